@@ -1,0 +1,204 @@
+//! The command line of `bench`.
+
+use std::path::PathBuf;
+
+use lodestore_contract::{Durability, Error, Result};
+
+use crate::keys::{KEY_LEAST, KEY_MOST};
+use crate::peers;
+use crate::workload::Workload;
+
+/// Most records and operations together: record numbers are 32 bits wide.
+const NUMBERS_MOST: u64 = 1 << 31;
+/// Most bytes of a value.
+const VALUE_MOST: usize = 16 << 20;
+/// Most serving threads.
+const THREADS_MOST: usize = 1024;
+/// Most keys of one `multiget` call.
+const MULTIGET_MOST: usize = 4096;
+
+/// How strictly values that come back are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Check {
+    /// Length, first and last words.
+    #[default]
+    Ends,
+    /// Every byte, and the order of scanned keys. Slows the run.
+    Full,
+}
+
+/// Arguments of `lodestore bench`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Store to measure: an engine of this build, or a peer.
+    #[arg(long, default_value = lodestore::DEFAULT_ENGINE)]
+    pub engine: String,
+    /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Workloads: load get multiget update delete scan, and a to f of YCSB. The load always runs, and first.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
+    pub workloads: Vec<Workload>,
+    /// Records loaded.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub records: u64,
+    /// Operations of each workload but load; as many as records where not given.
+    #[arg(long, value_name = "N")]
+    pub ops: Option<u64>,
+    /// Bytes of a key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    pub key_size: usize,
+    /// Bytes of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    pub value_size: usize,
+    /// Records of a scan in workload scan.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub scan_length: u16,
+    /// Keys of one call in workload multiget.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub multiget: usize,
+    /// Serving threads.
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    pub threads: usize,
+    /// Repetitions, the stores taking turns; figures are medians.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: usize,
+    /// Seed of keys and operations.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Most bytes of the store, such as 8G; enough for the records where not given.
+    #[arg(long, value_parser = lodestore::parse_size)]
+    pub size: Option<u64>,
+    /// What an acknowledged write survives: process, power or interval:MS.
+    #[arg(long, default_value_t = Durability::Process)]
+    pub durability: Durability,
+    /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed.
+    #[arg(long)]
+    pub emulate_dax: bool,
+    /// Nanoseconds to wait after each fence, as slower memory would.
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub persist_ns: u64,
+    /// Peers to measure beside the engine, or none.
+    #[arg(long, value_delimiter = ',', default_value = "btreemap")]
+    pub peers: Vec<String>,
+    /// An option of the engine, as name=value; may be given more than once.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Time every N-th operation of a thread for the latencies; 1 for all, 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub latency_every: u32,
+    /// How strictly the values that come back are checked.
+    #[arg(long, value_enum, default_value_t)]
+    pub check: Check,
+    /// Measure reopening as well: after a clean stop, and after the kill of a process that writes.
+    #[arg(long)]
+    pub reopen: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Keep the stores.
+    #[arg(long)]
+    pub keep: bool,
+    /// Run in this process, where one store's DRAM is not told from what another left behind.
+    #[arg(long, hide = true)]
+    pub in_process: bool,
+}
+
+fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
+    Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
+}
+
+impl Args {
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] saying what is taken.
+    pub(crate) fn check(&self) -> Result<()> {
+        let within = |name: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                Ok(())
+            } else {
+                Err(refuse(name, value, format!("it takes {least} to {most}")))
+            }
+        };
+        within("records", self.records, 1, NUMBERS_MOST)?;
+        within("ops", self.op_count(), 1, NUMBERS_MOST)?;
+        within("key-size", self.key_size as u64, KEY_LEAST as u64, KEY_MOST as u64)?;
+        within("value-size", self.value_size as u64, 1, VALUE_MOST as u64)?;
+        within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
+        within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
+        within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
+        within("rounds", self.rounds as u64, 1, 1000)?;
+        for name in self.targets() {
+            let known = peers::is_peer(&name) || lodestore::engines().iter().any(|engine| engine.name == name);
+            if !known {
+                let engines = lodestore::engines().iter().map(|engine| engine.name);
+                let all: Vec<_> = engines.chain(peers::names()).collect();
+                return Err(refuse("engine or peers", name, format!("give of {}", all.join(", "))));
+            }
+            if self.dir.is_none() && !peers::is_volatile(&name) {
+                return Err(refuse("dir", "", "give a directory on the medium to measure"));
+            }
+        }
+        if self.reopen && (self.in_process || peers::is_peer(&self.engine)) {
+            return Err(refuse(
+                "reopen",
+                self.engine.as_str(),
+                "it takes an engine of this build, in processes of its own",
+            ));
+        }
+        self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
+    }
+
+    /// Operations of a workload.
+    pub(crate) fn op_count(&self) -> u64 {
+        self.ops.unwrap_or(self.records)
+    }
+
+    /// The stores to measure, the engine first, each once.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        let mut all = vec![self.engine.clone()];
+        for peer in self.peers.iter().filter(|peer| !matches!(peer.as_str(), "none" | "")) {
+            if !all.contains(peer) {
+                all.push(peer.clone());
+            }
+        }
+        all
+    }
+
+    /// Most bytes of the store: twice what the records and those that `d` and `e` insert need, for updates in flight.
+    pub(crate) fn capacity(&self) -> u64 {
+        let record = (self.key_size + self.value_size + 64) as u64;
+        self.size.unwrap_or_else(|| ((self.records + self.op_count() / 10) * record * 2).max(1 << 30))
+    }
+
+    /// The command that repeats this run for these workloads alone; for none, its reopenings.
+    pub(crate) fn command(&self, workloads: &[Workload]) -> String {
+        let mut words = vec![format!("lodestore bench --engine {}", self.engine)];
+        if let Some(dir) = &self.dir {
+            words.push(format!("--dir {}", dir.display()));
+        }
+        let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
+        words.push(format!("--workloads {}", if names.is_empty() { "load".into() } else { names.join(",") }));
+        words.push(format!("--records {} --ops {}", self.records, self.op_count()));
+        words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
+        words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
+        words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
+        words.push(format!("--size {} --durability {}", self.capacity(), self.durability));
+        if self.emulate_dax {
+            words.push("--emulate-dax".into());
+        }
+        words.push(format!("--persist-ns {}", self.persist_ns));
+        let peers = self.targets().split_off(1);
+        words.push(format!("--peers {}", if peers.is_empty() { "none".into() } else { peers.join(",") }));
+        words.extend(self.set.iter().map(|text| format!("--set {text}")));
+        words.push(format!("--latency-every {}", self.latency_every));
+        if self.check == Check::Full {
+            words.push("--check full".into());
+        }
+        if workloads.is_empty() || (self.reopen && workloads == self.workloads) {
+            words.push("--reopen".into());
+        }
+        words.join(" ")
+    }
+}

@@ -1,0 +1,252 @@
+//! One cell of a run: one store in one round, from creation to the last workload.
+//!
+//! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
+//! tells what it finds in [`Message`]s, one JSON object a line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Args, Check};
+use crate::driver::{self, Drive, Outcome};
+use crate::keys::Records;
+use crate::measure::{cpu_seconds, rss_anon};
+use crate::target::{Account, Facts, StoreTarget, Target};
+use crate::workload::{Mix, Op, Workload};
+use crate::{peers, reopen};
+
+/// What a cell is to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Create, load and run the workloads.
+    Measure,
+    /// Create, load and stop cleanly.
+    StopCleanly,
+    /// Create, load, and update until killed.
+    WriteUntilKilled,
+    /// Open what another process left.
+    Reopen,
+}
+
+/// Which cell it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cell {
+    /// The store.
+    pub(crate) target: String,
+    /// Its directory, which the store makes.
+    pub(crate) path: PathBuf,
+    /// What to do.
+    pub(crate) task: Task,
+}
+
+/// What a cell tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// What the store says of itself.
+    Facts(Facts),
+    /// Work of this name begins.
+    Begin(String),
+    /// A workload has run.
+    Phase(Phase),
+    /// Everything is loaded, and writing goes on until the process is killed.
+    Writing,
+    /// The store was opened again.
+    Reopened(reopen::Reopened),
+    /// The cell failed.
+    Failed(String),
+}
+
+/// What came of one workload in one round.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Phase {
+    pub(crate) workload: String,
+    pub(crate) ops: u64,
+    pub(crate) wall_s: f64,
+    pub(crate) settled_s: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) serving_cpu_s: f64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) p999_ns: u64,
+    pub(crate) max_ns: u64,
+    pub(crate) scanned: u64,
+    pub(crate) flushes: u64,
+    pub(crate) fences: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) dram_bytes: Option<u64>,
+    pub(crate) dram_fixed_bytes: u64,
+    pub(crate) rss_anon_bytes: u64,
+    pub(crate) medium_bytes: u64,
+    pub(crate) medium_size_bytes: u64,
+}
+
+/// Where a cell's messages go.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(Message) -> Result<()>;
+
+/// Runs a cell.
+///
+/// # Errors
+/// What the store met; a wrong answer as [`Error::Corrupt`].
+pub(crate) fn run(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
+    match cell.task {
+        Task::Measure => measure(args, cell, tell),
+        Task::StopCleanly | Task::WriteUntilKilled => reopen::leave(args, cell, tell),
+        Task::Reopen => reopen::reopen(args, cell, tell),
+    }
+}
+
+/// The records of a run.
+pub(crate) fn records(args: &Args) -> Records {
+    Records::new(args.key_size, args.value_size, args.seed, args.check == Check::Full)
+}
+
+/// The streams' common part.
+pub(crate) fn mix(args: &Args) -> Mix {
+    Mix {
+        records: args.records,
+        ops: args.op_count(),
+        scan_length: args.scan_length,
+        threads: args.threads,
+        seed: args.seed,
+    }
+}
+
+/// How the streams are run.
+pub(crate) fn drive(args: &Args) -> Drive {
+    Drive {
+        records: records(args),
+        latency_every: args.latency_every,
+        gather: 1,
+        full: args.check == Check::Full,
+        name: "prepare",
+    }
+}
+
+/// Every setting of an engine: its options' defaults, and over them what was set.
+pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
+    let known = lodestore::engines().iter().find(|known| known.name == engine);
+    let specs = known.map_or(&[][..], |engine| engine.options());
+    let mut all: BTreeMap<String, String> =
+        specs.iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
+    all.extend(
+        args.set.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.into(), value.into())),
+    );
+    all.insert("size".into(), args.capacity().to_string());
+    all.insert("emulate-dax".into(), args.emulate_dax.to_string());
+    all.insert("persist-ns".into(), args.persist_ns.to_string());
+    all
+}
+
+/// Creates an engine's store at `path`.
+///
+/// # Errors
+/// As [`lodestore::create`].
+pub(crate) fn create(args: &Args, engine: &str, path: &Path) -> Result<StoreTarget> {
+    let mut options = lodestore::CreateOptions::new()
+        .engine(engine)
+        .size(args.capacity())
+        .durability(args.durability)
+        .emulate_dax(args.emulate_dax)
+        .persist_ns(args.persist_ns);
+    for text in &args.set {
+        options = options.set_text(text)?;
+    }
+    Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
+}
+
+fn open(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    if peers::is_peer(&cell.target) {
+        peers::open(&cell.target, &cell.path)
+    } else {
+        Ok(Box::new(create(args, &cell.target, &cell.path)?))
+    }
+}
+
+/// One store under measurement.
+struct Bench<'a> {
+    args: &'a Args,
+    target: Box<dyn Target>,
+    mix: Mix,
+    streams: Vec<Vec<Op>>,
+    /// Anonymous memory of the process with the store still empty.
+    rss_empty: u64,
+}
+
+fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
+    let mix = mix(args);
+    let streams = mix.room();
+    let target = open(args, cell)?;
+    tell(Message::Facts(target.facts()))?;
+    let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon() };
+    tell(Message::Begin(Workload::Load.name().into()))?;
+    let load = bench.phase(Workload::Load)?;
+    if args.workloads.contains(&Workload::Load) {
+        tell(Message::Phase(load))?;
+    }
+    for workload in args.workloads.iter().filter(|workload| **workload != Workload::Load) {
+        tell(Message::Begin(workload.name().into()))?;
+        tell(Message::Phase(bench.phase(*workload)?))?;
+    }
+    bench.target.close()
+}
+
+impl Bench<'_> {
+    /// Runs `workload`, and then undoes what it changed.
+    fn phase(&mut self, workload: Workload) -> Result<Phase> {
+        self.mix.fill(workload, &mut self.streams);
+        let mut drive = Drive { name: workload.name(), ..drive(self.args) };
+        if workload == Workload::Multiget {
+            drive.gather = self.args.multiget;
+        }
+        let before = self.target.account();
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let outcome = driver::run(&*self.target, &self.streams, &drive)?;
+        self.target.settle()?;
+        let (settled, cpu) = (start.elapsed(), cpu_seconds() - cpu);
+        let phase = self.account(workload, &before, &outcome, settled, cpu);
+        Mix::undo(workload, &mut self.streams);
+        if self.streams.iter().any(|stream| !stream.is_empty()) {
+            driver::run(
+                &*self.target,
+                &self.streams,
+                &Drive { latency_every: 0, gather: 1, name: "restore", ..drive },
+            )?;
+            self.target.settle()?;
+        }
+        Ok(phase)
+    }
+
+    fn account(&self, workload: Workload, before: &Account, outcome: &Outcome, settled: Duration, cpu_s: f64) -> Phase {
+        let after = self.target.account();
+        let quantile = |q| outcome.latency.value_at_quantile(q);
+        Phase {
+            workload: workload.name().into(),
+            ops: outcome.ops,
+            wall_s: outcome.wall.as_secs_f64(),
+            settled_s: settled.as_secs_f64(),
+            cpu_s,
+            serving_cpu_s: outcome.cpu_s,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            p999_ns: quantile(0.999),
+            max_ns: outcome.latency.max(),
+            scanned: outcome.scanned,
+            flushes: after.flushes.saturating_sub(before.flushes),
+            fences: after.fences.saturating_sub(before.fences),
+            bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
+            dram_bytes: after.dram_bytes,
+            dram_fixed_bytes: after.dram_fixed_bytes,
+            rss_anon_bytes: rss_anon().saturating_sub(self.rss_empty),
+            medium_bytes: after.medium_bytes,
+            medium_size_bytes: after.medium_size_bytes,
+        }
+    }
+}
+
+/// An error of the bench itself.
+pub(crate) fn broken(doing: &'static str, what: impl Into<String>) -> Error {
+    Error::io(doing, PathBuf::new(), std::io::Error::other(what.into()))
+}

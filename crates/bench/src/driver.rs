@@ -1,0 +1,280 @@
+//! Runs streams of operations against a target and times them.
+//!
+//! Throughput is the wall time from the first thread's start to the last one's end. Latency is sampled:
+//! every n-th operation of each thread is timed on its own, because two clock reads cost about as much
+//! as a fast operation's bookkeeping. Every value read is checked as it comes.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use lodestore_contract::{Error, Result};
+
+use crate::keys::Records;
+use crate::measure::thread_cpu_seconds;
+use crate::target::Target;
+use crate::workload::{Kind, Op};
+
+/// Longest latency that is told apart, in ns: 100 s.
+const LATENCY_MOST: u64 = 100_000_000_000;
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Drive {
+    /// The records.
+    pub(crate) records: Records,
+    /// Time every n-th operation; 0 for none.
+    pub(crate) latency_every: u32,
+    /// Keys of one call, where gets are gathered; 1 for single gets.
+    pub(crate) gather: usize,
+    /// Check the order of scanned keys as well.
+    pub(crate) full: bool,
+    /// Name of the serving threads, so that a profiler tells the workloads apart.
+    pub(crate) name: &'static str,
+}
+
+/// What came of it, over all threads.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Operations acknowledged.
+    pub(crate) ops: u64,
+    /// First start to last end.
+    pub(crate) wall: Duration,
+    /// Processor time of the serving threads.
+    pub(crate) cpu_s: f64,
+    /// Sampled latencies, in ns.
+    pub(crate) latency: Histogram<u64>,
+    /// Pairs that scans visited.
+    pub(crate) scanned: u64,
+}
+
+/// State of one serving thread.
+struct Server<'a> {
+    target: &'a dyn Target,
+    drive: &'a Drive,
+    key: Vec<u8>,
+    fresh: Vec<u8>,
+    found: Vec<u8>,
+    last: Vec<u8>,
+    latency: Histogram<u64>,
+    scanned: u64,
+    version: u64,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid")
+}
+
+/// What a wrong answer is reported as.
+fn wrong(op: Op, what: &str) -> Error {
+    Error::corrupt(format!("record {} of the bench", op.record), format!("{:?} {what}", op.kind))
+}
+
+/// Runs one stream on each thread.
+///
+/// # Errors
+/// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
+pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Result<Outcome> {
+    let barrier = Barrier::new(streams.len());
+    let stop = AtomicBool::new(false);
+    let (barrier, stop) = (&barrier, &stop);
+    let results: Vec<Result<Part>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = streams
+            .iter()
+            .enumerate()
+            .map(|(at, stream)| {
+                let serve = move || {
+                    let mut server = Server::new(target, drive, at as u64);
+                    barrier.wait();
+                    server.serve(stream, stop)
+                };
+                std::thread::Builder::new().name(drive.name.into()).spawn_scoped(scope, serve).expect("a thread starts")
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a serving thread panicked")).collect()
+    });
+    merge(results)
+}
+
+/// What one thread did, and when.
+type Part = (Instant, Instant, Outcome);
+
+fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
+    let mut all = Outcome { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0 };
+    let mut span: Option<(Instant, Instant)> = None;
+    for result in results {
+        let (start, end, part) = result?;
+        all.ops += part.ops;
+        all.scanned += part.scanned;
+        all.cpu_s += part.cpu_s;
+        all.latency.add(part.latency).expect("the bounds are the same");
+        span = Some(span.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
+    }
+    all.wall = span.map_or(Duration::ZERO, |(first, last)| last - first);
+    Ok(all)
+}
+
+impl<'a> Server<'a> {
+    fn new(target: &'a dyn Target, drive: &'a Drive, at: u64) -> Self {
+        Self {
+            target,
+            drive,
+            key: vec![0; drive.records.key_size()],
+            fresh: vec![0; drive.records.value_size()],
+            found: Vec::with_capacity(drive.records.value_size()),
+            last: Vec::new(),
+            latency: histogram(),
+            scanned: 0,
+            version: at << 48,
+        }
+    }
+
+    fn serve(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<Part> {
+        let cpu = thread_cpu_seconds();
+        let start = Instant::now();
+        let served = if self.drive.gather > 1 { self.gathered(stream, stop) } else { self.singly(stream, stop) };
+        let end = Instant::now();
+        if let Err(error) = served {
+            stop.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
+        let cpu_s = thread_cpu_seconds() - cpu;
+        let latency = std::mem::replace(&mut self.latency, histogram());
+        Ok((start, end, Outcome { ops: stream.len() as u64, wall: end - start, cpu_s, latency, scanned: self.scanned }))
+    }
+
+    fn singly(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
+        let every = self.drive.latency_every;
+        let mut left = every;
+        for op in stream {
+            left = left.wrapping_sub(1);
+            if left != 0 {
+                self.serve_one(*op)?;
+                continue;
+            }
+            left = every;
+            let start = Instant::now();
+            self.serve_one(*op)?;
+            self.note(start);
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, start: Instant) {
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(LATENCY_MOST);
+        self.latency.saturating_record(ns.max(1));
+    }
+
+    #[inline]
+    fn serve_one(&mut self, op: Op) -> Result<()> {
+        self.drive.records.key(op.record, &mut self.key);
+        match op.kind {
+            Kind::Get => self.get(op),
+            Kind::Put => {
+                self.renew();
+                self.target.put(&self.key, &self.fresh)
+            }
+            Kind::Update => self.update(op),
+            Kind::Delete => match self.target.delete(&self.key)? {
+                true => Ok(()),
+                false => Err(wrong(op, "found nothing to delete")),
+            },
+            Kind::Scan => self.scan(op),
+            Kind::ReadModifyWrite => {
+                self.get(op)?;
+                self.update(op)
+            }
+        }
+    }
+
+    #[inline]
+    fn renew(&mut self) {
+        self.version += 1;
+        self.drive.records.value(&self.key, self.version, &mut self.fresh);
+    }
+
+    #[inline]
+    fn get(&mut self, op: Op) -> Result<()> {
+        if !self.target.get(&self.key, &mut self.found)? {
+            return Err(wrong(op, "found nothing"));
+        }
+        match self.drive.records.belongs(&self.key, &self.found) {
+            true => Ok(()),
+            false => Err(wrong(op, "found a value that was never put there")),
+        }
+    }
+
+    #[inline]
+    fn update(&mut self, op: Op) -> Result<()> {
+        self.renew();
+        match self.target.update(&self.key, &self.fresh)? {
+            true => Ok(()),
+            false => Err(wrong(op, "found nothing to update")),
+        }
+    }
+
+    fn scan(&mut self, op: Op) -> Result<()> {
+        let Self { target, drive, key: from, found, last, scanned, .. } = self;
+        let (mut good, mut seen) = (true, 0_usize);
+        let visited = target.scan(from, usize::from(op.length), &mut |key, value| {
+            found.clear();
+            found.extend_from_slice(value);
+            good &= drive.records.belongs(key, found) && (seen > 0 || key == from.as_slice());
+            if drive.full {
+                good &= seen == 0 || key > last.as_slice();
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            seen += 1;
+        })?;
+        *scanned += visited as u64;
+        match good && seen == visited && (1..=usize::from(op.length)).contains(&seen) {
+            true => Ok(()),
+            false => Err(wrong(op, "saw a wrong pair, or too many or too few")),
+        }
+    }
+
+    fn gathered(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
+        let every = self.drive.latency_every;
+        let size = self.drive.records.key_size();
+        let mut left = every;
+        let mut keys = vec![0; size * self.drive.gather];
+        for ops in stream.chunks(self.drive.gather) {
+            left = left.wrapping_sub(1);
+            let start = (left == 0).then(Instant::now);
+            self.gather(ops, &mut keys[..size * ops.len()])?;
+            if let Some(start) = start {
+                left = every;
+                self.note(start);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, ops: &[Op], keys: &mut [u8]) -> Result<()> {
+        let size = self.drive.records.key_size();
+        for (op, key) in ops.iter().zip(keys.chunks_mut(size)) {
+            self.drive.records.key(op.record, key);
+        }
+        let Self { target, drive, found, .. } = self;
+        let slices: Vec<&[u8]> = keys.chunks(size).collect();
+        let mut good = 0;
+        target.multi_get(&slices, &mut |at, value| {
+            let Some(value) = value else { return };
+            found.clear();
+            found.extend_from_slice(value);
+            good += usize::from(drive.records.belongs(slices[at], found));
+        })?;
+        match good == ops.len() {
+            true => Ok(()),
+            false => Err(wrong(ops[0], "was gathered with others, and some were missing or wrong")),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! `lodestore bench`: workloads, the driver that runs them, and the peers beside which they run.
+//!
+//! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
+//! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before
+//! the clock starts, are the same for every store, and every value that comes back is checked.
+//!
+//! Floor 4: it drives stores through the contract, and writes to no medium itself.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cell;
+mod dist;
+mod driver;
+mod keys;
+mod measure;
+mod peers;
+mod reopen;
+mod report;
+mod scratch;
+mod session;
+mod target;
+mod workload;
+
+pub use args::{Args, Check};
+pub use session::run;
+pub use workload::Workload;

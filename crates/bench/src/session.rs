@@ -1,0 +1,215 @@
+//! A whole run: rounds of cells, the stores taking turns (A B A B), each cell in a process of its own.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lodestore_contract::{Error, Result};
+
+use crate::args::Args;
+use crate::cell::{self, Cell, Message, Phase, Task, broken};
+use crate::peers;
+use crate::reopen::Reopened;
+use crate::report;
+use crate::scratch::Scratch;
+use crate::target::Facts;
+use crate::workload::Workload;
+
+/// Names the cell that a process is to run. Set by the process that starts it, never by hand.
+const CELL: &str = "LODESTORE_BENCH_CELL";
+/// How long a process writes before it is killed.
+const WRITING: Duration = Duration::from_millis(500);
+
+/// All that a run found: by store, in the order of the arguments.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// What each store says of itself.
+    pub(crate) facts: BTreeMap<String, Facts>,
+    /// Phases by store and workload, one a round.
+    pub(crate) phases: BTreeMap<(String, String), Vec<Phase>>,
+    /// Reopenings by store and kind, one a round.
+    pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
+}
+
+/// Runs the bench, and prints what it finds.
+///
+/// # Errors
+/// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
+/// answer as [`Error::Corrupt`].
+pub fn run(args: Args) -> Result<()> {
+    args.check()?;
+    if let Ok(text) = std::env::var(CELL) {
+        return child(&args, &text);
+    }
+    let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
+    let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;
+    let mut session =
+        Session { args: &args, scratch: &scratch, findings: Findings::default(), bar: bar(&args), cells: 0 };
+    session.rounds()?;
+    session.bar.finish_and_clear();
+    let findings = session.findings;
+    let out = std::io::stdout().lock();
+    let printed = if args.json { report::json(&args, &findings, out) } else { report::table(&args, &findings, out) };
+    printed.map_err(|source| Error::io("printing the results", "", source))?;
+    if args.keep && needs_dir {
+        eprintln!("kept {}", scratch.path().display());
+    }
+    Ok(())
+}
+
+/// A bar over the workloads of all cells, on a terminal only.
+fn bar(args: &Args) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let loads = usize::from(!args.workloads.contains(&Workload::Load));
+    let cell = args.workloads.len() + loads;
+    let reopenings = if args.reopen { 4 } else { 0 };
+    let bar = ProgressBar::new((args.rounds * (cell * args.targets().len() + reopenings)) as u64);
+    let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// A run as it goes on.
+struct Session<'a> {
+    args: &'a Args,
+    scratch: &'a Scratch,
+    findings: Findings,
+    bar: ProgressBar,
+    cells: usize,
+}
+
+impl Session<'_> {
+    fn rounds(&mut self) -> Result<()> {
+        for round in 1..=self.args.rounds {
+            for target in self.args.targets() {
+                self.cells += 1;
+                let path = self.scratch.path().join(format!("{target}-{}", self.cells));
+                let cell = Cell { target, path, task: Task::Measure };
+                self.run_cell(&cell, round)?;
+                self.remove(&cell.path)?;
+            }
+            if self.args.reopen {
+                self.reopen(round, "reopen-clean", Task::StopCleanly)?;
+                self.reopen(round, "reopen-kill", Task::WriteUntilKilled)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, round: usize, kind: &str, leave: Task) -> Result<()> {
+        self.cells += 1;
+        let path = self.scratch.path().join(format!("{}-{}", self.args.engine, self.cells));
+        let mut cell = Cell { target: self.args.engine.clone(), path, task: leave };
+        self.bar.set_message(format!("round {round}: {kind} of {}: making it", cell.target));
+        self.run_cell(&cell, round)?;
+        self.bar.inc(1);
+        cell.task = Task::Reopen;
+        self.bar.set_message(format!("round {round}: {kind} of {}: opening it", cell.target));
+        for message in self.run_cell(&cell, round)? {
+            if let Message::Reopened(found) = message {
+                self.findings.reopened.entry((cell.target.clone(), kind.into())).or_default().push(found);
+            }
+        }
+        self.bar.inc(1);
+        self.remove(&cell.path)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        if self.args.keep || !path.exists() {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(path).map_err(|source| Error::io("removing", path, source))
+    }
+
+    /// Runs a cell, here or in a process of its own; the messages that are not of one of its workloads.
+    fn run_cell(&mut self, cell: &Cell, round: usize) -> Result<Vec<Message>> {
+        let mut rest = Vec::new();
+        if self.args.in_process {
+            cell::run(self.args, cell, &mut |message| {
+                rest.extend(self.take(cell, round, message)?);
+                Ok(())
+            })?;
+            return Ok(rest);
+        }
+        let output = self.start(cell)?;
+        for line in BufReader::new(output).lines() {
+            let line = line.map_err(|source| Error::io("reading from the process of", &cell.path, source))?;
+            let message = serde_json::from_str(&line)
+                .map_err(|error| broken("reading a process's message", error.to_string()))?;
+            if message == Message::Writing {
+                std::thread::sleep(WRITING);
+                self.scratch.kill_child();
+                return Ok(rest);
+            }
+            rest.extend(self.take(cell, round, message)?);
+        }
+        match self.scratch.wait_child() {
+            true => Ok(rest),
+            false => {
+                Err(Error::io("measuring", cell.target.as_str(), std::io::Error::other("its process ended early")))
+            }
+        }
+    }
+
+    /// Starts the process of `cell`: this program with the same arguments, and the cell in its environment.
+    fn start(&self, cell: &Cell) -> Result<ChildStdout> {
+        let text = serde_json::to_string(cell).map_err(|error| broken("writing a cell", error.to_string()))?;
+        let program = std::env::current_exe().map_err(|source| Error::io("finding this program", "", source))?;
+        let mut child = Command::new(&program)
+            .args(std::env::args_os().skip(1))
+            .env(CELL, text)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|source| Error::io("starting", &program, source))?;
+        let output = child.stdout.take();
+        self.scratch.hold_child(child);
+        output.ok_or_else(|| broken("starting a process of the bench", "it has no output"))
+    }
+
+    /// Takes in a message; gives back what is not of a workload.
+    fn take(&mut self, cell: &Cell, round: usize, message: Message) -> Result<Option<Message>> {
+        match message {
+            Message::Facts(facts) => {
+                self.findings.facts.insert(cell.target.clone(), facts);
+            }
+            Message::Begin(name) => {
+                let rounds = self.args.rounds;
+                self.bar.set_message(format!("round {round} of {rounds}: {} {name}", cell.target));
+                self.bar.inc(u64::from(name != Workload::Load.name()));
+            }
+            Message::Phase(phase) => {
+                let place = (cell.target.clone(), phase.workload.clone());
+                self.findings.phases.entry(place).or_default().push(phase);
+            }
+            Message::Failed(text) => {
+                self.scratch.kill_child();
+                return Err(Error::io("measuring", cell.target.as_str(), std::io::Error::other(text)));
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+}
+
+/// Runs one cell in a process started by [`Session::start`].
+fn child(args: &Args, text: &str) -> Result<()> {
+    // The parent holds the other end of our input: when it is gone, so are we, whatever ended it.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(1);
+    });
+    let cell: Cell = serde_json::from_str(text).map_err(|error| broken("reading the cell", error.to_string()))?;
+    let mut tell = |message: Message| {
+        let line = serde_json::to_string(&message).map_err(|error| broken("writing a message", error.to_string()))?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|source| Error::io("telling the bench", "", source))
+    };
+    cell::run(args, &cell, &mut tell).or_else(|error| tell(Message::Failed(error.to_string())))
+}

@@ -1,0 +1,141 @@
+//! What the bench drives: one trait for stores of this workspace and for peers.
+
+use std::collections::BTreeMap;
+
+use lodestore_contract::{Result, ScanRange, Store, Visit};
+use serde::{Deserialize, Serialize};
+
+/// What a target says of itself, once it is open.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    /// What it stands on: `shm`, `dram`...
+    pub(crate) medium: String,
+    /// What an acknowledged write survives: `process`, `power`, `none`...
+    pub(crate) durability: String,
+    /// Every setting that is in force and bears on speed.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// A target's own account at one moment. What it does not count stays 0 or `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// DRAM of its structures above their fixed part, in bytes.
+    pub(crate) dram_bytes: Option<u64>,
+    /// DRAM of its fixed part, in bytes.
+    pub(crate) dram_fixed_bytes: u64,
+    /// Bytes on the medium in live records and structures, with rounding.
+    pub(crate) medium_bytes: u64,
+    /// Bytes that exist on the medium, whatever they hold.
+    pub(crate) medium_size_bytes: u64,
+    /// Bytes written to the medium since open.
+    pub(crate) bytes_written: u64,
+    /// Lines or pages flushed since open.
+    pub(crate) flushes: u64,
+    /// Fences or syncs since open.
+    pub(crate) fences: u64,
+}
+
+/// A store under test. Called from several threads at once.
+pub(crate) trait Target: Send + Sync {
+    /// What it says of itself.
+    fn facts(&self) -> Facts;
+    /// Its account now.
+    fn account(&self) -> Account;
+    /// Replaces `value` by the value of `key`; whether there is one.
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    /// Calls `each` once for each of `keys`.
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
+    /// Gives `key` this value.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Gives `key` this value if it is there; whether it was.
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool>;
+    /// Removes `key`; whether it was there.
+    fn delete(&self, key: &[u8]) -> Result<bool>;
+    /// Calls `each` for at most `limit` pairs in order from `from` on; how many.
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+    /// Waits until all work behind the acknowledged writes is done.
+    fn settle(&self) -> Result<()>;
+    /// Stops it.
+    fn close(&self) -> Result<()>;
+}
+
+/// A store of this workspace, as a target.
+pub(crate) struct StoreTarget {
+    store: lodestore::Handle,
+    settings: BTreeMap<String, String>,
+}
+
+impl StoreTarget {
+    pub(crate) fn new(store: lodestore::Handle, settings: BTreeMap<String, String>) -> Self {
+        Self { store, settings }
+    }
+
+    /// The store inside.
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+impl Target for StoreTarget {
+    fn facts(&self) -> Facts {
+        let stats = self.store.stats();
+        Facts { medium: stats.medium, durability: stats.durability.to_string(), settings: self.settings.clone() }
+    }
+
+    fn account(&self) -> Account {
+        let stats = self.store.stats();
+        Account {
+            dram_bytes: Some(stats.dram_bytes.saturating_sub(stats.dram_fixed_bytes)),
+            dram_fixed_bytes: stats.dram_fixed_bytes,
+            medium_bytes: stats.space.live,
+            medium_size_bytes: stats.space.size,
+            bytes_written: stats.bytes_written,
+            flushes: stats.flushes,
+            fences: stats.fences,
+        }
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.store.get_into(key, value)
+    }
+
+    #[inline]
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.store.multi_get(keys, each)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.put(key, value)
+    }
+
+    #[inline]
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.store.update(key, value)
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.store.delete(key)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        self.store.scan_each(&ScanRange::from(from).limit(limit), &mut |key, value| {
+            each(key, value);
+            Visit::More
+        })
+    }
+
+    /// A scan sees every write that returned before it, so one that has begun means that nothing waits.
+    fn settle(&self) -> Result<()> {
+        if self.store.capabilities().scan {
+            self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        self.store.close()
+    }
+}

@@ -1,0 +1,318 @@
+//! The grammar of the program. Scripts stand on it: names, positions and meanings stay.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use lodestore::Durability;
+
+use crate::format::Format;
+
+/// The table of exit codes, as `--help` shows it.
+const EXIT_CODES: &str = "\
+Exit codes:
+   0  done
+   1  no: the key is absent (get, delete, update), or present (insert)
+   2  bad arguments, options, key or value
+   3  no store at that path
+   4  the store belongs to another engine, or to a newer format
+   5  another process holds the store
+   6  the store, or the medium under it, is full
+   7  corrupt data (verify: something was found)
+   8  any other failure, such as one of the operating system
+   9  the medium cannot give the durability asked for, or the machine restarted under the store
+  10  import stopped at a line that it cannot read
+  11  something is at that path already
+ 130  stopped by SIGINT (143: SIGTERM), store closed";
+
+/// A persistent key-value store for memory that lasts.
+#[derive(Debug, Parser)]
+#[command(name = "lodestore", version, about, after_help = EXIT_CODES, infer_subcommands = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a store in a new directory
+    Create(CreateArgs),
+    /// Give KEY this value, whether it is there or not
+    Put(WriteArgs),
+    /// Give KEY this value only if it is absent
+    Insert(WriteArgs),
+    /// Give KEY this value only if it is present
+    Update(WriteArgs),
+    /// Write the value of KEY: its exact bytes, and on a terminal a newline
+    Get(GetArgs),
+    /// Remove KEY
+    Delete(KeyArgs),
+    /// Write the number of keys
+    Count(PlainArgs),
+    /// Write the store's account of itself
+    Stats(StatsArgs),
+    /// Read and check everything
+    Verify(VerifyArgs),
+    /// Write keys and values in the order of keys
+    Scan(ScanArgs),
+    /// Put every record of a file
+    Import(ImportArgs),
+    /// Write every record, in the order of keys where the engine has one
+    Export(ExportArgs),
+    /// Tell what the medium under PATH is, and what each durability would really be
+    Doctor(DoctorArgs),
+    /// Measure an engine, and peers beside it
+    Bench(Box<lodestore_bench::Args>),
+    /// Write a sample data set: the names of all Unicode characters
+    Sample(SampleArgs),
+    /// List the engines and their options
+    Engines(EnginesArgs),
+    /// Write the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What every command on an open store takes.
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// The store's directory
+    pub store: PathBuf,
+    /// Refuse the store unless this engine made it
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+    /// Set an option of the engine for this opening; `lodestore engines` lists them
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Write JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How keys and values are written on the command line and in the output.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct CodingArgs {
+    /// Keys and values are hexadecimal, in and out
+    #[arg(long, conflicts_with = "base64")]
+    pub hex: bool,
+    /// Keys and values are base64, in and out
+    #[arg(long)]
+    pub base64: bool,
+}
+
+/// `create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The directory to make
+    pub store: PathBuf,
+    /// The engine
+    #[arg(long, value_name = "NAME", default_value = lodestore::DEFAULT_ENGINE)]
+    pub engine: String,
+    /// Most bytes the store may take: a number with K, M, G or T
+    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size, default_value = "8G")]
+    pub size: u64,
+    /// What an acknowledged write survives: process, power or interval:MS
+    #[arg(long, value_name = "LEVEL", value_parser = durability, default_value = "process")]
+    pub durability: Durability,
+    /// Treat the medium as DAX and execute every flush and fence (for measurements)
+    #[arg(long)]
+    pub emulate_dax: bool,
+    /// Wait this long after each persist, in nanoseconds (for measurements)
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub persist_ns: u64,
+    /// Set an option of the engine; `lodestore engines` lists them
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `put`, `insert`, `update`.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub coding: CodingArgs,
+    /// The key: 1 B to 64 KiB
+    #[arg(allow_negative_numbers = true)]
+    pub key: OsString,
+    /// The value: at most 1 GiB
+    #[arg(allow_negative_numbers = true, required_unless_present = "value_file")]
+    pub value: Option<OsString>,
+    /// Take the value's exact bytes from this file; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    pub value_file: Option<PathBuf>,
+    /// Let the key expire after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    pub ttl: Option<Duration>,
+}
+
+/// `get`.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Write the exact bytes and no newline, on a terminal too
+    #[arg(long, conflicts_with_all = ["hex", "base64", "json"])]
+    pub raw: bool,
+}
+
+/// A command on one key.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub coding: CodingArgs,
+    /// The key
+    #[arg(allow_negative_numbers = true)]
+    pub key: OsString,
+}
+
+/// A command that takes a store only.
+#[derive(Debug, Args)]
+pub struct PlainArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// `stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Do not wait for the end of recovery: show how far it is
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Accept a store under which the machine restarted, and keep of it what is whole
+    #[arg(long)]
+    pub salvage: bool,
+}
+
+/// `scan`.
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub coding: CodingArgs,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    pub prefix: Option<OsString>,
+    /// Only keys at or after this one
+    #[arg(long, value_name = "K", allow_hyphen_values = true)]
+    pub from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "K", allow_hyphen_values = true)]
+    pub to: Option<OsString>,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Descending
+    #[arg(long)]
+    pub reverse: bool,
+    /// Leave the values out
+    #[arg(long)]
+    pub keys_only: bool,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The file; - is standard input
+    pub file: PathBuf,
+    /// Its format; without it .tsv and .txt files are tsv, all else is jsonl
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Write how many records are acknowledged: at every 10,000, when the input pauses, and at its end
+    #[arg(long)]
+    pub acks: bool,
+}
+
+/// `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The format
+    #[arg(long, value_enum, default_value = "jsonl")]
+    pub format: Format,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// A directory, or the store that is to be made there
+    pub path: PathBuf,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sample`.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
+    /// The file to write; - is standard output
+    pub file: PathBuf,
+    /// Its format; without it .tsv and .txt files are tsv, all else is jsonl
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Only this many records
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+/// `engines`.
+#[derive(Debug, Args)]
+pub struct EnginesArgs {
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Reads a durability; the text of its error without the option's name, which clap adds.
+fn durability(text: &str) -> Result<Durability, String> {
+    text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())
+}
+
+/// Reads a number of seconds, fractions allowed.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let refuse = || "give a number of seconds, such as 60 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| refuse())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_are_read_with_fractions_and_never_negative() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "-1", "x", "inf", "NaN", "1e40"] {
+            assert!(seconds(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `create`.
+
+use lodestore::{CreateOptions, format_size};
+
+use super::{close, object};
+use crate::args::CreateArgs;
+use crate::failure::Outcome;
+use crate::out::Out;
+
+/// Makes a store and says what it really is.
+pub fn run(args: &CreateArgs) -> Outcome {
+    let mut options = CreateOptions::new()
+        .engine(&args.engine)
+        .size(args.size)
+        .durability(args.durability)
+        .emulate_dax(args.emulate_dax)
+        .persist_ns(args.persist_ns);
+    for text in &args.set {
+        options = options.set_text(text)?;
+    }
+    let store = lodestore::create(&args.store, &options)?;
+    let stats = store.stats();
+    close(&store)?;
+    let mut out = Out::new();
+    let path = args.store.to_string_lossy();
+    if args.json {
+        out.json(object([
+            ("store", path.into()),
+            ("engine", stats.engine.into()),
+            ("medium", stats.medium.into()),
+            ("durability", stats.durability.to_string().into()),
+            ("capacity", stats.space.capacity.into()),
+        ]))?;
+    } else {
+        out.line(format!(
+            "created {path}: engine {}, medium {}, durability {}, up to {}",
+            stats.engine,
+            stats.medium,
+            stats.durability,
+            format_size(stats.space.capacity)
+        ))?;
+    }
+    out.flush()
+}

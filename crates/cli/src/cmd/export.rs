@@ -1,0 +1,83 @@
+//! `export`.
+
+use lodestore::{Error, Lodestore, ScanRange, Visit};
+
+use super::{bar, wait_recovered, with_store};
+use crate::args::ExportArgs;
+use crate::failure::{Failure, Outcome};
+use crate::format::Format;
+use crate::out::Out;
+
+/// Records between two looks at the progress bar.
+const STEP: u64 = 1024;
+
+/// Writes every record, with its expiry. A record whose bytes are wrong is left out, and the export then fails at its end.
+pub fn run(args: &ExportArgs) -> Outcome {
+    // The output is JSON already where that is the format, so --json chooses it.
+    let format = if args.store.json { Format::Jsonl } else { args.format };
+    with_store(&args.store, false, |store, out| {
+        wait_recovered(store)?;
+        let total = store.len()?;
+        let bar = bar("exporting", Some(total), false);
+        let mut exported = 0;
+        let mut each = |out: &mut Out, key: &[u8], value: &[u8]| {
+            exported += 1;
+            if exported % STEP == 0 {
+                bar.set_position(exported);
+            }
+            record(store, format, out, key, value)
+        };
+        let wrong =
+            if store.capabilities().scan { in_order(store, out, &mut each)? } else { in_any(store, out, &mut each)? };
+        bar.finish_and_clear();
+        // What recovery could not read at all is in no walk.
+        let lost = store.stats().recovery.corrupt;
+        let wrong = wrong.or_else(|| {
+            (lost > 0).then(|| Error::corrupt("the store", format!("recovery met {lost} damaged entries or records")))
+        });
+        wrong.map_or(Ok(()), |error| Err(Failure::Export { error, exported, total }))
+    })
+}
+
+/// What is done with a pair.
+type Each<'a> = dyn FnMut(&mut Out, &[u8], &[u8]) -> Outcome + 'a;
+
+/// Walks in the order of keys; the first corruption met, if any.
+fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
+    let mut wrong = None;
+    for entry in store.scan(&ScanRange::all())? {
+        match entry {
+            Ok(entry) => each(out, &entry.key, &entry.value)?,
+            Err(error @ Error::Corrupt { .. }) => wrong = wrong.or(Some(error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(wrong)
+}
+
+/// The same in no order, for an engine that has none.
+fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
+    let mut done = Ok(());
+    let walked = store.for_each(&mut |key, value| {
+        done = each(out, key, value);
+        if done.is_ok() { Visit::More } else { Visit::Stop }
+    });
+    done?;
+    match walked {
+        Ok(_) => Ok(None),
+        Err(error @ Error::Corrupt { .. }) => Ok(Some(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn record(store: &Lodestore, format: Format, out: &mut Out, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+    let expiry = match store.capabilities().expiry {
+        true => store.expiry(key)?,
+        false => Some(None),
+    };
+    match expiry {
+        Some(expiry) => out.with(|out| format.write(out, key, value, expiry)),
+        // It expired since the walk met it.
+        None => Ok(()),
+    }
+}

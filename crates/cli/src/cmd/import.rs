@@ -1,0 +1,152 @@
+//! `import`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use lodestore::{Lodestore, format_size};
+
+use super::{bar, object, with_store};
+use crate::args::ImportArgs;
+use crate::failure::{Failure, Outcome, file_failure};
+use crate::format::Format;
+use crate::input::{Input, Item, Lines};
+use crate::out::{Out, thousands};
+
+/// Records between two acknowledgements.
+const ACK_STEP: u64 = 10_000;
+/// An input that is silent for this long pauses.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Puts every record of a file. A put that returned is acknowledged, so whatever ends the import,
+/// the records counted are in the store.
+pub fn run(args: &ImportArgs) -> Outcome {
+    let (source, size) = open(&args.file)?;
+    let format = Format::of(args.format, &args.file);
+    with_store(&args.store, false, |store, out| {
+        let input = Input::start(source).map_err(|error| Failure::Other(format!("starting to read: {error}")))?;
+        let bar = bar("importing", size, true);
+        let mut import = Import { args, format, store, out, bar, line: 0, imported: 0, acked: 0, bytes: 0 };
+        let begin = Instant::now();
+        let done = import.all(&input);
+        import.bar.finish_and_clear();
+        let told = if args.acks { import.acknowledge() } else { Ok(()) };
+        let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
+        done.and(told)
+    })
+}
+
+/// The file, and its length where it has one.
+fn open(file: &Path) -> Outcome<(Box<dyn Read + Send>, Option<u64>)> {
+    if file == Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let failed = file_failure("opening", file);
+    let source = File::open(file).map_err(&failed)?;
+    let about = source.metadata().map_err(&failed)?;
+    if about.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    Ok((Box::new(source), about.is_file().then_some(about.len())))
+}
+
+struct Import<'a> {
+    args: &'a ImportArgs,
+    format: Format,
+    store: &'a Lodestore,
+    out: &'a mut Out,
+    bar: ProgressBar,
+    /// Lines seen.
+    line: u64,
+    /// Records put, each acknowledged by the store.
+    imported: u64,
+    /// Records whose acknowledgement is written out.
+    acked: u64,
+    /// Bytes of keys and values put.
+    bytes: u64,
+}
+
+impl Import<'_> {
+    fn all(&mut self, input: &Input) -> Outcome {
+        let mut lines = Lines::default();
+        loop {
+            let patience = (self.args.acks && self.acked < self.imported).then_some(PAUSE);
+            match input.next(patience) {
+                Item::Block(block) => {
+                    lines.feed(&block, |line| self.line(line, input))?;
+                    if lines.too_long() {
+                        self.line += 1;
+                        return Err(self.bad_line("longer than any record: is there a newline missing?".into()));
+                    }
+                    self.bar.inc(block.len() as u64);
+                }
+                Item::Pause => self.acknowledge()?,
+                Item::End => return lines.finish().map_or(Ok(()), |line| self.line(&line, input)),
+                Item::Failed(error) => return Err(file_failure("reading", &self.args.file)(error)),
+                Item::Signal => return Err(self.stopped(input.signal().unwrap_or(0))),
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8], input: &Input) -> Outcome {
+        if let Some(number) = input.signal() {
+            return Err(self.stopped(number));
+        }
+        self.line += 1;
+        let record = self.format.parse(line).map_err(|what| self.bad_line(what))?;
+        self.store.put_expiring(&record.key, &record.value, record.expiry).map_err(|error| Failure::Import {
+            error,
+            imported: self.imported,
+            line: self.line,
+        })?;
+        self.imported += 1;
+        self.bytes += (record.key.len() + record.value.len()) as u64;
+        if self.args.acks && self.imported.is_multiple_of(ACK_STEP) { self.acknowledge() } else { Ok(()) }
+    }
+
+    fn acknowledge(&mut self) -> Outcome {
+        if self.acked == self.imported {
+            return Ok(());
+        }
+        self.acked = self.imported;
+        let told = if self.args.store.json {
+            self.out.json(object([("acknowledged", self.acked.into())]))
+        } else {
+            self.out.line(format!("acknowledged {}", self.acked))
+        };
+        // A reader of acknowledgements that is gone ends the import, but not as if all were in.
+        told.and_then(|()| self.out.flush())
+            .map_err(|failure| Failure::Other(format!("{failure}: import stopped, {} records are in", self.imported)))
+    }
+
+    fn summary(&mut self, took: Duration, complete: bool) -> Outcome {
+        let seconds = took.as_secs_f64();
+        let rate = self.imported as f64 / seconds.max(1e-9);
+        if self.args.store.json {
+            return self.out.json(object([
+                ("imported", self.imported.into()),
+                ("lines", self.line.into()),
+                ("bytes", self.bytes.into()),
+                ("seconds", seconds.into()),
+                ("records_per_s", rate.round().into()),
+                ("complete", complete.into()),
+            ]));
+        }
+        self.out.line(format!(
+            "imported {} records, {} of keys and values, in {seconds:.2} s: {} records/s",
+            thousands(self.imported),
+            format_size(self.bytes),
+            thousands(rate as u64)
+        ))
+    }
+
+    fn bad_line(&self, what: String) -> Failure {
+        Failure::Line { file: self.args.file.clone(), line: self.line, what, imported: self.imported }
+    }
+
+    fn stopped(&self, number: i32) -> Failure {
+        Failure::Signal { number, imported: self.imported }
+    }
+}

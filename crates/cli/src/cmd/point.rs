@@ -1,0 +1,150 @@
+//! The commands on one key: `put`, `insert`, `update`, `get`, `delete`.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use lodestore::{Change, Expiry, Lodestore, limits};
+use serde_json::{Map, Value};
+
+use super::{object, with_store};
+use crate::args::{GetArgs, KeyArgs, WriteArgs};
+use crate::failure::{Failure, Outcome, file_failure};
+use crate::text::{Coding, set_bytes, show};
+
+/// When a write is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Always.
+    Put,
+    /// Only where the key is absent.
+    Insert,
+    /// Only where it is present.
+    Update,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Insert => "insert",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// `put`, `insert`, `update`.
+pub fn write(args: &WriteArgs, mode: Mode) -> Outcome {
+    let coding = Coding::from(args.coding);
+    let key = coding.decode("KEY", &args.key)?;
+    let value = match (&args.value, &args.value_file) {
+        (Some(text), _) => coding.decode("VALUE", text)?,
+        (None, Some(file)) => read_value(file)?,
+        (None, None) => return Err(Failure::Usage("give VALUE or --value-file".into())),
+    };
+    let expiry = args.ttl.map(Expiry::after);
+    with_store(&args.store, false, |store, out| {
+        let done = apply(store, mode, &key, value, expiry)?;
+        if args.store.json {
+            out.json(answer(mode.name(), &key, "done", done))?;
+        }
+        match (done, mode) {
+            (true, _) => Ok(()),
+            (false, Mode::Insert) => {
+                Err(Failure::No(format!("key {} is there already: use put or update to change it", show(&key))))
+            }
+            (false, _) => Err(Failure::No(format!("no key {}: use put or insert to make it", show(&key)))),
+        }
+    })
+}
+
+/// Writes as `mode` says, as one step; whether it did.
+fn apply(store: &Lodestore, mode: Mode, key: &[u8], value: Vec<u8>, expiry: Option<Expiry>) -> Outcome<bool> {
+    let wanted = match (mode, expiry) {
+        (Mode::Put, _) => return Ok(store.put_expiring(key, &value, expiry).map(|()| true)?),
+        (Mode::Insert, None) => return Ok(store.insert(key, &value)?),
+        (Mode::Update, None) => return Ok(store.update(key, &value)?),
+        (Mode::Insert, Some(_)) => false,
+        (Mode::Update, Some(_)) => true,
+    };
+    let mut value = Some(value);
+    let mut done = false;
+    store.update_with(key, &mut |now| match value.take() {
+        Some(value) if now.is_some() == wanted => {
+            done = true;
+            Change::Put(value, expiry)
+        }
+        _ => Change::Keep,
+    })?;
+    Ok(done)
+}
+
+fn read_value(file: &Path) -> Outcome<Vec<u8>> {
+    let failed = file_failure("reading", file);
+    // One byte more than a value may have is enough to see that it is too long.
+    let most = limits::VALUE_MAX as u64 + 1;
+    let mut value = Vec::new();
+    if file == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut value).map_err(failed)?;
+    } else {
+        fs::File::open(file).and_then(|file| file.take(most).read_to_end(&mut value)).map_err(failed)?;
+    }
+    Ok(value)
+}
+
+/// `get`.
+pub fn get(args: &GetArgs) -> Outcome {
+    let KeyArgs { store: store_args, coding, key } = &args.key;
+    let coding = Coding::from(*coding);
+    let key = coding.decode("KEY", key)?;
+    with_store(store_args, false, |store, out| {
+        let value = store.get(&key)?;
+        if store_args.json {
+            let mut line = answer("get", &key, "found", value.is_some());
+            if let Some(value) = &value {
+                set_bytes(&mut line, "value", value);
+                if let Some(Some(expiry)) = store.expiry(&key)? {
+                    line.insert("expires_at_ms".into(), expiry.millis().into());
+                }
+            }
+            out.json(line)?;
+        }
+        let Some(value) = value else {
+            return Err(Failure::No(format!("no key {} in {}", show(&key), store_args.store.display())));
+        };
+        if store_args.json {
+            return Ok(());
+        }
+        if coding == Coding::Plain {
+            out.bytes(&value)?;
+            if out.is_terminal() && !args.raw { out.bytes(b"\n") } else { Ok(()) }
+        } else {
+            let mut text = Vec::new();
+            coding.encode(&value, &mut text);
+            text.push(b'\n');
+            out.bytes(&text)
+        }
+    })
+}
+
+/// `delete`.
+pub fn delete(args: &KeyArgs) -> Outcome {
+    let key = Coding::from(args.coding).decode("KEY", &args.key)?;
+    with_store(&args.store, false, |store, out| {
+        let done = store.delete(&key)?;
+        if args.store.json {
+            out.json(answer("delete", &key, "done", done))?;
+        }
+        match done {
+            true => Ok(()),
+            false => Err(Failure::No(format!("no key {} in {}", show(&key), args.store.store.display()))),
+        }
+    })
+}
+
+fn answer(op: &str, key: &[u8], name: &str, yes: bool) -> Map<String, Value> {
+    let mut line = object([("op", op.into())]);
+    set_bytes(&mut line, "key", key);
+    line.insert(name.into(), yes.into());
+    line
+}

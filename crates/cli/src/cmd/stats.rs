@@ -1,0 +1,95 @@
+//! `count` and `stats`.
+
+use lodestore::{Stats, format_size};
+use serde_json::{Map, Value, json};
+
+use super::{object, wait_recovered, with_store};
+use crate::args::{StatsArgs, StoreArgs};
+use crate::failure::Outcome;
+use crate::out::thousands;
+
+/// Writes the number of keys.
+pub fn count(args: &StoreArgs) -> Outcome {
+    with_store(args, false, |store, out| {
+        wait_recovered(store)?;
+        let count = store.len()?;
+        if args.json { out.json(object([("count", count.into())])) } else { out.line(count.to_string()) }
+    })
+}
+
+/// Writes the store's account of itself.
+pub fn run(args: &StatsArgs) -> Outcome {
+    with_store(&args.store, false, |store, out| {
+        if !args.no_wait {
+            wait_recovered(store)?;
+        }
+        let stats = store.stats();
+        if args.store.json { out.json(as_json(&stats)) } else { out.table(&as_table(&stats)) }
+    })
+}
+
+fn as_json(stats: &Stats) -> Map<String, Value> {
+    let Stats { space, recovery, .. } = stats;
+    object([
+        ("engine", stats.engine.into()),
+        ("medium", stats.medium.as_str().into()),
+        ("durability", stats.durability.to_string().into()),
+        ("keys", stats.keys.into()),
+        ("dram_bytes", stats.dram_bytes.into()),
+        ("dram_fixed_bytes", stats.dram_fixed_bytes.into()),
+        ("dram_budget_bytes", stats.dram_budget_bytes.into()),
+        (
+            "space",
+            json!({"size": space.size, "capacity": space.capacity, "live": space.live, "dead": space.dead, "free": space.free}),
+        ),
+        ("flushes", stats.flushes.into()),
+        ("fences", stats.fences.into()),
+        ("bytes_written", stats.bytes_written.into()),
+        (
+            "recovery",
+            json!({
+                "done": recovery.done,
+                "share": recovery.share,
+                "keys": recovery.keys,
+                "corrupt": recovery.corrupt,
+                "ready_after_us": u64::try_from(recovery.ready_after.as_micros()).unwrap_or(u64::MAX),
+                "took_us": u64::try_from(recovery.took.as_micros()).unwrap_or(u64::MAX),
+            }),
+        ),
+        ("engine_counters", json!(stats.engine_counters)),
+    ])
+}
+
+fn as_table(stats: &Stats) -> Vec<(String, String)> {
+    let Stats { space, recovery, .. } = stats;
+    let sized = |bytes: u64| format!("{} ({})", thousands(bytes), format_size(bytes));
+    let budget = if stats.dram_budget_bytes == 0 { "none".to_owned() } else { sized(stats.dram_budget_bytes) };
+    let recovered = match recovery.done {
+        true => format!("done in {:.1?}", recovery.took),
+        false => format!("{:.0} % done", recovery.share * 100.0),
+    };
+    let rows = [
+        ("engine", stats.engine.to_owned()),
+        ("medium", stats.medium.clone()),
+        ("durability", stats.durability.to_string()),
+        ("keys", thousands(stats.keys)),
+        ("DRAM bytes", sized(stats.dram_bytes)),
+        ("  of them fixed", sized(stats.dram_fixed_bytes)),
+        ("  budget", budget),
+        ("medium capacity", sized(space.capacity)),
+        ("  size now", sized(space.size)),
+        ("  live", sized(space.live)),
+        ("  dead", sized(space.dead)),
+        ("  free", sized(space.free)),
+        ("flushes", thousands(stats.flushes)),
+        ("fences", thousands(stats.fences)),
+        ("bytes written", sized(stats.bytes_written)),
+        ("recovery", recovered),
+        ("  ready after", format!("{:.1?}", recovery.ready_after)),
+        ("  keys found", thousands(recovery.keys)),
+        ("  corrupt records", thousands(recovery.corrupt)),
+    ];
+    let counters =
+        stats.engine_counters.iter().map(|(name, count)| (format!("{}.{name}", stats.engine), thousands(*count)));
+    rows.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(counters).collect()
+}

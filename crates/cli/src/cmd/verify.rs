@@ -1,0 +1,51 @@
+//! `verify`.
+
+use lodestore::format_size;
+use serde_json::json;
+
+use super::{bar, object, wait_recovered, with_store};
+use crate::args::VerifyArgs;
+use crate::failure::{Failure, Outcome};
+use crate::out::thousands;
+
+/// Reads and checks everything.
+pub fn run(args: &VerifyArgs) -> Outcome {
+    with_store(&args.store, args.salvage, |store, out| {
+        wait_recovered(store)?;
+        let bar = bar("verifying", Some(0), false);
+        let mut report = store.verify(&mut |progress| {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        })?;
+        bar.finish_and_clear();
+        let corrupt = store.stats().recovery.corrupt;
+        // Where the records are still there, the engine names each.
+        if report.is_clean() && corrupt > 0 {
+            report.find("recovery", format!("{corrupt} records had wrong bytes and were left out"));
+        }
+        if args.store.json {
+            let findings: Vec<_> =
+                report.findings.iter().map(|finding| json!({"place": finding.place, "what": finding.what})).collect();
+            out.json(object([
+                ("records", report.records.into()),
+                ("bytes", report.bytes.into()),
+                ("clean", report.is_clean().into()),
+                ("findings", findings.into()),
+            ]))?;
+        } else {
+            for finding in &report.findings {
+                out.line(format!("{}: {}", finding.place, finding.what))?;
+            }
+            out.line(format!(
+                "checked {} records, {}: {}",
+                thousands(report.records),
+                format_size(report.bytes),
+                if report.is_clean() { "clean".to_owned() } else { format!("{} wrong", report.findings.len()) }
+            ))?;
+        }
+        match report.is_clean() {
+            true => Ok(()),
+            false => Err(Failure::Findings(report.findings.len())),
+        }
+    })
+}

@@ -1,0 +1,180 @@
+//! Why a command did not do what it was asked, and the exit code that says so.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use lodestore::Error;
+
+/// The result of a command.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a command ends without success. Each has one exit code ([`Failure::code`]) and a text of one line.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nothing went wrong, but the answer is no: a key is absent, or present.
+    No(String),
+    /// Bad arguments.
+    Usage(String),
+    /// The store refused.
+    Store(Error),
+    /// The store refused in the middle of an import.
+    Import {
+        /// What the store said.
+        error: Error,
+        /// Records that are in.
+        imported: u64,
+        /// The line it refused.
+        line: u64,
+    },
+    /// Not every record could be exported.
+    Export {
+        /// The first thing met that is wrong.
+        error: Error,
+        /// Records that are out.
+        exported: u64,
+        /// Keys of the store.
+        total: u64,
+    },
+    /// A line that cannot be read.
+    Line {
+        /// The file, as given.
+        file: PathBuf,
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+        /// Records that are in.
+        imported: u64,
+    },
+    /// `verify` found something.
+    Findings(usize),
+    /// A signal ended the work, and the store is closed.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// Records that are in.
+        imported: u64,
+    },
+    /// A file could not be read or written.
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// Standard output could not be written.
+    Output(io::Error),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    /// The exit code: stable, documented in `--help` and docs/cli.md.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::No(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Store(error) | Self::Import { error, .. } | Self::Export { error, .. } => store_code(error),
+            Self::Line { .. } => 10,
+            Self::Findings(_) => 7,
+            Self::Signal { number, .. } => 128u8.saturating_add(u8::try_from(*number).unwrap_or(0)),
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::File { .. } | Self::Output(_) | Self::Other(_) => 8,
+        }
+    }
+
+    /// Writes the line to standard error. A closed pipe is the reader's wish and no error.
+    pub fn report(&self) {
+        if self.code() != 0 {
+            let text = self.to_string().replace(['\n', '\r'], " ");
+            // Where standard error is closed too there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "lodestore: {text}");
+        }
+    }
+}
+
+/// Makes a failure of this file from the system's word.
+pub fn file_failure<'a>(doing: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Failure + use<'a> {
+    move |source| Failure::File { doing, path: path.to_path_buf(), source }
+}
+
+/// The exit code of a refusal by the store.
+fn store_code(error: &Error) -> u8 {
+    match error {
+        Error::KeyLength { .. } | Error::ValueLength { .. } => 2,
+        Error::Unsupported { .. } | Error::InvalidOption { .. } => 2,
+        Error::Missing { .. } => 3,
+        Error::WrongEngine { .. } | Error::NewerFormat { .. } => 4,
+        Error::Locked { .. } => 5,
+        Error::Full { .. } | Error::DramBudget { .. } => 6,
+        Error::Corrupt { .. } => 7,
+        Error::DurabilityRefused { .. } | Error::MachineRestarted { .. } => 9,
+        Error::Exists { .. } => 11,
+        _ => 8,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::No(text) | Self::Usage(text) | Self::Other(text) => f.write_str(text),
+            Self::Store(error) => error.fmt(f),
+            Self::Import { error, imported, line } => {
+                write!(f, "import stopped at line {line}, {imported} records are in: {error}")
+            }
+            Self::Export { error, exported, total } => {
+                write!(f, "the export is not whole, {exported} of {total} records are out: {error}")
+            }
+            Self::Line { file, line, what, imported } => write!(
+                f,
+                "line {line} of {}: {what}; {imported} records before it are in: mend the line and import again",
+                file.display()
+            ),
+            Self::Findings(count) => {
+                let things = if *count == 1 { "thing" } else { "things" };
+                write!(
+                    f,
+                    "verify found {count} {things} wrong: export what can be read, and restore what the list names"
+                )
+            }
+            Self::Signal { number, imported } => {
+                write!(
+                    f,
+                    "import stopped by signal {number}, {imported} records are in: the store is closed, import again to go on"
+                )
+            }
+            Self::File { doing, path, source } => write!(f, "{doing} {}: {source}", path.display()),
+            Self::Output(source) => write!(f, "writing to standard output: {source}"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The one line for arguments that the grammar refuses: what clap says, then the usage.
+pub fn usage_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut said = String::new();
+    let mut usage = None;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+    {
+        if let Some(rest) = line.strip_prefix("Usage: ") {
+            usage = Some(rest);
+        } else if usage.is_none() {
+            let tip = if line.starts_with("tip: ") { ";" } else { "" };
+            let gap = if said.is_empty() { "" } else { " " };
+            said += &format!("{tip}{gap}{}", line.strip_prefix("error: ").unwrap_or(line));
+        }
+    }
+    match usage {
+        Some(usage) => format!("{said}; usage: {usage}"),
+        None => format!("{said}; see lodestore --help"),
+    }
+}

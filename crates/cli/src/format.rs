@@ -1,0 +1,153 @@
+//! The formats of records in files, and what both have in common.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use lodestore::{Expiry, limits};
+
+use crate::{jsonl, tsv};
+
+/// A format of `import`, `export` and `sample`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One JSON object a line.
+    Jsonl,
+    /// Tab-separated fields.
+    Tsv,
+}
+
+/// A record of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// When it expires, if it does.
+    pub expiry: Option<Expiry>,
+}
+
+/// Longest line taken: the longest record with every byte in its longest escape, and some room.
+pub const LINE_MAX: usize = 6 * (limits::KEY_MAX + limits::VALUE_MAX) + 1024;
+
+impl Format {
+    /// The format asked for, or what the file's name tells, or jsonl.
+    pub fn of(asked: Option<Self>, file: &Path) -> Self {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        asked.unwrap_or(match extension {
+            Some("tsv" | "txt") => Self::Tsv,
+            _ => Self::Jsonl,
+        })
+    }
+
+    /// Writes one record as a line.
+    pub fn write(self, out: &mut dyn Write, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> io::Result<()> {
+        match self {
+            Self::Jsonl => jsonl::write(out, key, Some(value), expiry),
+            Self::Tsv => tsv::write(out, key, value, expiry),
+        }
+    }
+
+    /// Reads one line, without its newline; what is wrong with it otherwise.
+    pub fn parse(self, line: &[u8]) -> Result<Record, String> {
+        let record = match self {
+            Self::Jsonl => jsonl::parse(line),
+            Self::Tsv => tsv::parse(line),
+        }?;
+        limits::check_key(&record.key)
+            .and_then(|()| limits::check_value(&record.value))
+            .map_err(|error| error.to_string())?;
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn round_trip(format: Format, record: &Record) {
+        let mut line = Vec::new();
+        format.write(&mut line, &record.key, &record.value, record.expiry).expect("writes to memory");
+        assert_eq!(line.pop(), Some(b'\n'));
+        assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok(), "one line of text: {line:?}");
+        assert_eq!(format.parse(&line).as_ref(), Ok(record));
+    }
+
+    /// Bytes of any kind, and more often those that need care.
+    fn bytes(least: usize) -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![any::<u8>(), prop::sample::select(b"\t\n\r\\x\"\0\x7f\xc3\xa9\xff{}".to_vec())];
+        prop::collection::vec(byte, least..40)
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_round_trip_in_both_formats(key in bytes(1), value in bytes(0), millis in any::<Option<u64>>()) {
+            let record = Record { key, value, expiry: millis.map(Expiry::at_millis) };
+            round_trip(Format::Jsonl, &record);
+            round_trip(Format::Tsv, &record);
+        }
+
+        #[test]
+        fn any_line_is_read_or_refused_without_a_panic(line in bytes(0)) {
+            for format in [Format::Jsonl, Format::Tsv] {
+                let _ = format.parse(&line);
+            }
+        }
+    }
+
+    #[test]
+    fn text_stays_readable() {
+        let mut out = Vec::new();
+        Format::Tsv.write(&mut out, "größe".as_bytes(), b"a\tb\\c\x00\xff", None).expect("writes to memory");
+        assert_eq!(out, "größe\ta\\tb\\\\c\\x00\\xff\n".as_bytes());
+        out.clear();
+        Format::Jsonl
+            .write(&mut out, "größe".as_bytes(), b"\xff", Some(Expiry::at_millis(7)))
+            .expect("writes to memory");
+        assert_eq!(out, "{\"key\":\"größe\",\"value_b64\":\"/w==\",\"expires_at_ms\":7}\n".as_bytes());
+    }
+
+    #[test]
+    fn bad_lines_say_what_is_wrong() {
+        for (format, line, says) in [
+            (Format::Tsv, "key only", "no tab"),
+            (Format::Tsv, "", "no tab"),
+            (Format::Tsv, "\tvalue", "key of 0 bytes"),
+            (Format::Tsv, "k\t\\q", "backslash"),
+            (Format::Tsv, "k\t\\", "backslash"),
+            (Format::Tsv, "k\t\\x0", "two hexadecimal"),
+            (Format::Tsv, "k\t\\xzz", "two hexadecimal"),
+            (Format::Tsv, "k\tv\tsoon", "third field"),
+            (Format::Tsv, "k\tv\t1\t2", "more than three"),
+            (Format::Jsonl, "", "EOF"),
+            (Format::Jsonl, "{\"key\":\"k\"", "EOF"),
+            (Format::Jsonl, "{\"key\":\"k\"}", "no \"value\""),
+            (Format::Jsonl, "{\"key\":\"\",\"value\":\"\"}", "key of 0 bytes"),
+            (Format::Jsonl, "{\"key\":\"k\",\"key_b64\":\"aw==\",\"value\":\"\"}", "not both"),
+            (Format::Jsonl, "{\"key\":\"k\",\"value_b64\":\"!\"}", "no base64"),
+            (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"ttl\":1}", "unknown field"),
+            (Format::Jsonl, "{\"key\":1,\"value\":\"v\"}", "invalid type"),
+        ] {
+            let what = format.parse(line.as_bytes()).expect_err(line);
+            assert!(what.contains(says), "{line:?}: {what}");
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_before_the_newline_is_no_data() {
+        let record = Format::Tsv.parse(b"k\tv\r").expect("a good line");
+        assert_eq!(record, Record { key: b"k".to_vec(), value: b"v".to_vec(), expiry: None });
+    }
+
+    #[test]
+    fn the_name_of_a_file_tells_its_format() {
+        for (file, format) in
+            [("a.tsv", Format::Tsv), ("a.txt", Format::Tsv), ("a.jsonl", Format::Jsonl), ("-", Format::Jsonl)]
+        {
+            assert_eq!(Format::of(None, Path::new(file)), format);
+        }
+        assert_eq!(Format::of(Some(Format::Tsv), Path::new("a.jsonl")), Format::Tsv);
+    }
+}

@@ -1,0 +1,46 @@
+//! The `lodestore` program: stores, from a shell.
+//!
+//! Every failure is one line on standard error that says what to do, and an exit code of its own
+//! (`lodestore --help`, docs/cli.md). Floor 5: it stands on the library `lodestore` and on `bench`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod failure;
+mod format;
+mod input;
+mod jsonl;
+mod out;
+mod sample;
+mod text;
+mod tsv;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::failure::{Failure, Outcome, usage_line};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run() -> Outcome {
+    match args::Cli::try_parse() {
+        Ok(cli) => cmd::run(cli.command),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            error.print().map_err(Failure::Output)
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::Usage("no command given; see lodestore --help".into()))
+        }
+        Err(error) => Err(Failure::Usage(usage_line(&error))),
+    }
+}

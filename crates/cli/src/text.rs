@@ -1,0 +1,99 @@
+//! Bytes as text: on the command line, in messages and in JSON. Nothing is lost in any of them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use serde_json::{Map, Value};
+
+use crate::args::CodingArgs;
+use crate::failure::Failure;
+use crate::tsv;
+
+/// How keys and values are written on the command line and in the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// As they are.
+    Plain,
+    /// Hexadecimal.
+    Hex,
+    /// Base64 with padding.
+    Base64,
+}
+
+impl From<CodingArgs> for Coding {
+    fn from(args: CodingArgs) -> Self {
+        match args {
+            CodingArgs { hex: true, .. } => Self::Hex,
+            CodingArgs { base64: true, .. } => Self::Base64,
+            _ => Self::Plain,
+        }
+    }
+}
+
+impl Coding {
+    /// The bytes that an argument means.
+    pub fn decode(self, what: &str, text: &OsStr) -> Result<Vec<u8>, Failure> {
+        let bytes = text.as_bytes();
+        let refuse = |error: data_encoding::DecodeError, name: &str| {
+            Failure::Usage(format!("{what} {:?} is no {name}: {error}", text.to_string_lossy()))
+        };
+        match self {
+            Self::Plain => Ok(bytes.to_vec()),
+            Self::Hex => HEXLOWER_PERMISSIVE.decode(bytes).map_err(|error| refuse(error, "hexadecimal")),
+            Self::Base64 => BASE64.decode(bytes).map_err(|error| refuse(error, "base64")),
+        }
+    }
+
+    /// Adds the text of `bytes` to `out`; plain bytes are escaped as in tsv, so that a line stays a line.
+    pub fn encode(self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Plain => tsv::escape(bytes, out),
+            Self::Hex => out.extend_from_slice(HEXLOWER.encode(bytes).as_bytes()),
+            Self::Base64 => out.extend_from_slice(BASE64.encode(bytes).as_bytes()),
+        }
+    }
+}
+
+/// Most bytes of a key that a message shows.
+const SHOWN: usize = 80;
+
+/// A key in a message: escaped, and cut where it is long.
+pub fn show(key: &[u8]) -> String {
+    let mut out = Vec::new();
+    tsv::escape(&key[..key.len().min(SHOWN)], &mut out);
+    let dots = if key.len() > SHOWN { "..." } else { "" };
+    format!("{}{dots}", String::from_utf8_lossy(&out))
+}
+
+/// Sets `name` to these bytes in a JSON object: as a string, or as base64 under `name_b64` where they are no UTF-8.
+pub fn set_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.into(), text.into()),
+        Err(_) => object.insert(format!("{name}_b64"), BASE64.encode(bytes).into()),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_coding_reads_what_it_writes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for coding in [Coding::Hex, Coding::Base64] {
+            let mut text = Vec::new();
+            coding.encode(&bytes, &mut text);
+            assert_eq!(coding.decode("KEY", OsStr::from_bytes(&text)).expect("own text"), bytes);
+        }
+    }
+
+    #[test]
+    fn bad_text_is_a_usage_error_that_names_it() {
+        for (coding, text) in [(Coding::Hex, "0g"), (Coding::Hex, "abc"), (Coding::Base64, "a")] {
+            let failure = coding.decode("KEY", OsStr::new(text)).expect_err("bad text");
+            assert_eq!(failure.code(), 2);
+            assert!(failure.to_string().contains(text), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the tests of the program share: a directory of their own, and the built program.
+// Each test file takes what it needs.
+#![expect(dead_code, reason = "a file of tests that does not use all of it is compiled with all of it")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+/// A directory that goes with its owner, in memory where the machine has such a place.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// A new one, empty.
+    pub fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let builder = || {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix("lodestore-test-");
+            builder
+        };
+        let dir = if memory.is_dir() { builder().tempdir_in(memory) } else { builder().tempdir() };
+        Self { dir: dir.expect("a temporary directory") }
+    }
+
+    /// A new one, with an empty store of 64 MiB named `store`.
+    pub fn with_store() -> Self {
+        let place = Self::new();
+        place.ok(&["create", "store", "--size", "64M"]);
+        place
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file there.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).expect("a file is written");
+    }
+
+    /// The program with these arguments, to be started in the directory.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore"));
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the program starts")
+    }
+
+    /// Runs it; it must end with code 0 and say nothing on standard error. What it wrote.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{}", shown(args));
+        text(&output.stdout)
+    }
+
+    /// Runs it; it must end with this code and exactly one line on standard error, which holds `says`. What it wrote.
+    pub fn fails(&self, args: &[&str], code: i32, says: &str) -> String {
+        let output = self.run(args);
+        failed(&output, code, says, args);
+        text(&output.stdout)
+    }
+
+    /// Runs it with this on standard input.
+    pub fn feed(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || {
+            // A program that stops early closes the pipe: its exit code tells.
+            let _ = stdin.write_all(&input);
+        });
+        let output = child.wait_with_output().expect("the program ends");
+        writer.join().expect("the writer ends");
+        output
+    }
+
+    /// Starts an import of tsv lines into `store` that takes what it is given and stays open.
+    pub fn importer(&self) -> Importer {
+        let mut child = self
+            .command(&["import", "store", "-", "--format", "tsv", "--acks"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let input = child.stdin.take().expect("a pipe");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Importer { child, input, output }
+    }
+}
+
+/// An import that waits for more.
+pub struct Importer {
+    pub child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Importer {
+    /// Hands it these lines.
+    pub fn send(&mut self, lines: &str) {
+        self.input.write_all(lines.as_bytes()).and_then(|()| self.input.flush()).expect("the import reads");
+    }
+
+    /// Waits until it has acknowledged at least `count` records; how many it has.
+    pub fn acknowledged(&mut self, count: u64) -> u64 {
+        loop {
+            let mut line = String::new();
+            self.output.read_line(&mut line).expect("the import writes");
+            let said = line.trim().strip_prefix("acknowledged ").and_then(|number| number.parse().ok());
+            let said: u64 = said.unwrap_or_else(|| panic!("{line:?} is no acknowledgement"));
+            if said >= count {
+                return said;
+            }
+        }
+    }
+
+    /// Stops to read what it writes, hands it more, and waits for its end.
+    pub fn leave(self, lines: &str) -> Output {
+        let Self { child, mut input, output } = self;
+        drop(output);
+        input.write_all(lines.as_bytes()).expect("the import reads");
+        let ended = child.wait_with_output().expect("the import ends");
+        drop(input);
+        ended
+    }
+
+    /// Kills it as `kill -9` does.
+    pub fn kill(mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("the import dies");
+    }
+
+    /// Sends it a signal by name, and waits for its end.
+    pub fn signal(self, name: &str) -> Output {
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
+        assert!(sent.expect("sh starts").success());
+        // The input stays open: it is the signal that ends the import.
+        let Self { child, input, output } = self;
+        let mut ended = child.wait_with_output().expect("the import ends");
+        drop(input);
+        let mut output = output;
+        std::io::Read::read_to_end(&mut output, &mut ended.stdout).expect("what it wrote");
+        ended
+    }
+}
+
+/// Checks an end with `code` and exactly one line on standard error, which holds `says`.
+pub fn failed(output: &Output, code: i32, says: &str, args: &[&str]) {
+    let error = text(&output.stderr);
+    let args = shown(args);
+    assert_eq!(output.status.code(), Some(code), "{args}: {error}");
+    let one_line = error.starts_with("lodestore: ") && error.ends_with('\n') && error.matches('\n').count() == 1;
+    assert!(one_line, "{args}: {error:?}");
+    assert!(error.contains(says), "{args}: {error:?} does not say {says:?}");
+}
+
+/// Arguments in a message, the long ones cut.
+fn shown(args: &[&str]) -> String {
+    args.iter().map(|arg| format!("{arg:.60}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Bytes that must be text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}

@@ -1,0 +1,298 @@
+//! What is refused: each by its own exit code, in one line that says what to do.
+
+mod common;
+
+use common::{Place, text};
+
+#[test]
+fn bad_arguments_are_code_2() {
+    let place = Place::with_store();
+    for (args, says) in [
+        (&[][..], "see lodestore --help"),
+        (&["frobnicate"], "frobnicate"),
+        (&["get"], "<STORE>"),
+        (&["get", "store"], "<KEY>"),
+        (&["put", "store", "k"], "<VALUE>"),
+        (&["put", "store", "k", "v", "more"], "more"),
+        (&["put", "store", "k", "v", "--value-file", "f"], "--value-file"),
+        (&["put", "store", "k", "v", "--ttl", "-1"], "number of seconds"),
+        (&["get", "store", "k", "--frob"], "--frob"),
+        (&["get", "store", "--hex", "0g"], "hexadecimal"),
+        (&["get", "store", "--hex", "--base64", "00"], "--base64"),
+        (&["scan", "store", "--limit", "some"], "--limit"),
+        (&["import", "store", "f", "--format", "xml"], "xml"),
+        (&["create", "new", "--size", "8X"], "8X"),
+        (&["create", "new", "--size", "-1"], "-1"),
+        (&["create", "new", "--durability", "forever"], "process, power or interval"),
+        (&["create", "new", "--durability", "interval:0"], "process, power or interval"),
+        (&["create", "new", "--engine", "frob"], "this build has hikv"),
+        (&["create", "new", "--set", "frob=1"], "frob"),
+        (&["create", "new", "--set", "frob"], "name=value"),
+        (&["get", "store", "k", "--set", "frob=1"], "frob"),
+        (&["completions", "frob"], "frob"),
+    ] {
+        assert_eq!(place.fails(args, 2, says), "", "{args:?}");
+    }
+    assert!(!place.path("new").exists(), "a refused create leaves nothing");
+}
+
+#[test]
+fn a_missing_store_is_code_3() {
+    let place = Place::new();
+    place.write("in.tsv", "k\tv\n");
+    std::fs::create_dir(place.path("empty")).expect("a directory");
+    for store in ["absent", "empty", "in.tsv", "absent/below"] {
+        for args in [
+            &["get", store, "k"][..],
+            &["put", store, "k", "v"],
+            &["insert", store, "k", "v"],
+            &["update", store, "k", "v"],
+            &["delete", store, "k"],
+            &["count", store],
+            &["stats", store],
+            &["verify", store],
+            &["scan", store],
+            &["export", store],
+            &["import", store, "in.tsv"],
+        ] {
+            place.fails(args, 3, "lodestore create");
+        }
+    }
+    assert!(!place.path("absent").exists());
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |mut crc: u32, byte| {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        }
+        crc
+    })
+}
+
+/// Changes both header copies of a store and gives them a matching checksum (docs/format/pool.md).
+fn patch_header(place: &Place, at: usize, bytes: &[u8]) {
+    let path = place.path("store/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    for copy in region[..2 * 4096].chunks_exact_mut(4096) {
+        assert_eq!(&copy[..8], b"LODEPOOL");
+        copy[at..at + bytes.len()].copy_from_slice(bytes);
+        let sum = crc32c(&[&copy[8..12], &copy[16..1024]].concat());
+        copy[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(&path, region).expect("the first region is written");
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_code_4() {
+    let place = Place::with_store();
+    patch_header(&place, 8, &77u32.to_le_bytes());
+    for args in [&["get", "store", "k"][..], &["verify", "store"], &["stats", "store"], &["put", "store", "k", "v"]] {
+        place.fails(args, 4, "the pool format of this store is version 77, newer than version");
+    }
+    let place = Place::with_store();
+    patch_header(&place, 88, &78u32.to_le_bytes());
+    place.fails(&["get", "store", "k"], 4, "the hikv format of this store is version 78, newer than version");
+    assert!(place.ok(&["doctor", "store"]).contains("engine hikv (format 78)"));
+}
+
+#[test]
+fn a_store_of_an_engine_that_is_not_in_this_build_is_code_4() {
+    let place = Place::with_store();
+    patch_header(&place, 56, b"frob");
+    for args in [&["get", "store", "k"][..], &["count", "store", "--engine", "hikv"]] {
+        place.fails(args, 4, "made by engine frob, not hikv: open it with frob");
+    }
+    assert_eq!(place.fails(&["get", "store", "k", "--engine", "frob"], 4, "open it with frob"), "");
+}
+
+#[test]
+fn a_torn_header_is_code_7() {
+    let place = Place::with_store();
+    let path = place.path("store/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    for at in [100, 4196] {
+        region[at] ^= 1;
+    }
+    std::fs::write(&path, region).expect("the first region is written");
+    for command in ["count", "verify", "scan"] {
+        place.fails(&[command, "store"], 7, "neither header copy is valid");
+    }
+}
+
+#[test]
+fn a_damaged_record_is_code_7_and_the_others_are_still_there() {
+    let place = Place::with_store();
+    for key in ["a", "b", "c"] {
+        place.ok(&["put", "store", key, &format!("the value of {key}")]);
+    }
+    let path = place.path("store/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    let value = b"the value of b";
+    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
+    region[at] ^= 1;
+    std::fs::write(&path, region).expect("the first region is written");
+    place.fails(&["get", "store", "b"], 7, "corrupt data at");
+    assert_eq!(place.ok(&["get", "store", "a"]), "the value of a");
+    assert_eq!(place.ok(&["get", "store", "c"]), "the value of c");
+    let found = place.fails(&["verify", "store"], 7, "verify found");
+    assert!(found.starts_with("record ") && found.contains("checksum") && found.ends_with(" wrong\n"), "{found}");
+    let found = place.fails(&["verify", "store", "--json"], 7, "verify found");
+    assert!(found.contains("\"clean\":false,\"findings\":[{\"place\":"), "{found}");
+    let out = place.fails(&["export", "store", "--format", "tsv"], 7, "the export is not whole");
+    assert!(out.starts_with("a\tthe value of a\n"), "{out}");
+    place.ok(&["put", "store", "b", "another"]);
+    place.ok(&["verify", "store"]);
+    assert_eq!(place.ok(&["scan", "store"]).lines().count(), 3);
+}
+
+#[test]
+fn a_store_whose_machine_restarted_is_code_9_until_it_is_salvaged() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "k", "v"]);
+    patch_header(&place, 40, &[7; 16]);
+    assert_eq!(place.ok(&["get", "store", "k"]), "v", "a clean stop is clean on any boot");
+    // Another boot, and the flag of the clean stop cleared.
+    patch_header(&place, 40, &[7; 16]);
+    patch_header(&place, 92, &0u32.to_le_bytes());
+    place.fails(&["get", "store", "k"], 9, "lodestore verify --salvage");
+    assert!(place.ok(&["verify", "store", "--salvage"]).starts_with("checked 1 records"));
+    assert_eq!(place.ok(&["get", "store", "k"]), "v");
+}
+
+#[test]
+fn durability_that_the_medium_cannot_give_is_code_9_or_2() {
+    let place = Place::new();
+    place.fails(&["create", "store", "--durability", "interval:100"], 2, "use process or power");
+    let doctor = place.ok(&["doctor", "store", "--json"]);
+    if doctor.contains("\"medium\":\"shm\"") {
+        place.fails(&["create", "store", "--size", "64M", "--durability", "power"], 9, "use durability process");
+        place.fails(&["get", "store", "k"], 3, "lodestore create");
+    }
+    place.ok(&["create", "store", "--size", "64M"]);
+}
+
+#[test]
+fn doctor_tells_the_medium_of_a_path_that_need_not_exist() {
+    let place = Place::new();
+    let table = place.ok(&["doctor", "not/there/yet"]);
+    for row in [
+        "probed",
+        "medium",
+        "MAP_SYNC",
+        "flush instruction",
+        "free space",
+        "huge pages",
+        "store ",
+        "durability process",
+        "durability power",
+    ] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "{row}: {table}");
+    }
+    let json = place.ok(&["doctor", ".", "--json"]);
+    assert!(json.starts_with("{\"probed\":\".\",\"medium\":") && json.ends_with("\"store\":null}\n"), "{json}");
+}
+
+#[test]
+fn another_engine_is_code_4() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "k", "v"]);
+    place.fails(&["get", "store", "k", "--engine", "nvht"], 4, "open it with hikv");
+    assert_eq!(place.ok(&["get", "store", "k", "--engine", "hikv"]), "v");
+}
+
+#[test]
+fn a_store_that_another_process_holds_is_code_5() {
+    let place = Place::with_store();
+    let mut holder = place.importer();
+    holder.send("k\tv\n");
+    holder.acknowledged(1);
+    let pid = holder.child.id().to_string();
+    for args in [&["get", "store", "k"][..], &["count", "store"], &["verify", "store"], &["put", "store", "k", "w"]] {
+        place.fails(args, 5, &pid);
+    }
+    holder.kill();
+    assert_eq!(place.ok(&["get", "store", "k"]), "v");
+}
+
+#[test]
+fn a_full_store_is_code_6_and_loses_nothing() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--size", "4M"]);
+    let lines: String = (0..8_000).map(|n| format!("key{n:06}\t{}\n", "v".repeat(2_000))).collect();
+    place.write("in.tsv", &lines);
+    let wrote = place.fails(&["import", "store", "in.tsv", "--json"], 6, "is full");
+    let imported = wrote.split("\"imported\":").nth(1).and_then(|rest| rest.split(',').next());
+    let imported: usize = imported.and_then(|number| number.parse().ok()).expect("a summary");
+    assert!(imported > 200 && wrote.contains("\"complete\":false"), "{wrote}");
+    let there = place.ok(&["export", "store", "--format", "tsv"]);
+    assert_eq!(there, lines.lines().take(imported).map(|line| format!("{line}\n")).collect::<String>());
+    place.fails(&["put", "store", "more", &"v".repeat(100_000)], 6, "is full");
+    assert_eq!(place.ok(&["count", "store"]), format!("{imported}\n"));
+    place.ok(&["verify", "store"]);
+    for n in 0..100 {
+        place.ok(&["delete", "store", &format!("key{n:06}")]);
+    }
+    place.ok(&["put", "store", "more", &"v".repeat(2_000)]);
+}
+
+#[test]
+fn something_at_the_path_of_create_is_code_11() {
+    let place = Place::with_store();
+    place.write("file", "");
+    std::fs::create_dir(place.path("dir")).expect("a directory");
+    place.write("dir/other", "");
+    for path in ["store", "file", "dir"] {
+        place.fails(&["create", path, "--size", "64M"], 11, "exists already");
+    }
+    assert_eq!(place.ok(&["count", "store"]), "0\n");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_code_8() {
+    let place = Place::new();
+    let name = "n".repeat(300);
+    place.fails(&["create", &name, "--size", "64M"], 8, &name);
+}
+
+#[test]
+fn help_and_version_are_no_failures_and_name_the_exit_codes() {
+    let place = Place::new();
+    let help = place.ok(&["--help"]);
+    for code in 0..=11 {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  "))), "exit code {code}");
+    }
+    assert!(place.ok(&["--version"]).starts_with("lodestore "));
+    for command in [
+        "create",
+        "put",
+        "insert",
+        "update",
+        "get",
+        "delete",
+        "count",
+        "stats",
+        "verify",
+        "scan",
+        "import",
+        "export",
+        "doctor",
+        "bench",
+        "sample",
+        "engines",
+        "completions",
+    ] {
+        assert!(help.contains(&format!("  {command} ")), "{command} is in the help");
+        assert!(place.ok(&[command, "--help"]).contains("Usage: lodestore"), "{command} has its own");
+    }
+}
+
+#[test]
+fn engines_names_what_set_takes() {
+    let place = Place::new();
+    assert!(place.ok(&["engines"]).starts_with("hikv: "));
+    assert!(text(&place.run(&["engines", "--json"]).stdout).starts_with("{\"engine\":\"hikv\",\"about\":"));
+    assert!(place.ok(&["completions", "bash"]).contains("lodestore"));
+}

@@ -1,0 +1,248 @@
+//! Bytes on the medium that are not what was written.
+//!
+//! What is asked: no panic; no hang; never a value for right that is not; and what is
+//! missing is reported, by the open, by the read, or by `verify`.
+//!
+//! One thing is let pass: after a crash, entries that were erased whole (a zeroed page, say) look to some engines like
+//! entries that were never made. Then some keys may be missing without a word; never all of them.
+
+use std::collections::BTreeSet;
+
+use super::check::show;
+use super::data::{key, versioned};
+use super::{Case, Harness, Pairs, Rng, Stop};
+use crate::{ScanRange, Store, Visit};
+
+/// A store of pairs of several sizes, each written once and none deleted, stopped.
+fn prepare<H: Harness>(case: &Case<H>, rng: &mut Rng, how: Stop) -> Pairs {
+    let store = case.create_sized(case.plan.capacity_small);
+    let mut pairs = Pairs::new();
+    for i in 0..case.plan.keys.min(300) {
+        let name = key("damage", i);
+        let len = if i % 50 == 0 { rng.below(30_000) } else { rng.below(400) };
+        let value = versioned(&name, i as u64, len);
+        store.put(&name, &value).expect("put");
+        pairs.insert(name, value);
+    }
+    case.stop(store, how);
+    pairs
+}
+
+/// One way to harm bytes.
+#[derive(Debug, Clone, Copy)]
+enum Harm {
+    /// This many bits of bytes that are not zero.
+    UsedBits(usize),
+    /// This many bits anywhere.
+    Bits(usize),
+    /// A few bits in the first 16 KiB, where headers tend to be.
+    HeadBits,
+    /// 64 bytes of noise over something.
+    Noise,
+    /// A page of zeros over something.
+    ZeroPage,
+    /// A used page written over another.
+    MisplacedPage,
+}
+
+impl Harm {
+    /// Whether it takes whole entries away.
+    fn erases(self) -> bool {
+        matches!(self, Self::Noise | Self::ZeroPage | Self::MisplacedPage)
+    }
+}
+
+const HARMS: [Harm; 11] = [
+    Harm::UsedBits(1),
+    Harm::UsedBits(1),
+    Harm::UsedBits(4),
+    Harm::UsedBits(64),
+    Harm::UsedBits(1000),
+    Harm::Bits(1),
+    Harm::Bits(10_000),
+    Harm::HeadBits,
+    Harm::Noise,
+    Harm::ZeroPage,
+    Harm::MisplacedPage,
+];
+
+/// A random place whose byte is not zero.
+fn used(bytes: &[u8], rng: &mut Rng) -> usize {
+    let from = rng.below(bytes.len());
+    let after = bytes[from..].iter().position(|byte| *byte != 0).map(|at| from + at);
+    after.or_else(|| bytes.iter().position(|byte| *byte != 0)).unwrap_or(from)
+}
+
+/// The 4 KiB around `at`, as far as there are so many.
+fn page(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
+    let from = at & !4095;
+    from..(from + 4096).min(bytes.len())
+}
+
+fn harm(bytes: &mut [u8], harm: Harm, rng: &mut Rng) {
+    if bytes.is_empty() {
+        return;
+    }
+    match harm {
+        Harm::Bits(count) => (0..count).for_each(|_| bytes[rng.below(bytes.len())] ^= 1 << rng.below(8)),
+        Harm::HeadBits => (0..3).for_each(|_| bytes[rng.below(bytes.len().min(16 << 10))] ^= 1 << rng.below(8)),
+        Harm::UsedBits(count) => (0..count).for_each(|_| {
+            let at = used(bytes, rng);
+            bytes[at] ^= 1 << rng.below(8);
+        }),
+        Harm::Noise => {
+            let at = used(bytes, rng);
+            let end = (at + 64).min(bytes.len());
+            bytes[at..end].copy_from_slice(&rng.bytes(end - at));
+        }
+        Harm::ZeroPage => {
+            let at = page(bytes, used(bytes, rng));
+            bytes[at].fill(0);
+        }
+        Harm::MisplacedPage => {
+            let (from, to) = (page(bytes, used(bytes, rng)), page(bytes, used(bytes, rng)));
+            let len = from.len().min(to.len());
+            bytes.copy_within(from.start..from.start + len, to.start);
+        }
+    }
+}
+
+/// Opens a damaged store and reads all of it. What it gives must be right; whether anything was
+/// missing or refused must be reported, unless `erased` excuses that some are gone. Then it takes writes, or
+/// refuses them, without a panic. Whether any damage was noticed.
+fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, erased: bool, what: &str) -> bool {
+    let store = match case.harness.open() {
+        Ok(store) => store,
+        Err(_) => return true,
+    };
+    let recovered = store.wait_recovered().is_ok();
+    let mut lost = Vec::new();
+    let mut buffer = Vec::new();
+    for (name, value) in pairs {
+        match store.get_into(name, &mut buffer) {
+            Ok(true) => assert!(buffer == *value, "{what}: get {} gives {} for right", show(name), show(&buffer)),
+            Ok(false) | Err(_) => lost.push(name),
+        }
+    }
+    let right = |reader: &str, name: &[u8], value: &[u8]| match pairs.get(name) {
+        Some(expected) => assert!(expected == value, "{what}: {reader} gives {} for {}", show(value), show(name)),
+        None => panic!("{what}: {reader} makes up a key {}", show(name)),
+    };
+    let mut seen = BTreeSet::new();
+    let walked = store.for_each(&mut |name, value| {
+        right("for_each", name, value);
+        assert!(seen.insert(name.to_vec()), "{what}: for_each gives {} twice", show(name));
+        Visit::More
+    });
+    let mut scan_failed = false;
+    if store.capabilities().scan {
+        match store.scan(&ScanRange::all()) {
+            Ok(scan) => scan.take(pairs.len() * 2).for_each(|entry| match entry {
+                Ok(entry) => right("scan", &entry.key, &entry.value),
+                Err(_) => scan_failed = true,
+            }),
+            Err(_) => scan_failed = true,
+        }
+    }
+    let whole = (lost.is_empty() && seen.len() == pairs.len()) || (erased && !seen.is_empty());
+    let report = store.verify(&mut |_| {});
+    let told =
+        !recovered || report.as_ref().map_or(true, |report| !report.is_clean()) || store.stats().recovery.corrupt > 0;
+    assert!(
+        told || (whole && walked.is_ok() && !scan_failed),
+        "{what}: {} of {} keys are gone (first {:?}), for_each shows {}, scan failed {scan_failed}, and verify finds nothing wrong",
+        lost.len(),
+        pairs.len(),
+        lost.first().map(|name| show(name)),
+        seen.len(),
+    );
+    write_into_damage(&store, what);
+    case.harness.abandon(store);
+    told
+}
+
+/// Writes to a damaged store succeed and are read back, or are errors.
+fn write_into_damage<S: Store>(store: &S, what: &str) {
+    for i in 0..200 {
+        let name = key("after", i);
+        let value = versioned(&name, 9, i);
+        if store.put(&name, &value).is_ok() {
+            match store.get(&name) {
+                Ok(found) => assert!(found.as_deref() == Some(&value), "{what}: a put afterwards is not read back"),
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
+        }
+        // Old keys may be gone or refused: anything but a panic.
+        let _ = (store.update(&key("damage", i), b"new"), store.delete(&key("damage", i + 1)));
+    }
+}
+
+/// Harms a store's files in many ways, one store after the other, stopped cleanly and not.
+pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
+    let mut rng = case.rng(14);
+    for round in 0..case.plan.damage_rounds {
+        let how = if round % 2 == 0 { Stop::Clean } else { Stop::Crash };
+        let pairs = prepare(case, &mut rng, how);
+        let files = case.harness.files();
+        assert!(!files.is_empty(), "a store has files");
+        let (file, kind) = (rng.pick(&files).clone(), HARMS[round % HARMS.len()]);
+        case.harness.alter(&file, &mut |bytes| harm(bytes, kind, &mut rng));
+        let erased = kind.erases() && how == Stop::Crash;
+        inspect(case, &pairs, erased, &format!("round {round}, {kind:?} in {file} after a stop ({how:?})"));
+        case.harness.clear();
+    }
+}
+
+/// One bit of a stored value is another: the value is not given, and `verify` lists it.
+pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
+    let mut rng = case.rng(15);
+    for round in 0..case.plan.damage_rounds.div_ceil(4) {
+        let how = if round % 2 == 0 { Stop::Clean } else { Stop::Crash };
+        let pairs = prepare(case, &mut rng, how);
+        let victims: Vec<_> = pairs.iter().filter(|(_, value)| value.len() >= 64).collect();
+        let (name, value) = *rng.pick(&victims);
+        let flip = rng.below(value.len());
+        let mut places = 0;
+        for file in case.harness.files() {
+            case.harness.alter(&file, &mut |bytes| {
+                // Also a value cut in pieces is found, if the first 32 bytes after the version stay together.
+                let mut from = 0;
+                while let Some(at) =
+                    bytes[from..].windows(32).position(|window| *window == value[8..40]).map(|at| from + at)
+                {
+                    let at_flip = (at - 8 + flip).min(bytes.len() - 1);
+                    bytes[at_flip] ^= 1 << rng.below(8);
+                    places += 1;
+                    from = at + 32;
+                }
+            });
+        }
+        let what = format!("round {round}, bit of value {} (byte {flip} of {}, {how:?})", show(name), value.len());
+        assert!(places > 0, "{what}: the value is in no file");
+        assert!(inspect(case, &pairs, false, &what), "{what}: nobody noticed");
+        case.harness.clear();
+    }
+}
+
+/// Files cut short, to nothing, to a little, to a part: an error or a partial store, never a crash.
+pub fn a_truncated_store_is_an_error<H: Harness>(case: &Case<H>) {
+    let mut rng = case.rng(16);
+    for round in 0..case.plan.damage_rounds.div_ceil(3) {
+        let how = if round % 2 == 0 { Stop::Clean } else { Stop::Crash };
+        let pairs = prepare(case, &mut rng, how);
+        let file = rng.pick(&case.harness.files()).clone();
+        let mut left = 0;
+        case.harness.alter(&file, &mut |bytes| {
+            left = match round % 5 {
+                0 => 0,
+                1 => rng.below(bytes.len().min(4096) + 1),
+                2 => bytes.len() - 1.min(bytes.len()),
+                3 => (bytes.len() / 2) & !4095,
+                _ => rng.below(bytes.len() + 1),
+            };
+            bytes.truncate(left);
+        });
+        inspect(case, &pairs, false, &format!("round {round}, {file} cut to {left} bytes ({how:?})"));
+        case.harness.clear();
+    }
+}

@@ -1,0 +1,72 @@
+//! Durability, named by what it survives.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// What an acknowledged write survives. Asked by the caller; an open that
+/// cannot give it on the medium found is refused, never downgraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The death of the process: panic, `kill -9`, the OOM killer. Not power loss.
+    #[default]
+    Process,
+    /// Power loss and kernel crash as well.
+    Power,
+    /// Power loss, minus at most this window of the newest writes, and what is
+    /// left is a prefix of what was written.
+    Interval(Duration),
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process => f.write_str("process"),
+            Self::Power => f.write_str("power"),
+            Self::Interval(window) => write!(f, "interval:{}", window.as_millis()),
+        }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    /// Reads `process`, `power` or `interval:MS`.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "process" => Ok(Self::Process),
+            "power" => Ok(Self::Power),
+            _ => text
+                .strip_prefix("interval:")
+                .and_then(|ms| ms.parse::<u64>().ok())
+                .filter(|ms| *ms > 0)
+                .map(|ms| Self::Interval(Duration::from_millis(ms)))
+                .ok_or_else(|| Error::InvalidOption {
+                    name: "durability".into(),
+                    value: text.into(),
+                    why: "give process, power or interval:MS with MS of at least 1".into(),
+                }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_forms_round_trip() {
+        for level in [Durability::Process, Durability::Power, Durability::Interval(Duration::from_millis(20))] {
+            assert_eq!(level.to_string().parse::<Durability>().expect("own text parses"), level);
+        }
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for text in ["", "none", "interval", "interval:", "interval:0", "interval:x", "Process"] {
+            assert!(text.parse::<Durability>().is_err(), "{text:?} must be refused");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! One error type for every engine. Each text is one line and says what to do.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::durability::Durability;
+
+/// Shorthand for results of this workspace.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was refused. After any error but [`Error::Poisoned`] and
+/// [`Error::Io`] on a write, the store is as it was before the call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key of 0 bytes, or of more than [`limits::KEY_MAX`](crate::limits::KEY_MAX).
+    KeyLength {
+        /// Length given, in bytes.
+        len: usize,
+    },
+    /// A value of more than [`limits::VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
+    ValueLength {
+        /// Length given, in bytes.
+        len: usize,
+    },
+    /// No room for this write. Reads and deletes go on.
+    Full {
+        /// Bytes that were needed.
+        needed: u64,
+        /// Capacity of the store, in bytes.
+        capacity: u64,
+    },
+    /// Bytes on the medium that cannot be what was written.
+    Corrupt {
+        /// Where: file and offset, or structure and index.
+        place: String,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The operating system refused a call.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The path concerned.
+        path: PathBuf,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// Another process holds the store.
+    Locked {
+        /// The store's directory.
+        path: PathBuf,
+        /// Who holds it, as far as the lock file tells.
+        holder: String,
+    },
+    /// There is no store at this path.
+    Missing {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// A store, or something else, is there already.
+    Exists {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The store was made by another engine.
+    WrongEngine {
+        /// The engine that made it.
+        found: String,
+        /// The engine that was to open it.
+        asked: String,
+    },
+    /// The store was written by a newer format than this program knows.
+    NewerFormat {
+        /// What carries the version: `pool`, or an engine's name.
+        part: String,
+        /// Version found.
+        found: u32,
+        /// Newest version known here.
+        known: u32,
+    },
+    /// The medium cannot give the durability asked for.
+    DurabilityRefused {
+        /// What was asked.
+        asked: Durability,
+        /// The medium found, and why it cannot.
+        medium: String,
+        /// What to do instead.
+        instead: String,
+    },
+    /// The machine stopped under a store whose writes only survive the process.
+    MachineRestarted {
+        /// The store's directory.
+        path: PathBuf,
+    },
+    /// This engine does not do this.
+    Unsupported {
+        /// The engine asked.
+        engine: &'static str,
+        /// The operation or option.
+        what: String,
+        /// What does it.
+        instead: &'static str,
+    },
+    /// An option that does not exist, or a value that it does not take.
+    InvalidOption {
+        /// Its name.
+        name: String,
+        /// The value given.
+        value: String,
+        /// What it takes.
+        why: String,
+    },
+    /// A failed sync, or a panic in the middle of a write, made the store refuse writes.
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// A new key would take the store's structures over their DRAM budget. Reads, updates and deletes go on.
+    DramBudget {
+        /// Bytes in use.
+        used: u64,
+        /// Bytes allowed.
+        budget: u64,
+    },
+    /// The store was closed.
+    Closed,
+}
+
+impl Error {
+    /// An [`Error::Io`] of this path.
+    pub fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { doing, path: path.into(), source }
+    }
+
+    /// An [`Error::Corrupt`] at this place.
+    pub fn corrupt(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Corrupt { place: place.into(), what: what.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::limits::{KEY_MAX, VALUE_MAX};
+        match self {
+            Self::KeyLength { len } => {
+                write!(f, "a key of {len} bytes: use 1 to {KEY_MAX} bytes")
+            }
+            Self::ValueLength { len } => {
+                write!(f, "a value of {len} bytes: use at most {VALUE_MAX} bytes, or split it over several keys")
+            }
+            Self::Full { needed, capacity } => write!(
+                f,
+                "the store is full: {needed} more bytes do not fit its capacity of {capacity} or the medium under it; \
+                 delete keys, free the medium, or create a larger store and import into it"
+            ),
+            Self::Corrupt { place, what } => {
+                write!(
+                    f,
+                    "corrupt data at {place}: {what}; run `lodestore verify` for the whole list and restore what it names"
+                )
+            }
+            Self::Io { doing, path, source } => write!(f, "{doing} {}: {source}", path.display()),
+            Self::Locked { path, holder } => write!(
+                f,
+                "{} is open in another process ({holder}); close it there, or use another store",
+                path.display()
+            ),
+            Self::Missing { path } => {
+                write!(f, "no store at {}: make one with `lodestore create`", path.display())
+            }
+            Self::Exists { path } => {
+                write!(f, "{} exists already: open it, or choose another path", path.display())
+            }
+            Self::WrongEngine { found, asked } => {
+                write!(f, "this store was made by engine {found}, not {asked}: open it with {found}")
+            }
+            Self::NewerFormat { part, found, known } => write!(
+                f,
+                "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
+            ),
+            Self::DurabilityRefused { asked, medium, instead } => {
+                write!(f, "durability {asked} cannot be had on {medium}: {instead}")
+            }
+            Self::MachineRestarted { path } => write!(
+                f,
+                "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
+                 salvage it with `lodestore verify --salvage`, or restore it",
+                path.display()
+            ),
+            Self::Unsupported { engine, what, instead } => {
+                write!(f, "engine {engine} has no {what}: {instead}")
+            }
+            Self::InvalidOption { name, value, why } => write!(f, "option {name}={value}: {why}"),
+            Self::Poisoned { cause } => {
+                write!(
+                    f,
+                    "the store takes no writes after a failure ({cause}): close it, mend the medium and open it again"
+                )
+            }
+            Self::DramBudget { used, budget } => write!(
+                f,
+                "a new key would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, or open with a larger budget"
+            ),
+            Self::Closed => f.write_str("the store is closed: open it again"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn one_of_each() -> Vec<Error> {
+        let path = || PathBuf::from("a/store");
+        vec![
+            Error::KeyLength { len: 0 },
+            Error::ValueLength { len: usize::MAX },
+            Error::Full { needed: 1, capacity: 2 },
+            Error::DramBudget { used: 2, budget: 1 },
+            Error::corrupt("pool.0000 at 4096", "checksum differs"),
+            Error::io("opening", path(), io::Error::from(io::ErrorKind::PermissionDenied)),
+            Error::Locked { path: path(), holder: "process 1".into() },
+            Error::Missing { path: path() },
+            Error::Exists { path: path() },
+            Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
+            Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
+            Error::DurabilityRefused {
+                asked: Durability::Power,
+                medium: "shm".into(),
+                instead: "ask for process".into(),
+            },
+            Error::MachineRestarted { path: path() },
+            Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
+            Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
+            Error::Poisoned { cause: "sync failed".into() },
+            Error::Closed,
+        ]
+    }
+
+    #[test]
+    fn every_text_is_one_line_without_an_end() {
+        for error in one_of_each() {
+            let text = error.to_string();
+            assert!(!text.contains('\n') && !text.ends_with('.') && !text.contains("  "), "{text:?}");
+            assert!(text.contains(':') || text.contains(';'), "says what is wrong, and what to do: {text:?}");
+        }
+    }
+
+    #[test]
+    fn the_texts_carry_the_numbers_and_names_given() {
+        let texts: Vec<String> = one_of_each().iter().map(ToString::to_string).collect();
+        for part in [
+            "0 bytes",
+            "1 more bytes",
+            "pool.0000 at 4096",
+            "a/store",
+            "process 1",
+            "hikv",
+            "version 2",
+            "power",
+            "size=x",
+        ] {
+            assert!(texts.iter().any(|text| text.contains(part)), "{part} is in no text");
+        }
+    }
+
+    #[test]
+    fn only_an_io_error_has_a_source() {
+        for error in one_of_each() {
+            assert_eq!(error.source().is_some(), matches!(error, Error::Io { .. }), "{error}");
+        }
+    }
+}

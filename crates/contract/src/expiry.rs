@@ -1,0 +1,63 @@
+//! When a key stops to exist.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since the Unix epoch, by the system's clock.
+pub fn now_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The moment from which a key is absent to every reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expiry {
+    millis: u64,
+}
+
+impl Expiry {
+    /// At this many milliseconds after the Unix epoch; 0 is long past.
+    pub const fn at_millis(millis: u64) -> Self {
+        Self { millis }
+    }
+
+    /// This long from now.
+    pub fn after(span: Duration) -> Self {
+        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Self { millis: now_millis().saturating_add(span) }
+    }
+
+    /// Milliseconds after the Unix epoch.
+    pub const fn millis(self) -> u64 {
+        self.millis
+    }
+
+    /// Whether the moment has come.
+    pub fn is_past(self) -> bool {
+        self.millis <= now_millis()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_past_has_come_and_far_ahead_has_not() {
+        assert!(Expiry::at_millis(0).is_past() && Expiry::at_millis(1).is_past());
+        assert!(Expiry::at_millis(now_millis()).is_past(), "the moment itself counts as come");
+        assert!(!Expiry::at_millis(u64::MAX).is_past());
+        assert!(!Expiry::after(Duration::from_secs(3600)).is_past());
+    }
+
+    #[test]
+    fn the_longest_span_does_not_overflow_into_the_past() {
+        assert_eq!(Expiry::after(Duration::MAX), Expiry::at_millis(u64::MAX));
+    }
+
+    #[test]
+    fn a_span_is_counted_from_now() {
+        let before = now_millis();
+        let millis = Expiry::after(Duration::from_secs(1)).millis();
+        assert!((before + 1000..=now_millis() + 1000).contains(&millis));
+        assert!(Expiry::at_millis(1) < Expiry::at_millis(2));
+    }
+}

@@ -1,0 +1,31 @@
+//! What every Lodestore engine promises, in types: the [`Store`] trait, its
+//! errors, limits, durability levels, options, statistics and events, and
+//! (feature `conformance`) the suite that every engine passes.
+//!
+//! Floor 0: no I/O, no threads, no `unsafe`. Every other crate may import it.
+#![forbid(unsafe_code)]
+
+mod capability;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod durability;
+mod error;
+mod event;
+mod expiry;
+pub mod limits;
+mod options;
+mod range;
+mod stats;
+mod store;
+mod verify;
+
+pub use capability::Capabilities;
+pub use durability::Durability;
+pub use error::{Error, Result};
+pub use event::{Event, EventSink};
+pub use expiry::{Expiry, now_millis};
+pub use options::{OptionSpec, Options};
+pub use range::{Direction, ScanRange};
+pub use stats::{MediumUse, RecoveryState, Stats};
+pub use store::{Batch, BatchOp, Change, Entry, Scan, Snapshot, Store, Swap, Visit};
+pub use verify::{Finding, Progress, VerifyReport};

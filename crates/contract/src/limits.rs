@@ -1,0 +1,62 @@
+//! The limits of every store. Each has a test; beyond it stands a typed error.
+
+use crate::error::{Error, Result};
+
+/// Shortest key, in bytes.
+pub const KEY_MIN: usize = 1;
+/// Longest key, in bytes: 64 KiB.
+pub const KEY_MAX: usize = 64 << 10;
+/// Longest value, in bytes: 1 GiB.
+pub const VALUE_MAX: usize = 1 << 30;
+
+/// Refuses a key outside its limits.
+///
+/// # Errors
+/// [`Error::KeyLength`].
+#[inline]
+pub fn check_key(key: &[u8]) -> Result<()> {
+    if (KEY_MIN..=KEY_MAX).contains(&key.len()) { Ok(()) } else { Err(Error::KeyLength { len: key.len() }) }
+}
+
+/// Refuses a value outside its limits.
+///
+/// # Errors
+/// [`Error::ValueLength`].
+#[inline]
+pub fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() <= VALUE_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_1_byte_to_64_kib_pass_and_no_others() {
+        for len in [1, 2, KEY_MAX - 1, KEY_MAX] {
+            check_key(&vec![0; len]).expect("within the limits");
+        }
+        for len in [0, KEY_MAX + 1, 2 * KEY_MAX] {
+            let refused = check_key(&vec![0; len]);
+            assert!(matches!(refused, Err(Error::KeyLength { len: told }) if told == len), "{len}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_0_bytes_to_1_gib_pass_and_no_others() {
+        // Zeroed memory that nobody touches takes no pages.
+        let zeros = vec![0; VALUE_MAX + 1];
+        for len in [0, 1, VALUE_MAX - 1, VALUE_MAX] {
+            check_value(&zeros[..len]).expect("within the limits");
+        }
+        let refused = check_value(&zeros);
+        assert!(matches!(refused, Err(Error::ValueLength { len }) if len == VALUE_MAX + 1), "{refused:?}");
+    }
+
+    #[test]
+    fn the_limits_are_what_the_documents_say() {
+        assert_eq!((KEY_MIN, KEY_MAX, VALUE_MAX), (1, 65_536, 1_073_741_824));
+        // Formats keep key length - 1 in 16 bits and value length in 32.
+        assert!(u16::try_from(KEY_MAX - 1).is_ok() && u32::try_from(VALUE_MAX).is_ok());
+    }
+}

@@ -1,0 +1,277 @@
+//! The contract of every engine.
+
+use crate::capability::Capabilities;
+use crate::error::{Error, Result};
+use crate::expiry::Expiry;
+use crate::range::ScanRange;
+use crate::stats::Stats;
+use crate::verify::{Progress, VerifyReport};
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// An ordered walk that owns what it needs: it may move to another thread and outlive the caller's handle.
+pub type Scan = Box<dyn Iterator<Item = Result<Entry>> + Send + 'static>;
+
+/// Whether a visitor wants more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visit {
+    /// Go on.
+    More,
+    /// Stop here.
+    Stop,
+}
+
+/// What `compare_and_swap` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Swap {
+    /// The value was as expected and is changed.
+    Done,
+    /// It was not; this is what is there.
+    Differs(Option<Vec<u8>>),
+}
+
+/// What an `update_with` closure wants done with its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Leave it as it is.
+    Keep,
+    /// Give it this value, and this expiry.
+    Put(Vec<u8>, Option<Expiry>),
+    /// Remove it.
+    Delete,
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BatchOp {
+    /// Put a value.
+    Put {
+        /// Key.
+        key: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+        /// Expiry, if any.
+        expiry: Option<Expiry>,
+    },
+    /// Delete a key.
+    Delete {
+        /// Key.
+        key: Vec<u8>,
+    },
+}
+
+/// Writes that happen all or not at all, in this order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The operations.
+    pub ops: Vec<BatchOp>,
+}
+
+/// A fixed view of a store.
+pub trait Snapshot: Send + Sync {
+    /// The value of `key` in this view.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// A walk over this view.
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    fn scan(&self, range: &ScanRange) -> Result<Scan>;
+}
+
+/// A key-value store. All methods may be called from any number of threads.
+///
+/// Single-key operations are durably linearizable: a write that returned
+/// survives at the store's durability, and so does whatever a read returned.
+/// Keys hold 1 B to 64 KiB and values up to 1 GiB of opaque bytes ([`limits`](crate::limits)).
+///
+/// Errors common to all: [`Error::KeyLength`], [`Error::ValueLength`], [`Error::Corrupt`],
+/// [`Error::Closed`]; to writes: [`Error::Full`], [`Error::Poisoned`].
+pub trait Store: Send + Sync {
+    /// The engine's name.
+    fn engine(&self) -> &'static str;
+
+    /// What it can do beyond the core.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Replaces the contents of `value` by the value of `key`; whether there is one.
+    /// Without one `value` is left empty.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// The value of `key`, if there is one.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Whether there is a value of `key`.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn contains(&self, key: &[u8]) -> Result<bool>;
+
+    /// Calls `each` with every index of `keys` once, in order, and its value if there is one.
+    /// Each key is read at a moment of its own during the call.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`] if any key is refused, before `each` is called; the other common ones, after
+    /// `each` was called for the keys before the one that failed.
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
+
+    /// The expiry of `key`: outer `None` where there is no such key, inner where it does not expire.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>>;
+
+    /// Gives `key` this value and no expiry, whether it was there or not.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_expiring(key, value, None)
+    }
+
+    /// Gives `key` this value and this expiry, whether it was there or not.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()>;
+
+    /// Gives `key` this value (and no expiry) only if it is absent; whether it did.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Gives `key` this value (and no expiry) only if it is present; whether it did.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn delete(&self, key: &[u8]) -> Result<bool>;
+
+    /// Sets `key` to `new` (`None`: absent), without expiry, if it is `expected` (`None`: absent), as one step.
+    /// Where it is not, nothing changes, its expiry neither.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
+
+    /// Changes `key` by what `change` says of its present value, as one step.
+    /// `change` runs under the key's lock: it must be short and must not call the store. It runs again, with
+    /// the newer value, in the rare case that the write has to start over.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()>;
+
+    /// Calls `visit` for the keys of `range` in order; how many it visited, the one at which it said
+    /// [`Visit::Stop`] included. Every write that returned before the scan began is in it; one under way may not
+    /// be, even if a get has seen it. The slices are valid during the call only; `visit` must not write to the store.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without the capability; the common ones.
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize>;
+
+    /// An owned walk over `range`. Bounds that exclude everything, inverted ones too, give an empty one.
+    /// It may outlive the store's handle; it then goes on, or ends after one error.
+    ///
+    /// # Errors
+    /// As [`Store::scan_each`].
+    fn scan(&self, range: &ScanRange) -> Result<Scan>;
+
+    /// Calls `visit` for every live pair, each key exactly once, in no particular order; how many it
+    /// visited, as [`scan_each`](Store::scan_each). Keys that come or go meanwhile may be shown or not.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64>;
+
+    /// Writes all of `batch` or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without the capability; the common ones.
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let _ = batch;
+        Err(Error::Unsupported {
+            engine: self.engine(),
+            what: "atomic batches".into(),
+            instead: "write the keys one by one",
+        })
+    }
+
+    /// A fixed view of the store as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without the capability.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        Err(Error::Unsupported {
+            engine: self.engine(),
+            what: "snapshots".into(),
+            instead: "scan, which reads committed pairs",
+        })
+    }
+
+    /// Live keys. Expired keys count until they are swept.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether there is no live key.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// The store's account of itself.
+    fn stats(&self) -> Stats;
+
+    /// Makes everything that returned before this call survive power loss, where the medium can.
+    ///
+    /// # Errors
+    /// [`Error::DurabilityRefused`] where it cannot; [`Error::Io`], after which the store is poisoned.
+    fn sync(&self) -> Result<()>;
+
+    /// Waits until recovery behind the open has ended, then [`stats`](Store::stats) says so.
+    ///
+    /// # Errors
+    /// What recovery met that stops it.
+    fn wait_recovered(&self) -> Result<()>;
+
+    /// Reads and checks everything; `progress` is called now and then, at least once, and never goes back.
+    ///
+    /// # Errors
+    /// The common ones; what is wrong on the medium is in the report instead.
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport>;
+
+    /// Stops the store cleanly, so that the next open is quick. Later calls answer
+    /// [`Error::Closed`]; closing twice is no error.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the store is then as after a crash.
+    fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,21 @@
+//! The suite over the reference store, with order and without.
+
+mod reference;
+
+use reference::Place;
+
+fn ordered() -> Place {
+    Place::new(None)
+}
+
+fn unordered() -> Place {
+    Place { ordered: false, ..Place::new(None) }
+}
+
+mod with_order {
+    lodestore_contract::conformance!(super::ordered);
+}
+
+mod without_order {
+    lodestore_contract::conformance!(super::unordered);
+}

@@ -1,0 +1,195 @@
+//! The ways to break the contract, each small, each a mistake that an engine could make.
+
+macro_rules! flaws {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// One mistake.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Flaw {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Flaw {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+flaws! {
+    /// Delete says that it did, and does not.
+    DeleteKeeps,
+    /// Delete always says that the key was there.
+    DeleteAlwaysTrue,
+    /// Delete of an expired key says that it was there.
+    DeleteSeesExpired,
+    /// Delete removes every key that begins with its own.
+    DeleteTakesPrefix,
+    /// Insert writes over what is there.
+    InsertOverwrites,
+    /// Insert takes an expired key for present.
+    InsertSeesExpired,
+    /// Update writes where nothing is.
+    UpdateInserts,
+    /// Update brings an expired key back.
+    UpdateSeesExpired,
+    /// A value of no bytes is taken for absence.
+    EmptyValueIsAbsent,
+    /// Keys are compared up to their first zero byte.
+    KeysEndAtZero,
+    /// Only the first 255 bytes of a key count.
+    KeysAreCutAt255,
+    /// Keys of 64 KiB are refused.
+    LongestKeyRefused,
+    /// An empty key is taken.
+    EmptyKeyTaken,
+    /// A key of 64 KiB + 1 is taken.
+    TooLongKeyTaken,
+    /// A refused value has already removed the old one.
+    RefusedValueDeletes,
+    /// Values longer than 1 MiB lose their end.
+    LargeValuesCut,
+    /// A put of a shorter value leaves the tail of the longer one.
+    ShorterPutLeavesTail,
+    /// `get_into` adds to what the buffer holds.
+    GetIntoAppends,
+    /// `get_into` leaves the buffer as it is on a miss.
+    GetIntoKeepsOnMiss,
+    /// `get_into` gives the caller a new buffer.
+    GetIntoAllocates,
+    /// Contains looks at the first byte of a key only.
+    ContainsGuesses,
+    /// `multi_get` answers hits only.
+    MultiGetSkipsMisses,
+    /// `multi_get` answers in the order of keys.
+    MultiGetSorts,
+    /// `multi_get` answers the same key once.
+    MultiGetDropsDuplicates,
+    /// `multi_get` looks at 64 keys at most.
+    MultiGetStopsAt64,
+    /// `multi_get` goes on beyond a refused key.
+    MultiGetSkipsRefused,
+    /// `multi_get` answers some keys, then refuses one.
+    MultiGetRefusesLate,
+    /// `for_each` shows the first key twice.
+    ForEachTwice,
+    /// `for_each` leaves out the last key.
+    ForEachMissesLast,
+    /// `for_each` does not stop when told.
+    ForEachNeverStops,
+    /// `for_each` shows expired keys.
+    ForEachShowsExpired,
+    /// Get shows expired keys.
+    GetShowsExpired,
+    /// Contains says yes to expired keys.
+    ContainsShowsExpired,
+    /// `multi_get` shows expired keys.
+    MultiGetShowsExpired,
+    /// Scans show expired keys.
+    ScanShowsExpired,
+    /// Expired keys use up a scan's limit.
+    ScanCountsExpired,
+    /// `expiry` tells of expired keys.
+    ExpiryShowsExpired,
+    /// Put keeps the old expiry.
+    PutKeepsExpiry,
+    /// Update keeps the old expiry.
+    UpdateKeepsExpiry,
+    /// `compare_and_swap` keeps the old expiry.
+    SwapKeepsExpiry,
+    /// `compare_and_swap` sees expired values.
+    SwapSeesExpired,
+    /// `update_with` sees expired values.
+    UpdateWithSeesExpired,
+    /// `update_with` drops the expiry it is given.
+    UpdateWithDropsExpiry,
+    /// A clean stop forgets when keys expire.
+    CloseForgetsExpiry,
+    /// An expiry of u64::MAX overflows into the past.
+    FarExpiryOverflows,
+    /// `compare_and_swap` reads, lets others run, then writes.
+    SwapNotAtomic,
+    /// `compare_and_swap` compares lengths only.
+    SwapComparesLengths,
+    /// `compare_and_swap` to absent says `Done` and does nothing.
+    SwapNeverDeletes,
+    /// `compare_and_swap` answers what was expected, not what is there.
+    SwapTellsExpected,
+    /// `update_with` reads, lets others run, then writes.
+    UpdateWithNotAtomic,
+    /// `update_with` runs its closure twice.
+    UpdateWithRunsTwice,
+    /// `update_with` takes `Keep` for `Delete`.
+    UpdateWithKeepDeletes,
+    /// Insert looks, lets others run, then writes.
+    InsertNotAtomic,
+    /// Delete looks, lets others run, then removes.
+    DeleteNotAtomic,
+    /// A scan leaves out its last entry.
+    ScanSkipsLast,
+    /// An included lower bound excludes.
+    ScanExcludesFrom,
+    /// An excluded upper bound includes.
+    ScanIncludesTo,
+    /// A backward scan takes its limit from the front.
+    ScanLimitsBeforeReversing,
+    /// A limit of 0 means none.
+    ScanLimitZeroIsAll,
+    /// Inverted bounds panic.
+    ScanPanicsOnInverted,
+    /// Keys are ordered as signed bytes.
+    ScanOrdersSigned,
+    /// `scan_each` does not count the entry that it was stopped at.
+    ScanEachCountsShort,
+    /// A scan misses the newest key until the next write.
+    ScanLagsByOne,
+    /// A scan under way follows the map by position, so that writes shift it.
+    ScanWalksByPosition,
+    /// `len` is one too many after an overwrite.
+    LenCountsOverwrites,
+    /// `stats` names another durability.
+    StatsDurability,
+    /// `stats` counts more space than there is.
+    StatsSpace,
+    /// `stats` never says that recovery is done.
+    StatsNeverRecovered,
+    /// Every put takes space for ever.
+    SpaceLeaks,
+    /// A full store drops the oldest key for the newest.
+    FullEvicts,
+    /// A put refused as full has removed the old value.
+    FullDeletesOld,
+    /// Deletes are refused in a full store.
+    FullRefusesDeletes,
+    /// A crash loses the last put.
+    CrashLosesLastPut,
+    /// A crash brings the last deleted key back.
+    CrashBringsBackLastDelete,
+    /// A closed store still answers.
+    ClosedStillReads,
+    /// Closing twice is an error.
+    CloseTwiceFails,
+    /// A store opens twice.
+    OpensTwice,
+    /// Opening where no store is makes one.
+    OpenMakesAStore,
+    /// Creating over a store removes it.
+    CreateOverwrites,
+    /// Checksums are not looked at.
+    ChecksumUnchecked,
+    /// A corrupt record is left out without a word.
+    CorruptionUnreported,
+    /// A corrupt record is a panic.
+    CorruptionPanics,
+    /// A batch stops at its first bad key, with the first half written.
+    BatchHalfWritten,
+    /// A batch deletes first and puts afterwards.
+    BatchReorders,
+    /// A snapshot shows what is written later.
+    SnapshotFollows,
+    /// `verify` tells no progress.
+    VerifySilent,
+    /// `verify` counts one record too few.
+    VerifyCountsShort,
+    /// Values are torn: every fourth put writes half, lets others run, then writes the rest.
+    TornPut,
+}

@@ -1,0 +1,165 @@
+//! A store in memory that keeps the contract, and a list of ways to break it.
+//!
+//! It exists to test the suite: as it is it must pass, and with any one [`Flaw`] it must fail.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+mod disk;
+mod flaw;
+mod ops;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lodestore_contract::conformance::{Harness, Plan};
+use lodestore_contract::{Capabilities, Durability, Error, Expiry, Finding, Result};
+
+pub use disk::Disk;
+pub use flaw::Flaw;
+
+/// A value and when it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub value: Vec<u8>,
+    pub expiry: Option<Expiry>,
+}
+
+/// What an open store keeps; shared with the owned scans of some flaws only.
+#[derive(Debug, Default)]
+pub struct State {
+    pub map: BTreeMap<Vec<u8>, Record>,
+    pub findings: Vec<Finding>,
+    pub closed: bool,
+    pub bytes_written: u64,
+    /// Bytes in use; 0 for not counted yet.
+    pub used: u64,
+    /// The last key put and what it replaced, for flaws that lose it.
+    pub last_put: Option<(Vec<u8>, Option<Record>)>,
+    /// The last key deleted and what it was.
+    pub last_deleted: Option<(Vec<u8>, Record)>,
+    pub puts: u64,
+    pub capacity: u64,
+}
+
+/// The engine: a map behind a lock, written back to its [`Disk`] when it stops.
+pub struct Reference {
+    pub state: Arc<Mutex<State>>,
+    disk: Arc<Disk>,
+    flaw: Option<Flaw>,
+    ordered: bool,
+}
+
+impl Reference {
+    /// The state, unless the store is closed.
+    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.closed && !self.has(Flaw::ClosedStillReads) { Err(Error::Closed) } else { Ok(state) }
+    }
+
+    /// The state whatever it is; a panic of a closure under the lock does not count.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn stop(&self, clean: bool) {
+        let mut state = self.state();
+        if !state.closed {
+            state.closed = true;
+            if self.has(Flaw::CrashLosesLastPut) && !clean {
+                match state.last_put.take() {
+                    Some((key, Some(old))) => drop(state.map.insert(key, old)),
+                    Some((key, None)) => drop(state.map.remove(&key)),
+                    None => {}
+                }
+            }
+            if self.has(Flaw::CrashBringsBackLastDelete) && !clean {
+                let last = state.last_deleted.take();
+                state.map.extend(last);
+            }
+            if self.has(Flaw::CloseForgetsExpiry) && clean {
+                state.map.values_mut().for_each(|record| record.expiry = None);
+            }
+            self.disk.store(&state.map, state.capacity);
+        }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.stop(false);
+    }
+}
+
+/// A place for one reference store.
+pub struct Place {
+    pub disk: Arc<Disk>,
+    pub flaw: Option<Flaw>,
+    pub ordered: bool,
+    pub plan: Plan,
+}
+
+impl Place {
+    pub fn new(flaw: Option<Flaw>) -> Self {
+        Self { disk: Arc::default(), flaw, ordered: true, plan: Plan::default() }
+    }
+
+    fn over(&self, map: BTreeMap<Vec<u8>, Record>, findings: Vec<Finding>, capacity: u64) -> Reference {
+        let state = Arc::new(Mutex::new(State { map, findings, capacity, ..State::default() }));
+        Reference { state, disk: Arc::clone(&self.disk), flaw: self.flaw, ordered: self.ordered }
+    }
+}
+
+impl Harness for Place {
+    type S = Reference;
+
+    fn name(&self) -> String {
+        match self.flaw {
+            None => "reference, in memory".into(),
+            Some(flaw) => format!("reference with the flaw {flaw:?}"),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Process
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn create(&self, capacity: u64) -> Result<Reference> {
+        if self.flaw != Some(Flaw::CreateOverwrites) {
+            self.disk.claim_empty()?;
+        }
+        self.disk.store_open(capacity);
+        Ok(self.over(BTreeMap::new(), Vec::new(), capacity))
+    }
+
+    fn open(&self) -> Result<Reference> {
+        if self.flaw == Some(Flaw::OpenMakesAStore) && self.disk.claim_empty().is_ok() {
+            return self.create(1 << 20);
+        }
+        let (map, findings, capacity) = self.disk.load(self.flaw)?;
+        Ok(self.over(map, findings, capacity))
+    }
+
+    fn clear(&self) {
+        self.disk.clear();
+    }
+
+    fn files(&self) -> Vec<String> {
+        vec!["image".into()]
+    }
+
+    fn alter(&self, _file: &str, change: &mut dyn FnMut(&mut Vec<u8>)) {
+        self.disk.alter(change);
+    }
+}
+
+/// What the reference can do.
+pub fn capabilities(ordered: bool) -> Capabilities {
+    Capabilities { scan: ordered, batch: true, snapshot: ordered, expiry: true, power: false, interval: false }
+}

@@ -1,0 +1,501 @@
+//! The operations of the reference store.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::thread;
+
+use lodestore_contract::limits::{KEY_MAX, check_key, check_value};
+use lodestore_contract::{
+    Batch, BatchOp, Capabilities, Change, Direction, Durability, Entry, Error, Expiry, MediumUse, Progress,
+    RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+};
+
+use super::{Flaw, Record, Reference, State, capabilities};
+
+/// What a pair takes beside its bytes.
+const OVERHEAD: u64 = 64;
+const ENGINE: &str = "reference";
+
+fn taken(state: &State) -> u64 {
+    state.map.iter().map(|(key, record)| (key.len() + record.value.len()) as u64 + OVERHEAD).sum()
+}
+
+impl Reference {
+    fn check_key(&self, key: &[u8]) -> Result<()> {
+        let excused = (self.has(Flaw::EmptyKeyTaken) && key.is_empty())
+            || (self.has(Flaw::TooLongKeyTaken) && key.len() == KEY_MAX + 1);
+        if self.has(Flaw::LongestKeyRefused) && key.len() == KEY_MAX {
+            return Err(Error::KeyLength { len: key.len() });
+        }
+        if excused { Ok(()) } else { check_key(key) }
+    }
+
+    /// The name under which a key is kept.
+    fn name(&self, key: &[u8]) -> Vec<u8> {
+        let len = match self.flaw {
+            Some(Flaw::KeysEndAtZero) => key.iter().position(|byte| *byte == 0).unwrap_or(key.len()).max(1),
+            Some(Flaw::KeysAreCutAt255) => key.len().min(255),
+            _ => key.len(),
+        };
+        key[..len].to_vec()
+    }
+
+    fn is_live(&self, record: &Record) -> bool {
+        let overflows = |expiry: Expiry| self.has(Flaw::FarExpiryOverflows) && expiry.millis() == u64::MAX;
+        let gone = record.expiry.is_some_and(|expiry| expiry.is_past() || overflows(expiry));
+        let ignored = self.has(Flaw::EmptyValueIsAbsent) && record.value.is_empty();
+        !gone && !ignored
+    }
+
+    /// The record of a key for a reader or writer that sees expired ones only by this flaw.
+    fn seen<'a>(&self, state: &'a State, key: &[u8], but: Flaw) -> Option<&'a Record> {
+        state.map.get(&self.name(key)).filter(|record| self.has(but) || self.is_live(record))
+    }
+
+    fn write(&self, state: &mut State, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        let name = self.name(key);
+        let mut value = value.to_vec();
+        if self.has(Flaw::LargeValuesCut) {
+            value.truncate(1 << 20);
+        }
+        if let (true, Some(old)) = (self.has(Flaw::ShorterPutLeavesTail), state.map.get(&name)) {
+            value.extend_from_slice(old.value.get(value.len()..).unwrap_or_default());
+        }
+        let needed = (key.len() + value.len()) as u64 + OVERHEAD;
+        let used = if self.has(Flaw::SpaceLeaks) { state.bytes_written } else { self.used(state) };
+        let old = state.map.get(&name).map_or(0, |old| (key.len() + old.value.len()) as u64 + OVERHEAD);
+        if used + needed > state.capacity + old {
+            match self.flaw {
+                Some(Flaw::FullEvicts) => drop(state.map.pop_first()),
+                Some(Flaw::FullDeletesOld) => drop(state.map.remove(&name)),
+                _ => {}
+            }
+            if !self.has(Flaw::FullEvicts) {
+                return Err(Error::Full { needed, capacity: state.capacity });
+            }
+        }
+        state.bytes_written += needed;
+        state.used = (used + needed).saturating_sub(old);
+        state.puts += 1;
+        let record = Record { value, expiry };
+        let old = state.map.insert(name.clone(), record);
+        state.last_put = Some((name, old));
+        Ok(())
+    }
+
+    fn used(&self, state: &State) -> u64 {
+        if state.used == 0 { taken(state) } else { state.used }
+    }
+
+    fn remove(&self, state: &mut State, key: &[u8]) {
+        let name = self.name(key);
+        if let Some(old) = state.map.remove(&name) {
+            state.used = self.used(state).saturating_sub((key.len() + old.value.len()) as u64 + OVERHEAD);
+            state.last_deleted = Some((name, old));
+        }
+    }
+
+    /// Lets other threads in between two halves of a step, if the flaw is this one.
+    fn pause<'a>(&'a self, state: std::sync::MutexGuard<'a, State>, flaw: Flaw) -> std::sync::MutexGuard<'a, State> {
+        if !self.has(flaw) {
+            return state;
+        }
+        drop(state);
+        (0..3).for_each(|_| thread::yield_now());
+        self.state()
+    }
+
+    fn entries(&self, state: &State, range: &ScanRange) -> Vec<Entry> {
+        let mut range = range.clone();
+        if let (true, Bound::Included(from)) = (self.has(Flaw::ScanExcludesFrom), &range.from) {
+            range.from = Bound::Excluded(from.clone());
+        }
+        if let (true, Bound::Excluded(to)) = (self.has(Flaw::ScanIncludesTo), &range.to) {
+            range.to = Bound::Included(to.clone());
+        }
+        if let (true, Bound::Included(from), Bound::Included(to)) =
+            (self.has(Flaw::ScanPanicsOnInverted), &range.from, &range.to)
+        {
+            assert!(from <= to, "range start is greater than range end");
+        }
+        let shows_expired = self.has(Flaw::ScanShowsExpired) || self.has(Flaw::ScanCountsExpired);
+        let mut found: Vec<(&Vec<u8>, &Record)> = state
+            .map
+            .iter()
+            .filter(|(key, record)| range.contains(key) && (shows_expired || self.is_live(record)))
+            .collect();
+        if self.has(Flaw::ScanOrdersSigned) {
+            found.sort_by_key(|(key, _)| key.iter().map(|byte| byte.cast_signed()).collect::<Vec<_>>());
+        }
+        if self.has(Flaw::ScanLagsByOne)
+            && let Some((last, None)) = &state.last_put
+        {
+            found.retain(|(key, _)| *key != last);
+        }
+        if self.has(Flaw::ScanSkipsLast) {
+            found.pop();
+        }
+        let limit = if self.has(Flaw::ScanLimitZeroIsAll) && range.limit == 0 { usize::MAX } else { range.limit };
+        if self.has(Flaw::ScanLimitsBeforeReversing) {
+            found.truncate(limit);
+        }
+        if range.direction == Direction::Backward {
+            found.reverse();
+        }
+        found.truncate(limit);
+        if self.has(Flaw::ScanCountsExpired) {
+            found.retain(|(_, record)| self.is_live(record));
+        }
+        found.into_iter().map(|(key, record)| Entry { key: key.clone(), value: record.value.clone() }).collect()
+    }
+
+    fn unordered(&self, what: &str) -> Error {
+        Error::Unsupported { engine: ENGINE, what: what.into(), instead: "engine hikv has it" }
+    }
+
+    fn apply_batch(&self, state: &mut State, batch: &Batch) -> Result<()> {
+        let mut ops: Vec<&BatchOp> = batch.ops.iter().collect();
+        if self.has(Flaw::BatchReorders) {
+            ops.sort_by_key(|op| matches!(op, BatchOp::Put { .. }));
+        }
+        for op in ops {
+            match op {
+                BatchOp::Put { key, value, expiry } => {
+                    self.check_key(key)?;
+                    self.write(state, key, value, *expiry)?;
+                }
+                BatchOp::Delete { key } => {
+                    self.check_key(key)?;
+                    self.remove(state, key);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A copy of the map; or, by the flaw, none.
+struct View {
+    store: Reference,
+}
+
+impl Snapshot for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.store.get(key)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        self.store.scan(range)
+    }
+}
+
+impl Store for Reference {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities(self.ordered)
+    }
+
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.check_key(key)?;
+        let state = self.open_state()?;
+        let found = self.seen(&state, key, Flaw::GetShowsExpired);
+        if self.has(Flaw::GetIntoAllocates) {
+            *value = Vec::new();
+        }
+        let keeps = self.has(Flaw::GetIntoAppends) || (self.has(Flaw::GetIntoKeepsOnMiss) && found.is_none());
+        if !keeps {
+            value.clear();
+        }
+        value.extend_from_slice(found.map_or(&[], |record| &record.value));
+        Ok(found.is_some())
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.check_key(key)?;
+        let state = self.open_state()?;
+        if self.has(Flaw::ContainsGuesses) {
+            return Ok(state.map.keys().any(|name| name.first() == key.first()));
+        }
+        Ok(self.seen(&state, key, Flaw::ContainsShowsExpired).is_some())
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        match self.flaw {
+            Some(Flaw::MultiGetSorts) => order.sort_by_key(|at| keys[*at]),
+            Some(Flaw::MultiGetDropsDuplicates) => order.dedup_by_key(|at| keys[*at]),
+            Some(Flaw::MultiGetStopsAt64) => order.truncate(64),
+            _ => {}
+        }
+        let ahead = !self.has(Flaw::MultiGetSkipsRefused) && !self.has(Flaw::MultiGetRefusesLate);
+        keys.iter().filter(|_| ahead).try_for_each(|key| self.check_key(key))?;
+        for at in order {
+            match self.check_key(keys[at]) {
+                Err(_) if self.has(Flaw::MultiGetSkipsRefused) => continue,
+                checked => checked?,
+            }
+            let state = self.open_state()?;
+            let found = self.seen(&state, keys[at], Flaw::MultiGetShowsExpired).map(|record| record.value.as_slice());
+            if found.is_some() || !self.has(Flaw::MultiGetSkipsMisses) {
+                each(at, found);
+            }
+        }
+        Ok(())
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.check_key(key)?;
+        let state = self.open_state()?;
+        Ok(self.seen(&state, key, Flaw::ExpiryShowsExpired).map(|record| record.expiry))
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        self.check_key(key)?;
+        let mut state = self.open_state()?;
+        if self.has(Flaw::RefusedValueDeletes) && check_value(value).is_err() {
+            self.remove(&mut state, key);
+        }
+        check_value(value)?;
+        let kept = state.map.get(key).and_then(|old| old.expiry).filter(|_| self.has(Flaw::PutKeepsExpiry));
+        if self.has(Flaw::TornPut) && state.puts % 4 == 3 {
+            self.write(&mut state, key, &value[..value.len() / 2], expiry)?;
+            state = self.pause(state, Flaw::TornPut);
+        }
+        self.write(&mut state, key, value, expiry.or(kept))
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.check_key(key)?;
+        check_value(value)?;
+        let state = self.open_state()?;
+        let there = self.seen(&state, key, Flaw::InsertSeesExpired).is_some() && !self.has(Flaw::InsertOverwrites);
+        let mut state = self.pause(state, Flaw::InsertNotAtomic);
+        if !there {
+            self.write(&mut state, key, value, None)?;
+        }
+        Ok(!there)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.check_key(key)?;
+        check_value(value)?;
+        let mut state = self.open_state()?;
+        let found = self.seen(&state, key, Flaw::UpdateSeesExpired);
+        let expiry = found.and_then(|record| record.expiry).filter(|_| self.has(Flaw::UpdateKeepsExpiry));
+        let there = found.is_some();
+        if there || self.has(Flaw::UpdateInserts) {
+            self.write(&mut state, key, value, expiry)?;
+        }
+        Ok(there)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.check_key(key)?;
+        let state = self.open_state()?;
+        if self.has(Flaw::FullRefusesDeletes) && self.used(&state) + 200 > state.capacity {
+            return Err(Error::Full { needed: OVERHEAD, capacity: state.capacity });
+        }
+        let there = self.seen(&state, key, Flaw::DeleteSeesExpired).is_some();
+        let mut state = self.pause(state, Flaw::DeleteNotAtomic);
+        match self.flaw {
+            Some(Flaw::DeleteKeeps) => {}
+            Some(Flaw::DeleteTakesPrefix) => {
+                let doomed: Vec<_> = state.map.keys().filter(|name| name.starts_with(key)).cloned().collect();
+                doomed.iter().for_each(|name| self.remove(&mut state, name));
+            }
+            _ => self.remove(&mut state, key),
+        }
+        Ok(there || self.has(Flaw::DeleteAlwaysTrue))
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.check_key(key)?;
+        check_value(new.unwrap_or_default())?;
+        let state = self.open_state()?;
+        let found = self.seen(&state, key, Flaw::SwapSeesExpired).cloned();
+        let now = found.as_ref().map(|record| record.value.as_slice());
+        let same = if self.has(Flaw::SwapComparesLengths) {
+            now.map(<[u8]>::len) == expected.map(<[u8]>::len)
+        } else {
+            now == expected
+        };
+        if !same {
+            let told = if self.has(Flaw::SwapTellsExpected) { expected } else { now };
+            return Ok(Swap::Differs(told.map(<[u8]>::to_vec)));
+        }
+        let mut state = self.pause(state, Flaw::SwapNotAtomic);
+        let expiry = found.and_then(|record| record.expiry).filter(|_| self.has(Flaw::SwapKeepsExpiry));
+        match new {
+            Some(value) => self.write(&mut state, key, value, expiry)?,
+            None if self.has(Flaw::SwapNeverDeletes) => {}
+            None => self.remove(&mut state, key),
+        }
+        Ok(Swap::Done)
+    }
+
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.check_key(key)?;
+        let state = self.open_state()?;
+        let found = self.seen(&state, key, Flaw::UpdateWithSeesExpired).map(|record| record.value.clone());
+        if self.has(Flaw::UpdateWithRunsTwice) {
+            change(found.as_deref());
+        }
+        let wanted = change(found.as_deref());
+        let mut state = self.pause(state, Flaw::UpdateWithNotAtomic);
+        match wanted {
+            Change::Keep if self.has(Flaw::UpdateWithKeepDeletes) => self.remove(&mut state, key),
+            Change::Keep => {}
+            Change::Put(value, expiry) => {
+                check_value(&value)?;
+                let expiry = expiry.filter(|_| !self.has(Flaw::UpdateWithDropsExpiry));
+                self.write(&mut state, key, &value, expiry)?;
+            }
+            Change::Delete => self.remove(&mut state, key),
+        }
+        Ok(())
+    }
+
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        let mut visited = 0;
+        for entry in self.scan(range)? {
+            let entry = entry?;
+            visited += 1;
+            if visit(&entry.key, &entry.value) == Visit::Stop {
+                return Ok(visited - usize::from(self.has(Flaw::ScanEachCountsShort)));
+            }
+        }
+        Ok(visited)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        if !self.ordered {
+            return Err(self.unordered("ordered scan"));
+        }
+        let state = self.open_state()?;
+        let entries = self.entries(&state, range);
+        if !self.has(Flaw::ScanWalksByPosition) {
+            return Ok(Box::new(entries.into_iter().map(Ok)));
+        }
+        drop(state);
+        let (state, range, mut at) = (Arc::clone(&self.state), range.clone(), 0);
+        Ok(Box::new(std::iter::from_fn(move || {
+            let state = state.lock().expect("no panic under the lock");
+            let mut inside: Vec<_> =
+                state.map.iter().filter(|(key, _)| range.contains(key)).take(range.limit).collect();
+            if range.direction == Direction::Backward {
+                inside.reverse();
+            }
+            let (key, record) = inside.get(at)?;
+            at += 1;
+            Some(Ok(Entry { key: (*key).clone(), value: record.value.clone() }))
+        })))
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        let state = self.open_state()?;
+        let live = state.map.iter().filter(|(_, record)| self.has(Flaw::ForEachShowsExpired) || self.is_live(record));
+        let mut pairs: Vec<_> = live.map(|(key, record)| (key.clone(), record.value.clone())).collect();
+        drop(state);
+        match self.flaw {
+            Some(Flaw::ForEachTwice) => pairs.extend(pairs.first().cloned()),
+            Some(Flaw::ForEachMissesLast) => drop(pairs.pop()),
+            _ => {}
+        }
+        let mut visited = 0;
+        for (key, value) in pairs {
+            visited += 1;
+            if visit(&key, &value) == Visit::Stop && !self.has(Flaw::ForEachNeverStops) {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let mut state = self.open_state()?;
+        let before = state.map.clone();
+        let done = self.apply_batch(&mut state, batch);
+        if done.is_err() && !self.has(Flaw::BatchHalfWritten) {
+            state.map = before;
+            state.used = taken(&state);
+        }
+        done
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        if !self.ordered {
+            return Err(self.unordered("snapshot"));
+        }
+        let state = self.open_state()?;
+        let map = state.map.clone();
+        let copy = State { map, capacity: state.capacity, ..State::default() };
+        let flaw = self.flaw.filter(|flaw| *flaw == Flaw::SnapshotFollows);
+        let store = Reference { state: Arc::new(copy.into()), disk: Arc::default(), flaw, ordered: true };
+        if self.has(Flaw::SnapshotFollows) {
+            // As if the view had missed what came between.
+            store.state().map.pop_last();
+        }
+        Ok(Box::new(View { store }))
+    }
+
+    fn len(&self) -> Result<u64> {
+        let state = self.open_state()?;
+        let overwrites = state.puts.saturating_sub(state.map.len() as u64).min(1);
+        let extra = if self.has(Flaw::LenCountsOverwrites) { overwrites } else { 0 };
+        Ok(state.map.len() as u64 + extra)
+    }
+
+    fn stats(&self) -> Stats {
+        let state = self.state();
+        let live = taken(&state).min(state.capacity);
+        let free = if self.has(Flaw::StatsSpace) { state.capacity } else { state.capacity - live };
+        let done = !self.has(Flaw::StatsNeverRecovered);
+        Stats {
+            engine: ENGINE,
+            medium: "memory".into(),
+            durability: if self.has(Flaw::StatsDurability) { Durability::Power } else { Durability::Process },
+            keys: state.map.len() as u64,
+            dram_bytes: 4096 + live,
+            dram_fixed_bytes: 4096,
+            space: MediumUse { size: state.capacity, capacity: state.capacity, live, dead: 0, free },
+            bytes_written: state.bytes_written,
+            recovery: RecoveryState {
+                done,
+                share: 1.0,
+                corrupt: state.findings.len() as u64,
+                ..RecoveryState::default()
+            },
+            ..Stats::default()
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        drop(self.open_state()?);
+        let (asked, medium, instead) = (Durability::Power, "memory".into(), "use a file".into());
+        Err(Error::DurabilityRefused { asked, medium, instead })
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.open_state().map(drop)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        let state = self.open_state()?;
+        let records = state.map.len() as u64 - u64::from(self.has(Flaw::VerifyCountsShort) && !state.map.is_empty());
+        if !self.has(Flaw::VerifySilent) {
+            progress(Progress { done: records, total: records });
+        }
+        Ok(VerifyReport { records, bytes: taken(&state), findings: state.findings.clone() })
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.has(Flaw::CloseTwiceFails) && self.state().closed {
+            return Err(Error::Closed);
+        }
+        self.stop(true);
+        Ok(())
+    }
+}

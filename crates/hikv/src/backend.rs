@@ -1,0 +1,582 @@
+//! Updating queues and whoever empties them: the asynchronous half of HiKV (ATC 2017, sections 3.3 and 3.4).
+//!
+//! A writer hands each change of the ordered index to a queue, chosen by the key's hash, while it holds the key's
+//! stripe lock. Backend threads ([`worker`](super::worker)) apply them. So can anybody else: a writer that finds
+//! its queue full, and a scan that must see what was written before it, apply the operations themselves rather than
+//! wait.
+//!
+//! # Invariants
+//! * **Order of a key.** Each key belongs to one queue; its operations are pushed under its stripe lock, so in the
+//!   order in which they were published in the hash index; a queue is consumed by one thread at a time, which
+//!   applies in the order of the queue. So the tree ends where the hash index does.
+//! * **Readable positions.** A position in the tree, or in an operation on its way, is retired only by the one who
+//!   applied the operation that replaced it. Whoever applies is pinned ([`Retire::pinned`]), for another may retire
+//!   what the tree just showed it.
+//! * **Tickets.** [`Backend::drain`] notes each queue's tail and waits until as much is completed: applied, not only
+//!   popped. Writers never stop for it, and it waits only for what had been pushed when it began.
+//! * **Nobody waits for ever.** Every wait here helps, or sleeps; a panic in an application poisons, and who waits
+//!   gets the error.
+//!
+//! # Who may call what
+//! Any thread: everything. [`Backend::enqueue`] with the key's stripe lock held. Applying takes no stripe lock, so
+//! [`Retire`] and the resolver must not either.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::Result;
+use lodestore_index::queue::Ring;
+use lodestore_index::{Direction, KeyResolver};
+use lodestore_media::NvPtr;
+
+use crate::options::Backends;
+use crate::rebuild::{Gate, OVERFLOW_MAX};
+use crate::sampler::Sampler;
+use crate::tree_op::{Change, TreeOp};
+use crate::trees::{TREES_MAX, Trees, share_of};
+use crate::worker::{Crew, Wait};
+
+/// Most operations taken from a queue at once.
+pub const BATCH: usize = 256;
+/// Operations whose way down the tree is asked for together, before the first is applied.
+const GROUP: usize = 16;
+/// Pushes to a queue between two looks at its depth.
+const LOOK_EVERY: u64 = 64;
+/// Most queues.
+pub const QUEUES_MAX: usize = 64;
+/// Batches from here on are timed, for the adaption.
+const TIMED_BATCH: usize = 8;
+
+/// What the backend does with positions, besides finding their keys.
+pub trait Retire {
+    /// Nothing new reaches this position: its space is reused once nobody pinned now is left.
+    fn retire(&self, position: NvPtr);
+    /// Runs `work` pinned: no position that it may come upon is reused meanwhile. Reentrant.
+    fn pinned<T>(&self, work: impl FnOnce() -> T) -> T;
+}
+
+/// How a backend is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Whether writers update the tree themselves, at once (the paper's HiKV_sync).
+    pub sync_update: bool,
+    /// Trees, 1 to [`TREES_MAX`]: 1, or the number of partitions (the paper's HiKV_par).
+    pub trees: usize,
+    /// Queues, 1 to [`QUEUES_MAX`].
+    pub queues: usize,
+    /// Operations a queue holds; the paper's 4096.
+    pub queue_len: usize,
+    /// Threads.
+    pub backends: Backends,
+    /// With no threads: operations that a writer lets gather in a queue before it applies them together; 1: none.
+    pub caller_batch: usize,
+    /// Operations that may wait for a rebuild.
+    pub overflow_max: u64,
+    /// Length of a window of the adaption.
+    pub window: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sync_update: false,
+            trees: 1,
+            queues: 8,
+            queue_len: 4096,
+            backends: Backends::Fixed(1),
+            caller_batch: 1,
+            overflow_max: OVERFLOW_MAX,
+            window: Duration::from_millis(100),
+        }
+    }
+}
+
+/// A queue and what its consumer keeps.
+pub(crate) struct Queue {
+    pub(crate) ring: Ring<TreeOp>,
+    /// As `Side::rebuilding`, to be read without the lock.
+    pub(crate) rebuilding: AtomicBool,
+    pub(crate) side: Mutex<Side>,
+    depth_max: AtomicU64,
+}
+
+/// Held by whoever has the consumer's side, and by a writer that applies directly while a rebuild goes on.
+#[derive(Default)]
+pub(crate) struct Side {
+    batch: Vec<TreeOp>,
+    pub(crate) overflow: Vec<TreeOp>,
+    pub(crate) rebuilding: bool,
+}
+
+/// What came of an attempt to work a queue off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worked {
+    /// This many operations, possibly none.
+    Done(usize),
+    /// Another thread is at it.
+    Busy,
+    /// The overflow is full: only the end of the rebuild helps.
+    Held,
+}
+
+/// What all threads share.
+pub(crate) struct Core<R> {
+    pub(crate) records: R,
+    pub(crate) trees: Trees,
+    pub(crate) queues: Box<[Queue]>,
+    pub(crate) crew: Crew,
+    pub(crate) gate: Gate,
+    pub(crate) sampler: Arc<Sampler>,
+    pub(crate) config: Config,
+    direct: bool,
+    /// A writer's own batch, where there are no threads and it is more than 1; otherwise 0.
+    caller_batch: u64,
+    pub(crate) helped: AtomicU64,
+    pub(crate) full: AtomicU64,
+    surprises: AtomicU64,
+}
+
+/// The ordered index and its updating; see the module. Dropping it ends its threads without draining;
+/// [`Backend::stop`] drains.
+pub struct Backend<R: KeyResolver + Retire + Send + Sync + 'static> {
+    core: Arc<Core<R>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
+    fn new(config: Config, records: R, sampler: Arc<Sampler>) -> Self {
+        let queue = || Queue {
+            ring: Ring::with_capacity(config.queue_len),
+            rebuilding: AtomicBool::new(false),
+            side: Mutex::default(),
+            depth_max: AtomicU64::new(0),
+        };
+        let threads = match config.backends {
+            _ if config.sync_update => Backends::Fixed(0),
+            backends => backends,
+        };
+        let alone = matches!(threads, Backends::Fixed(0) | Backends::Auto { threads: 0..2 });
+        let direct = config.sync_update || alone && config.caller_batch <= 1;
+        Self {
+            records,
+            trees: Trees::new(config.trees.min(TREES_MAX)),
+            queues: (0..config.queues.clamp(1, QUEUES_MAX)).map(|_| queue()).collect(),
+            crew: Crew::new(threads),
+            gate: Gate::default(),
+            sampler,
+            direct,
+            caller_batch: if alone && !direct { config.caller_batch.min(config.queue_len) as u64 } else { 0 },
+            config,
+            helped: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            surprises: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn enqueue(&self, hash: u64, op: TreeOp) {
+        let op = op.for_tree(self.trees.number_of(hash) as u8);
+        let number = share_of(hash, self.queues.len());
+        if self.direct {
+            return self.apply_directly(number, &op);
+        }
+        match self.queues[number].ring.try_push(op) {
+            Ok(ticket) => {
+                if ticket % LOOK_EVERY == 0 {
+                    self.look(number);
+                }
+                self.crew.wake_if_asleep();
+                if self.caller_batch != 0 && ticket % self.caller_batch == 0 {
+                    self.work_off(number, BATCH);
+                }
+            }
+            Err(op) => self.push_to_full(number, op),
+        }
+    }
+
+    /// Notes the depth of a queue, and wakes its thread where it is a quarter full.
+    fn look(&self, number: usize) {
+        let queue = &self.queues[number];
+        let depth = queue.ring.len();
+        if depth as u64 > queue.depth_max.load(Ordering::Relaxed) {
+            queue.depth_max.store(depth as u64, Ordering::Relaxed);
+        }
+        if depth >= queue.ring.capacity() / 4 {
+            self.crew.wake_owner(number);
+        }
+    }
+
+    /// The queue is full: this thread helps until there is room.
+    #[cold]
+    fn push_to_full(&self, number: usize, mut op: TreeOp) {
+        let queue = &self.queues[number];
+        self.full.fetch_add(1, Ordering::Relaxed);
+        queue.depth_max.store(queue.ring.capacity() as u64, Ordering::Relaxed);
+        self.crew.wake_owner(number);
+        let mut wait = Wait::default();
+        loop {
+            if self.gate.is_poisoned() {
+                // The tree is lost, and every scan says so; the hash index has the write.
+                return;
+            }
+            match self.work_off(number, BATCH) {
+                Worked::Done(0) | Worked::Busy => wait.pause(),
+                Worked::Done(count) => {
+                    self.helped.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Worked::Held => self.gate.wait_a_while(),
+            }
+            match queue.ring.try_push(op) {
+                Ok(_) => return,
+                Err(back) => op = back,
+            }
+        }
+    }
+
+    /// Takes up to `max` operations, at most a batch, from a queue and applies them; or moves them to the overflow
+    /// while a rebuild goes on.
+    pub(crate) fn work_off(&self, number: usize, max: usize) -> Worked {
+        let queue = &self.queues[number];
+        if self.gate.is_poisoned() {
+            return Worked::Done(0);
+        }
+        let Some(mut consumer) = queue.ring.try_consume() else { return Worked::Busy };
+        let mut side = lock(&queue.side);
+        let side = &mut *side;
+        if side.rebuilding {
+            let waiting = self.gate.waiting.load(Ordering::Relaxed);
+            let room = self.config.overflow_max.saturating_sub(waiting) as usize;
+            if room == 0 {
+                return Worked::Held;
+            }
+            let count = consumer.pop_batch(&mut side.overflow, max.min(BATCH).min(room));
+            self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
+            consumer.complete(count);
+            return Worked::Done(count);
+        }
+        side.batch.clear();
+        let count = consumer.pop_batch(&mut side.batch, max.min(BATCH));
+        if count == 0 || !self.apply_timed(&side.batch) {
+            return Worked::Done(0);
+        }
+        consumer.complete(count);
+        Worked::Done(count)
+    }
+
+    /// Applies a batch; false where that panicked, and everything is poisoned.
+    fn apply_timed(&self, ops: &[TreeOp]) -> bool {
+        let start = (self.sampler.enabled() && ops.len() >= TIMED_BATCH).then(Instant::now);
+        let applied = catch_unwind(AssertUnwindSafe(|| self.records.pinned(|| self.apply_all(ops, false))));
+        if applied.is_err() {
+            self.gate.poison("a change of the ordered index panicked");
+            return false;
+        }
+        if let Some(start) = start {
+            self.sampler.backend(ops.len() as u64, start.elapsed().as_nanos() as u64);
+        }
+        true
+    }
+
+    /// Applies operations in their order, pinned. `upsert`: the tree may be ahead of them.
+    pub(crate) fn apply_all(&self, ops: &[TreeOp], upsert: bool) {
+        for group in ops.chunks(GROUP) {
+            self.trees.prefetch(group);
+            for op in group {
+                if op.inline_key().is_none() {
+                    self.records.prefetch(op.record().raw());
+                }
+                if !op.old().is_null() {
+                    // Its header is read when it is retired.
+                    self.records.prefetch(op.old().raw());
+                }
+            }
+            for op in group {
+                self.apply(op, upsert);
+            }
+        }
+    }
+
+    fn apply(&self, op: &TreeOp, upsert: bool) {
+        let tree = self.trees.get(op.tree());
+        let records = &self.records;
+        let expected = op.with_key(records, |key| match op.change() {
+            Change::Insert(new) => tree.insert(records, key, new.raw()).is_none(),
+            Change::Replace(_, new) if upsert => tree.insert(records, key, new.raw()).is_some(),
+            Change::Replace(old, new) => {
+                let found = tree.replace(records, key, old.raw(), new.raw());
+                if !found {
+                    tree.insert(records, key, new.raw());
+                }
+                found
+            }
+            Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
+            Change::Delete(old) => tree.remove(records, key, Some(old.raw())).is_some(),
+        });
+        if !expected && !upsert {
+            self.surprises.fetch_add(1, Ordering::Relaxed);
+        }
+        if !op.old().is_null() {
+            records.retire(op.old());
+        }
+    }
+
+    /// Applies an operation in the writer, or puts it behind those that wait for a rebuild.
+    fn apply_directly(&self, number: usize, op: &TreeOp) {
+        let queue = &self.queues[number];
+        while queue.rebuilding.load(Ordering::Acquire) {
+            let mut side = lock(&queue.side);
+            if !side.rebuilding {
+                break;
+            }
+            if self.gate.is_poisoned() {
+                return;
+            }
+            if self.gate.waiting.load(Ordering::Relaxed) < self.config.overflow_max {
+                side.overflow.push(*op);
+                self.gate.waiting.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            drop(side);
+            self.gate.wait_a_while();
+        }
+        if !self.gate.is_poisoned() {
+            self.apply_timed(std::slice::from_ref(op));
+        }
+    }
+
+    /// Waits until everything pushed before now is applied, and helps.
+    fn drain(&self) -> Result<()> {
+        let mut notes = [0; QUEUES_MAX];
+        for (note, queue) in notes.iter_mut().zip(&self.queues) {
+            *note = queue.ring.tail();
+        }
+        self.gate.wait()?;
+        let mut wait = Wait::default();
+        loop {
+            let mut left = false;
+            let mut worked = false;
+            for (number, queue) in self.queues.iter().enumerate() {
+                let missing = notes[number].saturating_sub(queue.ring.completed());
+                if missing == 0 {
+                    continue;
+                }
+                left = true;
+                if missing as usize > BATCH {
+                    self.crew.wake_owner(number);
+                }
+                if let Worked::Done(count @ 1..) = self.work_off(number, missing as usize) {
+                    self.helped.fetch_add(count as u64, Ordering::Relaxed);
+                    worked = true;
+                }
+            }
+            if !left {
+                return self.gate.check();
+            }
+            self.gate.check()?;
+            if !worked {
+                wait.pause();
+            }
+        }
+    }
+
+    /// Share of the fullest queue that is in use.
+    pub(crate) fn depth(&self) -> f64 {
+        let share = |queue: &Queue| queue.ring.len() as f64 / queue.ring.capacity() as f64;
+        self.queues.iter().map(share).fold(0.0, f64::max)
+    }
+}
+
+impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
+    /// An empty index, its queues, and its threads.
+    ///
+    /// # Errors
+    /// [`Error::Io`](lodestore_contract::Error::Io) where a thread cannot be started.
+    pub fn start(config: Config, records: R, sampler: Arc<Sampler>) -> Result<Self> {
+        let backend = Self { core: Arc::new(Core::new(config, records, sampler)) };
+        Core::man(&backend.core, backend.core.crew.active())?;
+        Ok(backend)
+    }
+
+    /// Hands over one change of the key with this hash. Call it with the key's stripe lock held, after the change
+    /// is published. After a failure ([`Backend::check`]) the change is left out.
+    #[inline]
+    pub fn enqueue(&self, hash: u64, op: TreeOp) {
+        self.core.enqueue(hash, op);
+    }
+
+    /// Waits until every change whose [`Backend::enqueue`] returned before now is in the tree, and helps. Waits for
+    /// the end of a rebuild first.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`](lodestore_contract::Error::Poisoned) where the tree was lost to a panic or a failed rebuild.
+    #[inline]
+    pub fn drain(&self) -> Result<()> {
+        self.core.drain()
+    }
+
+    /// As [`Trees::collect`]. The caller has drained, and is pinned.
+    pub fn collect<K: KeyResolver>(
+        &self,
+        records: &K,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        max: usize,
+        out: &mut Vec<u64>,
+    ) -> bool {
+        self.core.trees.collect(records, from, direction, max, out)
+    }
+
+    /// The trees.
+    pub fn trees(&self) -> &Trees {
+        &self.core.trees
+    }
+
+    /// From now on changes wait, and scans too, until [`Backend::finish_rebuild`] or [`Backend::abandon_rebuild`].
+    /// To be called before the first change.
+    pub fn begin_rebuild(&self) {
+        self.core.begin_rebuild();
+    }
+
+    /// Loads the trees by `install` (see [`Trees::load`]), applies the changes that waited, and lets scans go on.
+    ///
+    /// # Errors
+    /// The error of `install`, or `Poisoned` where it panicked; the backend is then poisoned.
+    pub fn finish_rebuild(&self, install: impl FnOnce(&Trees) -> Result<()>) -> Result<()> {
+        self.core.finish_rebuild(install)
+    }
+
+    /// The rebuild failed: poisons, and whoever waits gets the error.
+    pub fn abandon_rebuild(&self, cause: &str) {
+        self.core.gate.poison(cause);
+    }
+
+    /// Whether the tree is sound.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`](lodestore_contract::Error::Poisoned) with the first cause.
+    pub fn check(&self) -> Result<()> {
+        self.core.gate.check()
+    }
+
+    /// Drains, and ends the threads. Changes that come later are applied by drains and by writers that find a queue
+    /// full.
+    ///
+    /// # Errors
+    /// As [`Backend::drain`]; the threads are ended all the same.
+    pub fn stop(&self) -> Result<()> {
+        let drained = self.core.drain();
+        self.core.crew.stop();
+        drained.and_then(|()| self.core.drain())
+    }
+
+    /// DRAM of the queues.
+    pub fn fixed_dram_bytes(&self) -> u64 {
+        self.core.queues.iter().map(|queue| queue.ring.dram_bytes() as u64).sum()
+    }
+
+    /// DRAM of the trees and of what waits for a rebuild.
+    pub fn dram_bytes(&self) -> u64 {
+        let waiting = self.core.gate.waiting.load(Ordering::Relaxed) * size_of::<TreeOp>() as u64;
+        self.core.trees.dram_bytes() as u64 + waiting
+    }
+
+    /// Its account.
+    pub fn stats(&self) -> BackendStats {
+        let core = &*self.core;
+        let depth = |queue: &Queue| queue.ring.len() as u64;
+        let crew = core.crew.stats();
+        BackendStats {
+            depth: core.queues.iter().map(depth).max().unwrap_or(0),
+            depth_max: core.queues.iter().map(|queue| queue.depth_max.load(Ordering::Relaxed)).max().unwrap_or(0),
+            pending: core.queues.iter().map(|queue| queue.ring.tail().saturating_sub(queue.ring.completed())).sum(),
+            applied: core.queues.iter().map(|queue| queue.ring.completed()).sum(),
+            helped: core.helped.load(Ordering::Relaxed),
+            full: core.full.load(Ordering::Relaxed),
+            surprises: core.surprises.load(Ordering::Relaxed),
+            rebuild_waiting: core.gate.waiting.load(Ordering::Relaxed),
+            backends: crew.backends,
+            serving: crew.serving,
+            formula: crew.formula,
+            wakes: crew.wakes,
+            naps: crew.naps,
+            windows: crew.windows,
+            changes: crew.changes,
+        }
+    }
+}
+
+impl<R: KeyResolver + Retire + Send + Sync + 'static> Drop for Backend<R> {
+    fn drop(&mut self) {
+        self.core.crew.stop();
+    }
+}
+
+/// The backend's account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendStats {
+    /// Operations in the fullest queue now.
+    pub depth: u64,
+    /// Most operations that were seen in a queue.
+    pub depth_max: u64,
+    /// Operations pushed and not completed, in all queues.
+    pub pending: u64,
+    /// Operations completed through queues.
+    pub applied: u64,
+    /// Of those, by writers and scans that helped.
+    pub helped: u64,
+    /// Times that a writer found its queue full.
+    pub full: u64,
+    /// Operations that found the tree otherwise than they expected.
+    pub surprises: u64,
+    /// Operations that wait for the rebuild.
+    pub rebuild_waiting: u64,
+    /// Backend threads that are active.
+    pub backends: u64,
+    /// Threads that are left to serve, of the total among which the number adapts; 0 where it is fixed.
+    pub serving: u64,
+    /// Backend threads that the paper's formula alone asks for; 0 where the number is fixed, or nothing was
+    /// measured yet.
+    pub formula: u64,
+    /// Times that a sleeping backend thread was woken.
+    pub wakes: u64,
+    /// Times that one went to sleep.
+    pub naps: u64,
+    /// Windows of the adaption.
+    pub windows: u64,
+    /// Windows that changed the number of active threads.
+    pub changes: u64,
+}
+
+impl BackendStats {
+    /// Adds all to a store's counters.
+    pub fn add_to(&self, counters: &mut BTreeMap<&'static str, u64>) {
+        counters.extend([
+            ("queue_depth", self.depth),
+            ("queue_depth_max", self.depth_max),
+            ("queue_pending", self.pending),
+            ("queue_applied", self.applied),
+            ("queue_helped", self.helped),
+            ("queue_full", self.full),
+            ("tree_surprises", self.surprises),
+            ("rebuild_waiting", self.rebuild_waiting),
+            ("backend_threads", self.backends),
+            ("adapt_serving", self.serving),
+            ("adapt_formula", self.formula),
+            ("backend_wakes", self.wakes),
+            ("backend_naps", self.naps),
+            ("adapt_windows", self.windows),
+            ("adapt_changes", self.changes),
+        ]);
+    }
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

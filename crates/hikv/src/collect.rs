@@ -1,0 +1,221 @@
+//! The walk of a recovery: every entry's record is checked and marked, and the keys' order is found.
+//!
+//! Safe beside readers and writers. A writer's old record may be unlinked before the walk comes by: it has told the
+//! allocator to keep it (`write.rs`). The walk takes no stripe, since a writer may wait with one for the rebuild.
+//!
+//! A record that is wrong keeps its entry, so that a get says so, and its space, so that nothing else is stored under that entry.
+
+use std::cmp::Ordering as KeyOrder;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, NvPtr, Pool};
+
+use crate::inner::Inner;
+use crate::layout::{BUCKET_ENTRIES, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::record::{HEADER, Record, TAG_EXPIRY};
+use crate::table::{AHEAD, READ_AHEAD, Segment, Table, walk};
+
+/// A key's first 16 bytes, as a number that orders like them, and its record.
+type Sortable = (u128, u64);
+
+/// What one thread found.
+#[derive(Default)]
+struct Share {
+    found: Vec<Sortable>,
+    /// Positions of records that cannot be read whole, to be marked when all others are.
+    damaged: Vec<NvPtr>,
+}
+
+/// The first 16 bytes of a key; shorter keys are filled with zeros, which ties with longer ones and is told apart later.
+fn first_bytes(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let len = key.len().min(16);
+    bytes[..len].copy_from_slice(&key[..len]);
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// Walks all partitions, with as many threads as the options say. The positions of all keys in the order of the keys.
+///
+/// # Errors
+/// [`Error::Closed`] where the store is being closed; [`Error::Corrupt`] where a directory cannot be followed.
+pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
+    let partitions = inner.table.shape.partitions as usize;
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Share> {
+        let mut share = Share::default();
+        loop {
+            let partition = next.fetch_add(1, Ordering::Relaxed);
+            if partition >= partitions {
+                break;
+            }
+            walk_partition(inner, partition, &mut share)?;
+        }
+        let pool = &inner.pool;
+        share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1)));
+        Ok(share)
+    };
+    let threads = inner.options.recovery_threads.clamp(1, partitions);
+    let shares: Vec<Share> = if threads == 1 {
+        vec![work()?]
+    } else {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<Share>>| {
+                worker.join().unwrap_or_else(|_| Err(Error::corrupt("recovery", "a worker panicked")))
+            };
+            workers.into_iter().map(join).collect::<Result<_>>()
+        })?
+    };
+    for position in shares.iter().flat_map(|share| &share.damaged) {
+        keep_damaged(inner, *position);
+    }
+    Ok(merge(&inner.pool, shares.into_iter().map(|share| share.found).collect()))
+}
+
+fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
+    let key = |at: u64| Record::read(pool, NvPtr::from_raw(at)).map_or(&[][..], |record| record.key());
+    key(a).cmp(key(b))
+}
+
+/// Merges sorted shares.
+fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
+    while shares.len() > 1 {
+        let (a, b) = (shares.swap_remove(0), shares.pop().unwrap_or_default());
+        let mut merged = Vec::with_capacity(a.len() + b.len());
+        let (mut left, mut right) = (a.into_iter().peekable(), b.into_iter().peekable());
+        loop {
+            let take_left = match (left.peek(), right.peek()) {
+                (Some(a), Some(b)) => a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1)).is_lt(),
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => break,
+            };
+            merged.extend(if take_left { left.next() } else { right.next() });
+        }
+        shares.push(merged);
+    }
+    let mut sorted = shares.pop().unwrap_or_default();
+    // A key that was deleted and put again while its segment was copied may be there twice. Which one stays is
+    // no matter: its changes wait in the backend and are applied after.
+    sorted.dedup_by(|b, a| a.0 == b.0 && compare_keys(pool, a.1, b.1).is_eq());
+    sorted.into_iter().map(|(_, position)| position).collect()
+}
+
+fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<()> {
+    let pool = &inner.pool;
+    let marks = pool.allocator().is_recovering();
+    let mark_extent = |at: NvPtr, kind| {
+        if marks && let Err(error) = pool.allocator().mark_extent(pool, at, kind) {
+            inner.recovery.unsure.store(true, Ordering::Release);
+            inner.recovery.count_corrupt();
+            inner.corrupt(&error);
+        }
+    };
+    let _guard = pool.epochs().pin();
+    mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
+    walk(&inner.table, pool, partition, |segment, prefix, entries| {
+        if inner.recovery.cancelled.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        if marks && let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
+            // Its entries stand for themselves: each is checked against its record.
+            inner.recovery.count_corrupt();
+            inner.corrupt(&error);
+        }
+        mark_extent(segment.at, KIND_SEGMENT);
+        walk_segment(inner, segment, &entries, marks, share);
+        inner.recovery.segments_done.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    })?;
+    Ok(())
+}
+
+fn walk_segment(inner: &Inner, segment: Segment, entries: &[(u64, NvPtr)], marks: bool, share: &mut Share) {
+    let pool = &inner.pool;
+    for (index, (sig, position)) in entries.iter().enumerate() {
+        if let Some((_, next)) = entries.get(index + AHEAD) {
+            pool.prefetch(next.untagged(), READ_AHEAD);
+        }
+        let read = Record::read(pool, *position);
+        let wrong = match &read {
+            Ok(record) => record.check(*position).err(),
+            Err(error) => Some(Error::corrupt(format!("entry {position:?}"), error.to_string())),
+        };
+        if let Some(error) = &wrong {
+            inner.recovery.count_corrupt();
+            inner.corrupt(error);
+        }
+        let signed = read.as_ref().is_ok_and(|record| inner.table.place.sign(record.key()).0 == *sig);
+        let record = match read {
+            // A record whose key is right stays in the tree, so that a scan says where it is wrong.
+            Ok(record) if signed => record,
+            Ok(record) if wrong.is_none() && pool.mutant(Mutant::TornEntryAccepted) => record,
+            Ok(record) if wrong.is_none() && mend_signature(inner, segment, *sig, *position, record.key()) => record,
+            _ => {
+                share.damaged.push(*position);
+                continue;
+            }
+        };
+        if marks
+            && !pool.mutant(Mutant::RecordNotMarked)
+            && let Err(error) = pool.allocator().mark(pool, position.untagged(), record.len())
+        {
+            inner.recovery.count_corrupt();
+            inner.corrupt(&error);
+            share.damaged.push(*position);
+            continue;
+        }
+        if position.tag() & TAG_EXPIRY != 0 {
+            inner.expiring.store(true, Ordering::Relaxed);
+        }
+        share.found.push((first_bytes(record.key()), position.raw()));
+        inner.recovery.keys.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Keeps the place of a record that is wrong from being handed out under the entry that names it. Right records were marked
+/// before, so a position that went astray takes nothing from them.
+fn keep_damaged(inner: &Inner, position: NvPtr) {
+    let pool = &inner.pool;
+    if pool.allocator().is_recovering() {
+        let len = Record::read(pool, position).map_or(HEADER, |record| record.len());
+        let at = position.untagged();
+        if pool.allocator().mark(pool, at, len).is_err() {
+            // Its length may be what is wrong.
+            let _ = pool.allocator().mark(pool, at, HEADER);
+        }
+    }
+}
+
+/// An entry whose signature is not that of its record's key was damaged on the medium: no swap that tears leaves one
+/// (`write.rs`). The record's checksum is right, so the signature is mended where it fits the entry's place; if not, the entry is
+/// cleared. Whether the entry is right now.
+#[cold]
+fn mend_signature(inner: &Inner, segment: Segment, sig: u64, position: NvPtr, key: &[u8]) -> bool {
+    let pool = &inner.pool;
+    let truth = inner.table.place.sign(key);
+    inner.recovery.count_corrupt();
+    inner.corrupt(&Error::corrupt(
+        format!("entry of record {position:?}"),
+        "its signature is not that of the record's key",
+    ));
+    let fits = inner.table.place.same_segment(truth, sig, segment.depth);
+    let absent = matches!(inner.table.find(pool, segment, truth, key), Ok(None));
+    let (home, other) = inner.table.place.buckets(truth);
+    for bucket in 0..inner.table.shape.buckets() as usize {
+        for entry in 0..BUCKET_ENTRIES as u64 {
+            let slot = Table::bucket(segment, bucket).add(entry * ENTRY);
+            if pool.load_u128(slot) != (sig, position.raw()) {
+                continue;
+            }
+            let mends = fits && absent && (bucket == home || bucket == other);
+            let right = if mends { (truth.0, position.raw()) } else { (0, 0) };
+            let swapped = pool.cas_u128(slot, (sig, position.raw()), right).is_ok();
+            pool.flush(slot, ENTRY as usize);
+            pool.fence();
+            return mends && swapped;
+        }
+    }
+    false
+}

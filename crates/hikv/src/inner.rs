@@ -1,0 +1,110 @@
+//! What all parts of an open store share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestore_contract::{Error, Event, Result};
+use lodestore_index::KeyResolver;
+use lodestore_media::{Guard, NvPtr, Pool};
+
+use crate::backend::{Backend, Retire};
+use crate::options::HiKvOptions;
+use crate::record::Record;
+use crate::recover::Recovery;
+use crate::sampler::Sampler;
+use crate::stripe::Stripes;
+use crate::table::Table;
+use crate::tree_op::TreeOp;
+use crate::wal::Wal;
+
+/// Records as the tree sees them: a payload is a position.
+pub(crate) struct Records {
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl KeyResolver for Records {
+    #[inline]
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        // A record that the tree names was readable when it was put there. If its bytes were changed on
+        // the medium since, it compares as the empty key: a wrong order, found by verify, and no panic.
+        match Record::read(&self.pool, NvPtr::from_raw(payload)) {
+            Ok(record) => f(record.key()),
+            Err(_) => f(&[]),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, payload: u64) {
+        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), 64);
+    }
+}
+
+impl Retire for Records {
+    fn retire(&self, position: NvPtr) {
+        if let Ok(record) = Record::read(&self.pool, position) {
+            self.pool.epochs().retire(&self.pool, position.untagged(), record.len());
+        }
+    }
+
+    fn pinned<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _guard = self.pool.epochs().pin();
+        work()
+    }
+}
+
+/// An open store.
+pub(crate) struct Inner {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) table: Table,
+    pub(crate) stripes: Stripes,
+    pub(crate) backend: Backend<Records>,
+    pub(crate) sampler: Arc<Sampler>,
+    /// Whether some record may have an expiry, so that sweeps have something to look for.
+    pub(crate) expiring: AtomicBool,
+    pub(crate) recovery: Recovery,
+    pub(crate) wal: Option<Wal>,
+    pub(crate) options: HiKvOptions,
+    /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
+    pub(crate) written: AtomicBool,
+    pub(crate) closed: AtomicBool,
+}
+
+impl Inner {
+    /// Begins an operation: while the guard lives, nothing it reaches is reused and `close` waits.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Guard<'_>> {
+        let guard = self.pool.epochs().pin();
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(guard) }
+    }
+
+    /// Begins a write.
+    #[inline]
+    pub(crate) fn enter_write(&self) -> Result<Guard<'_>> {
+        let guard = self.enter()?;
+        self.pool.check()?;
+        Ok(guard)
+    }
+
+    /// Queues a tree's change that follows a change of the index.
+    #[inline]
+    pub(crate) fn follow(&self, hash: u64, op: TreeOp) {
+        if !self.written.load(Ordering::Relaxed) {
+            self.written.store(true, Ordering::Relaxed);
+        }
+        self.backend.enqueue(hash, op);
+    }
+
+    /// Tells the owner's event sink.
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(sink) = &self.options.pool.events {
+            sink(event);
+        }
+    }
+
+    /// DRAM of the store's own structures, and of them what an empty store takes.
+    pub(crate) fn dram(&self) -> (u64, u64) {
+        let fixed = self.stripes.dram_bytes() + self.backend.fixed_dram_bytes();
+        let moving = self.backend.dram_bytes() + self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();
+        (fixed + moving, fixed)
+    }
+}

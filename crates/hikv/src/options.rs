@@ -1,0 +1,328 @@
+//! Options of the engine.
+
+use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_media::PoolOptions;
+
+use crate::hash::PARTITIONS_MAX;
+use crate::layout::{BUCKET, SEGMENT_MAX, SEGMENT_MIN};
+
+/// How many threads update the tree behind the writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backends {
+    /// As many as the paper's equations say, out of a pool of this many threads, serving threads included
+    /// (HiKV, ATC 2017, section 3.2).
+    Auto {
+        /// Serving and backend threads together.
+        threads: usize,
+    },
+    /// This many, up to 64. With 0 there is no thread: the writer updates the tree itself, at once.
+    Fixed(usize),
+}
+
+/// Options of a HiKV store. Shape and modes are fixed at creation and kept in the store; the rest counts for one open.
+#[derive(Clone)]
+pub struct HiKvOptions {
+    /// The pool's options.
+    pub pool: PoolOptions,
+    /// Shape: partitions of the hash index; a power of two up to 256.
+    pub partitions: u32,
+    /// Shape: bytes of a segment of the hash index; a multiple of 128, 512 to 1 MiB.
+    pub segment_bytes: u32,
+    /// Shape: seed of the hash; `None` draws one at creation.
+    pub hash_seed: Option<u64>,
+    /// Mode: the writer updates the tree before it returns (the paper's HiKV_sync, Figure 10).
+    pub sync_update: bool,
+    /// Mode: one tree a partition in place of a global one (the paper's HiKV_par, Figure 10).
+    pub partitioned_tree: bool,
+    /// Mode: a log record is persisted before each write (the paper's HiKV_wal, Figure 10).
+    pub wal: bool,
+    /// Updating queues.
+    pub queues: usize,
+    /// Entries of a queue; a power of two (the paper: 4096).
+    pub queue_len: usize,
+    /// Backend threads.
+    pub backends: Backends,
+    /// Whether a read compares the record's checksum.
+    pub verify_reads: bool,
+    /// Threads that rebuild the tree after a crash; 0: the opening thread, before `open` returns.
+    pub recovery_threads: usize,
+    /// Milliseconds between sweeps of expired keys; 0: none.
+    pub sweep_ms: u64,
+    /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused as full.
+    pub dram_budget: u64,
+}
+
+/// Modes that are kept in the store, as bits.
+const MODE_SYNC: u32 = 1;
+const MODE_PARTITIONED: u32 = 2;
+const MODE_WAL: u32 = 4;
+/// All modes known.
+pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
+
+impl Default for HiKvOptions {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            pool: PoolOptions::default(),
+            partitions: 64,
+            segment_bytes: 16 << 10,
+            hash_seed: None,
+            sync_update: false,
+            partitioned_tree: false,
+            wal: false,
+            queues: 8,
+            queue_len: 4096,
+            backends: Backends::Auto { threads: threads.max(2) },
+            verify_reads: true,
+            recovery_threads: threads,
+            sweep_ms: 1000,
+            dram_budget: 0,
+        }
+    }
+}
+
+/// The options by name, for `--set name=value`.
+const SPECS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "partitions",
+        default: "64",
+        help: "partitions of the hash index, a power of two up to 256",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "segment",
+        default: "16384",
+        help: "bytes of a hash segment, a multiple of 128 from 512 to 1048576",
+        fixed: true,
+    },
+    OptionSpec { name: "hash-seed", default: "random", help: "seed of the key hash", fixed: true },
+    OptionSpec {
+        name: "update",
+        default: "queued",
+        help: "queued: the tree is updated behind the writer; sync: by the writer",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "tree",
+        default: "global",
+        help: "global: one tree; partitioned: one a partition, merged by scans",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "wal",
+        default: "off",
+        help: "on: a third persist before each write, for comparison",
+        fixed: true,
+    },
+    OptionSpec { name: "queues", default: "8", help: "updating queues, 1 to 64", fixed: false },
+    OptionSpec {
+        name: "queue-length",
+        default: "4096",
+        help: "entries of a queue, a power of two from 2 to 65536",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "backends",
+        default: "auto",
+        help: "threads that update the tree: auto by the paper's equations, or a fixed 0 to 64; 0: the writer does it",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "threads",
+        default: "cores",
+        help: "serving and backend threads together, for backends=auto, 2 to 128",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "verify-reads",
+        default: "on",
+        help: "whether a read compares the record's checksum: on or off",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "recovery-threads",
+        default: "cores",
+        help: "threads that rebuild the tree after a crash, 0 to 64",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "sweep-ms",
+        default: "1000",
+        help: "milliseconds between sweeps of expired keys, 0 for none",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "dram-budget",
+        default: "0",
+        help: "most bytes of DRAM, over which new keys are refused; 0 for no limit",
+        fixed: false,
+    },
+];
+
+impl HiKvOptions {
+    /// The options there are.
+    pub fn specs() -> &'static [OptionSpec] {
+        SPECS
+    }
+
+    /// Options of `pool` and those named in `options`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a name or value that is none.
+    pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
+        options.check_names(SPECS)?;
+        let base = Self { pool, ..Self::default() };
+        let switch = |text: &str| match text {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        };
+        let Backends::Auto { threads: cores } = base.backends else { unreachable!("the default is auto") };
+        let threads = options.read("threads", cores, "a number from 2 to 128", within(2, 128))?;
+        let read = Self {
+            partitions: options
+                .read("partitions", base.partitions, "a power of two up to 256", |text| text.parse().ok())?,
+            segment_bytes: options
+                .read("segment", base.segment_bytes, "a number of bytes", |text| text.parse().ok())?,
+            hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
+            sync_update: options.read("update", false, "queued or sync", |text| match text {
+                "queued" => Some(false),
+                "sync" => Some(true),
+                _ => None,
+            })?,
+            partitioned_tree: options.read("tree", false, "global or partitioned", |text| match text {
+                "global" => Some(false),
+                "partitioned" => Some(true),
+                _ => None,
+            })?,
+            wal: options.read("wal", false, "on or off", switch)?,
+            queues: options.read("queues", base.queues, "a number from 1 to 64", within(1, 64))?,
+            queue_len: options.read("queue-length", base.queue_len, "a power of two from 2 to 65536", |text| {
+                text.parse().ok().filter(|len: &usize| len.is_power_of_two())
+            })?,
+            backends: options.read(
+                "backends",
+                Backends::Auto { threads },
+                "auto, or a number from 0 to 64",
+                |text| {
+                    if text == "auto" {
+                        Some(Backends::Auto { threads })
+                    } else {
+                        within(0, 64)(text).map(Backends::Fixed)
+                    }
+                },
+            )?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
+            recovery_threads: options.read(
+                "recovery-threads",
+                base.recovery_threads,
+                "a number from 0 to 64",
+                within(0, 64),
+            )?,
+            sweep_ms: options.read("sweep-ms", base.sweep_ms, "a number of milliseconds", |text| text.parse().ok())?,
+            dram_budget: options
+                .read("dram-budget", base.dram_budget, "a number of bytes", |text| text.parse().ok())?,
+            pool: base.pool,
+        };
+        read.check()?;
+        Ok(read)
+    }
+
+    /// Refuses values out of range.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that HiKV cannot give.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |name: &str, value: u64, why: &str| {
+            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() })
+        };
+        if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
+            return invalid("partitions", self.partitions.into(), "it takes a power of two up to 256");
+        }
+        let segment = self.segment_bytes;
+        if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment) || !segment.is_multiple_of(BUCKET as u32) {
+            return invalid("segment", segment.into(), "it takes a multiple of 128 from 512 to 1048576");
+        }
+        if !(1..=64).contains(&self.queues) {
+            return invalid("queues", self.queues as u64, "it takes 1 to 64");
+        }
+        if !self.queue_len.is_power_of_two() || !(2..=1 << 16).contains(&self.queue_len) {
+            return invalid("queue-length", self.queue_len as u64, "it takes a power of two from 2 to 65536");
+        }
+        if let Backends::Fixed(65..) = self.backends {
+            return invalid("backends", 65, "it takes 0 to 64");
+        }
+        if let Backends::Auto { threads } = self.backends
+            && !(2..=128).contains(&threads)
+        {
+            return invalid("threads", threads as u64, "it takes 2 to 128");
+        }
+        if self.recovery_threads > 64 {
+            return invalid("recovery-threads", self.recovery_threads as u64, "it takes 0 to 64");
+        }
+        if let Durability::Interval(_) = self.pool.durability {
+            return Err(Error::Unsupported {
+                engine: crate::layout::ENGINE,
+                what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),
+                instead: "use process or power",
+            });
+        }
+        Ok(())
+    }
+
+    /// The modes to keep in the store.
+    pub(crate) fn modes(&self) -> u32 {
+        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        bit(self.sync_update, MODE_SYNC) | bit(self.partitioned_tree, MODE_PARTITIONED) | bit(self.wal, MODE_WAL)
+    }
+
+    /// Takes the modes that the store was created with.
+    pub(crate) fn set_modes(&mut self, modes: u32) {
+        self.sync_update = modes & MODE_SYNC != 0;
+        self.partitioned_tree = modes & MODE_PARTITIONED != 0;
+        self.wal = modes & MODE_WAL != 0;
+    }
+}
+
+fn within(least: usize, most: usize) -> impl Fn(&str) -> Option<usize> {
+    move |text| text.parse().ok().filter(|number| (least..=most).contains(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(sets: &[&str]) -> Result<HiKvOptions> {
+        let mut options = Options::new();
+        for set in sets {
+            options.set_text(set)?;
+        }
+        HiKvOptions::from_options(PoolOptions::default(), &options)
+    }
+
+    #[test]
+    fn options_are_read_by_name() {
+        let options =
+            read(&["partitions=8", "backends=0", "wal=on", "tree=partitioned", "update=sync"]).expect("valid");
+        assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES));
+        assert_eq!(read(&["backends=auto", "threads=16"]).expect("valid").backends, Backends::Auto { threads: 16 });
+    }
+
+    #[test]
+    fn what_is_no_option_or_no_value_is_refused() {
+        for set in
+            ["nonsense=1", "partitions=3", "partitions=512", "segment=100", "queues=0", "queue-length=3", "backends=65"]
+        {
+            assert!(matches!(read(&[set]), Err(Error::InvalidOption { .. })), "{set} must be refused");
+        }
+    }
+
+    #[test]
+    fn interval_durability_is_refused() {
+        let pool = PoolOptions {
+            durability: Durability::Interval(std::time::Duration::from_millis(10)),
+            ..PoolOptions::default()
+        };
+        assert!(matches!(HiKvOptions::from_options(pool, &Options::new()), Err(Error::Unsupported { .. })));
+    }
+}

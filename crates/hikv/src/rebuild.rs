@@ -1,0 +1,161 @@
+//! The tree is rebuilt behind a store that serves already: the gate before scans, and the operations that wait.
+//!
+//! # Invariants
+//! * While a queue is *rebuilding*, whoever consumes it moves its operations, in order, to its overflow list.
+//!   They count as completed, since no drain returns before the gate opens.
+//! * The gate opens after the trees are loaded and every overflow list has been applied, so behind an open gate a tree
+//!   holds all that is completed.
+//! * An old position is retired when its operation is applied, never when it is moved, so whatever the walk over the
+//!   hash index saw stays readable until the tree holds its successor.
+//! * The walk may have seen the state before or after any operation of that time; so the overflow is applied with
+//!   upsert semantics, and in the order of each key the last operation decides.
+//! * A failure opens the gate for good, poisoned: nobody waits for what cannot come.
+//!
+//! # Who may call what
+//! One thread begins and finishes or abandons a rebuild. It takes no stripe lock of the hash index in between:
+//! a writer that holds one may be waiting for it, once [`OVERFLOW_MAX`] operations are in the lists.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use lodestore_contract::{Error, Result};
+use lodestore_index::KeyResolver;
+
+use super::backend::{BATCH, Core, Retire, lock};
+use super::trees::Trees;
+use super::worker::Wait;
+
+/// Operations that may wait for a rebuild, over all queues (64 MiB); beyond, writers wait too.
+pub const OVERFLOW_MAX: u64 = 1 << 20;
+
+/// What scans wait at.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    poison: OnceLock<String>,
+    turn: Mutex<()>,
+    moved: Condvar,
+    /// Operations in the overflow lists.
+    pub(crate) waiting: AtomicU64,
+}
+
+impl Gate {
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn poison(&self, cause: &str) {
+        let _turn = lock(&self.turn);
+        // The first cause stands.
+        let _ = self.poison.set(cause.to_owned());
+        self.moved.notify_all();
+    }
+
+    fn close(&self) {
+        let _turn = lock(&self.turn);
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn open(&self) {
+        let _turn = lock(&self.turn);
+        self.closed.store(false, Ordering::Release);
+        self.moved.notify_all();
+    }
+
+    /// Waits for an open gate.
+    pub(crate) fn wait(&self) -> Result<()> {
+        if self.is_closed() {
+            let mut turn = lock(&self.turn);
+            while self.is_closed() && !self.is_poisoned() {
+                turn = self.moved.wait(turn).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+        }
+        self.check()
+    }
+
+    /// Waits for a change, a while: for those who wait for room in the lists.
+    pub(crate) fn wait_a_while(&self) {
+        let turn = lock(&self.turn);
+        if self.is_closed() && !self.is_poisoned() {
+            drop(self.moved.wait_timeout(turn, Duration::from_millis(5)));
+        }
+    }
+}
+
+impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
+    /// From now on, until the finish, operations wait and scans too.
+    pub(crate) fn begin_rebuild(&self) {
+        self.gate.close();
+        for queue in &self.queues {
+            let mut side = lock(&queue.side);
+            side.rebuilding = true;
+            queue.rebuilding.store(true, Ordering::Release);
+        }
+    }
+
+    /// Loads the trees by `install`, applies what waited, and opens the gate.
+    pub(crate) fn finish_rebuild(&self, install: impl FnOnce(&Trees) -> Result<()>) -> Result<()> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            install(&self.trees)?;
+            (0..self.queues.len()).try_for_each(|queue| self.apply_overflow(queue))
+        }));
+        let failed = match outcome {
+            Ok(Ok(())) => {
+                self.gate.open();
+                return self.gate.check();
+            }
+            Ok(Err(error)) => error,
+            Err(_) => Error::Poisoned { cause: "the rebuild of the ordered index panicked".into() },
+        };
+        self.gate.poison(&failed.to_string());
+        Err(failed)
+    }
+
+    /// Applies the overflow of one queue and what was pushed to it until now, and lets it go on as usual.
+    fn apply_overflow(&self, number: usize) -> Result<()> {
+        let queue = &self.queues[number];
+        let pushed = queue.ring.tail();
+        let mut wait = Wait::default();
+        let mut consumer = loop {
+            if let Some(consumer) = queue.ring.try_consume() {
+                break consumer;
+            }
+            self.gate.check()?;
+            wait.pause();
+        };
+        let mut side = lock(&queue.side);
+        loop {
+            let ops = std::mem::take(&mut side.overflow);
+            self.records.pinned(|| self.apply_all(&ops, true));
+            self.gate.waiting.fetch_sub(ops.len() as u64, Ordering::Relaxed);
+            if consumer.popped() >= pushed {
+                break;
+            }
+            let count = consumer.pop_batch(&mut side.overflow, BATCH);
+            consumer.complete(count);
+            self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
+            if count == 0 {
+                // A producer has claimed its slot and not filled it yet.
+                wait.pause();
+            }
+        }
+        side.rebuilding = false;
+        queue.rebuilding.store(false, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The sorted run of a clean stop: the positions in the tree, in key order (HiKV, section 3.5, which stores
+//! the tree itself; a run is smaller and loads in bulk).
+//!
+//! ```text
+//! an extent of the run
+//!  0      4       8         16        24
+//! | LRUN | crc32c | next    | count   | position * count
+//! ```
+//! `next` names the next extent or is 0; `crc32c` covers everything behind it. The run word in the root area names
+//! the first. A run counts only if the pool's clean flag is set: any later write could have changed what it names.
+//!
+//! Persist order: all extents, fence, the run word, flush, fence; then the pool's clean flag.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{NvPtr, Pool, crc32c};
+
+use crate::layout::{KIND_RUN, run_word, u32_at};
+
+const MAGIC: [u8; 4] = *b"LRUN";
+const HEADER: usize = 24;
+/// Most positions of one extent: 1 MiB.
+const PART: usize = 128 << 10;
+
+/// Stores a run and names it in the root area.
+///
+/// # Errors
+/// [`Error::Full`]; then no run is named, and the next open walks the index instead.
+pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
+    let part = PART.min(pool.options().region_bytes as usize / 64).max(8);
+    let mut next = NvPtr::NULL;
+    let mut stored = Vec::new();
+    for chunk in positions.chunks(part).rev() {
+        let mut bytes = Vec::with_capacity(HEADER + chunk.len() * 8);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&next.raw().to_le_bytes());
+        bytes.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
+        for position in chunk {
+            bytes.extend_from_slice(&position.to_le_bytes());
+        }
+        let crc = crc32c(&[&bytes[8..]]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        let at = match pool.allocator().alloc_extent(pool, bytes.len() as u64, KIND_RUN) {
+            Ok(at) => at,
+            Err(error) => {
+                free(pool, &stored);
+                return Err(error);
+            }
+        };
+        pool.store_durable(at, &[&bytes]);
+        stored.push(at);
+        next = at;
+    }
+    pool.fence();
+    name(pool, next);
+    Ok(())
+}
+
+/// Lets the root area name this extent as the run's first; durable when this returns.
+pub(crate) fn name(pool: &Pool, first: NvPtr) {
+    let word = run_word(pool);
+    pool.publish_u64(word, first.raw());
+    pool.flush(word, 8);
+    pool.fence();
+}
+
+/// The run that the root area names: its positions, and its extents. `None` where there is none.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
+    let mut at = NvPtr::from_raw(pool.load_u64(run_word(pool)));
+    if at.is_null() {
+        return Ok(None);
+    }
+    let wrong = |at: NvPtr, what: &str| Error::corrupt(format!("sorted run at {at:?}"), what);
+    let mut positions = Vec::new();
+    let mut extents = Vec::new();
+    while !at.is_null() {
+        let Some(header) = pool.bytes(at, HEADER) else { return Err(wrong(at, "outside the pool")) };
+        let count = word_at(header, 16);
+        let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER));
+        let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else { return Err(wrong(at, "length out of range")) };
+        if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
+            return Err(wrong(at, "magic or checksum differs"));
+        }
+        positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| word_at(bytes, 0)));
+        extents.push(at);
+        if extents.len() as u64 > pool.options().capacity / 64 {
+            return Err(wrong(at, "its extents form a ring"));
+        }
+        at = NvPtr::from_raw(word_at(bytes, 8));
+    }
+    Ok(Some((positions, extents)))
+}
+
+/// Gives extents of a run back. No root word names them any more.
+pub(crate) fn free(pool: &Pool, extents: &[NvPtr]) {
+    for at in extents {
+        pool.allocator().free_extent(pool, *at);
+    }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

@@ -1,0 +1,236 @@
+//! Counts and latencies of operations, cheap enough for every one of them: what the dynamic adaption looks at.
+//!
+//! One operation in [`EVERY`] is timed. Each thread counts in a shard of its own by plain loads and stores, so an
+//! operation costs about two nanoseconds. Two threads share a shard only when there are more than [`SHARDS`]; they
+//! may then lose counts, which the adaption, a matter of averages, does not mind. Nothing here may be used where
+//! every operation has to be counted.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// One operation of a kind in this many is timed; a power of two.
+pub const EVERY: u64 = 64;
+
+/// Threads that count without sharing.
+pub const SHARDS: usize = 64;
+
+const KINDS: usize = 4;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Get,
+    Write,
+    Scan,
+    Backend,
+}
+
+#[derive(Default)]
+struct Tally {
+    count: AtomicU64,
+    timed: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Tally {
+    #[inline]
+    fn add(&self, timed: u64, ns: u64) {
+        self.timed.store(self.timed.load(Relaxed) + timed, Relaxed);
+        self.ns.store(self.ns.load(Relaxed) + ns, Relaxed);
+    }
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard([Tally; KINDS]);
+
+/// Count of one kind of operation since the start, and the time of those that were timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Operations.
+    pub count: u64,
+    /// Operations that were timed.
+    pub timed: u64,
+    /// What those took together, in nanoseconds.
+    pub ns: u64,
+}
+
+impl Count {
+    /// What came since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            timed: self.timed.saturating_sub(earlier.timed),
+            ns: self.ns.saturating_sub(earlier.ns),
+        }
+    }
+
+    /// Mean latency in nanoseconds, if any was timed.
+    pub fn mean_ns(self) -> Option<f64> {
+        (self.timed > 0).then(|| self.ns as f64 / self.timed as f64)
+    }
+}
+
+/// All counts at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Gets.
+    pub gets: Count,
+    /// Puts, updates and deletes, on the serving side.
+    pub writes: Count,
+    /// Scans.
+    pub scans: Count,
+    /// Tree operations, on the backend's side.
+    pub backend: Count,
+}
+
+impl Totals {
+    /// What came since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            gets: self.gets.since(earlier.gets),
+            writes: self.writes.since(earlier.writes),
+            scans: self.scans.since(earlier.scans),
+            backend: self.backend.since(earlier.backend),
+        }
+    }
+}
+
+/// The counters of one store.
+pub struct Sampler {
+    shards: Box<[Shard]>,
+}
+
+impl Sampler {
+    /// A sampler; one that is not `enabled` counts nothing and costs next to nothing.
+    pub fn new(enabled: bool) -> Self {
+        let shards = if enabled { SHARDS } else { 0 };
+        Self { shards: (0..shards).map(|_| Shard::default()).collect() }
+    }
+
+    /// Counts a get; the timer, if there is one, runs until it is dropped.
+    #[inline]
+    pub fn get(&self) -> Option<Timer<'_>> {
+        self.start(Kind::Get)
+    }
+
+    /// Counts a put, update or delete; as [`Sampler::get`].
+    #[inline]
+    pub fn write(&self) -> Option<Timer<'_>> {
+        self.start(Kind::Write)
+    }
+
+    /// Counts a scan; as [`Sampler::get`].
+    #[inline]
+    pub fn scan(&self) -> Option<Timer<'_>> {
+        self.start(Kind::Scan)
+    }
+
+    /// Counts `count` gets that took no part in the timing (a multi-get).
+    #[inline]
+    pub fn gets(&self, count: u64) {
+        if let Some(tally) = self.tally(Kind::Get) {
+            tally.count.store(tally.count.load(Relaxed) + count, Relaxed);
+        }
+    }
+
+    /// Counts a batch of `count` tree operations that took `ns` together.
+    #[inline]
+    pub(crate) fn backend(&self, count: u64, ns: u64) {
+        if let Some(tally) = self.tally(Kind::Backend) {
+            tally.count.store(tally.count.load(Relaxed) + count, Relaxed);
+            tally.add(count, ns);
+        }
+    }
+
+    /// Whether it counts.
+    #[inline]
+    pub fn enabled(&self) -> bool {
+        !self.shards.is_empty()
+    }
+
+    /// All counts now. Not one instant's: the threads go on.
+    pub fn totals(&self) -> Totals {
+        let sum = |kind: Kind| {
+            self.shards.iter().map(|shard| &shard.0[kind as usize]).fold(Count::default(), |sum, tally| Count {
+                count: sum.count + tally.count.load(Relaxed),
+                timed: sum.timed + tally.timed.load(Relaxed),
+                ns: sum.ns + tally.ns.load(Relaxed),
+            })
+        };
+        Totals { gets: sum(Kind::Get), writes: sum(Kind::Write), scans: sum(Kind::Scan), backend: sum(Kind::Backend) }
+    }
+
+    #[inline]
+    fn tally(&self, kind: Kind) -> Option<&Tally> {
+        if self.shards.is_empty() {
+            return None;
+        }
+        Some(&self.shards[thread_number() % SHARDS].0[kind as usize])
+    }
+
+    #[inline]
+    fn start(&self, kind: Kind) -> Option<Timer<'_>> {
+        let tally = self.tally(kind)?;
+        let count = tally.count.load(Relaxed) + 1;
+        tally.count.store(count, Relaxed);
+        (count % EVERY == 0).then(|| Timer { tally, start: Instant::now() })
+    }
+}
+
+/// Times one operation, from its making to its drop.
+#[must_use = "it stops when it is dropped"]
+pub struct Timer<'a> {
+    tally: &'a Tally,
+    start: Instant,
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.tally.add(1, self.start.elapsed().as_nanos() as u64);
+    }
+}
+
+/// A small number of this thread's own.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
+        }
+        mine.get()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_counted_and_one_in_64_is_timed() {
+        let sampler = Sampler::new(true);
+        let before = sampler.totals();
+        let timers = (0..EVERY * 4).filter(|_| sampler.get().is_some()).count();
+        drop(sampler.write());
+        sampler.gets(10);
+        sampler.backend(100, 5_000);
+        let seen = sampler.totals().since(before);
+        assert_eq!(timers, 4);
+        assert_eq!((seen.gets.count, seen.gets.timed), (EVERY * 4 + 10, 4));
+        assert_eq!((seen.writes.count, seen.writes.timed, seen.writes.mean_ns()), (1, 0, None));
+        assert_eq!(seen.backend.mean_ns(), Some(50.0));
+        assert_eq!(seen.scans, Count::default());
+    }
+
+    #[test]
+    fn a_disabled_sampler_counts_nothing() {
+        let sampler = Sampler::new(false);
+        assert!((0..1000).all(|_| sampler.scan().is_none()));
+        assert_eq!(sampler.totals(), Totals::default());
+    }
+}

@@ -1,0 +1,252 @@
+//! Ordered and unordered walks.
+//!
+//! Isolation of a scan: every write that returned before the scan began is in it (it waits for the queues as they stood
+//! then, and helps to empty them; writers never stop). Each pair it gives was the value of its key at some moment between
+//! the scan's begin and the pair's return. Keys come in order, each at most once; a key that is there all the time
+//! comes exactly once. It is not a snapshot: of two writes made during the scan it may show the later and not the earlier.
+//!
+//! The positions in the tree are those of durable records: a change is queued after its entry is durable.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Entry, Error, Expiry, Result, Scan, ScanRange, Visit};
+use lodestore_media::NvPtr;
+
+use crate::inner::{Inner, Records};
+use crate::record::Record;
+use crate::store::Running;
+use crate::table::{AHEAD, READ_AHEAD, walk};
+
+/// Positions taken from the tree at once.
+const CHUNK: usize = 256;
+/// Entries that an owned scan copies at once.
+const OWNED_CHUNK: usize = 64;
+
+impl Inner {
+    /// Waits until every write that returned before now is in the tree.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.recovery.wait_tree()?;
+        self.backend.drain()
+    }
+
+    /// The positions of all keys, in order. Nothing writes any more.
+    pub(crate) fn positions(&self) -> Result<Vec<u64>> {
+        let _guard = self.pool.epochs().pin();
+        let records = Records { pool: Arc::clone(&self.pool) };
+        let mut positions: Vec<u64> = Vec::with_capacity(self.backend.trees().len());
+        loop {
+            let last = match positions.last() {
+                None => None,
+                Some(last) => Some(Record::read(&self.pool, NvPtr::from_raw(*last))?.key()),
+            };
+            let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+            let before = positions.len();
+            let end = self.backend.collect(&records, from, lodestore_index::Direction::Forward, 4096, &mut positions);
+            if end || positions.len() == before {
+                return Ok(positions);
+            }
+            if positions.len() > self.backend.trees().len() {
+                return Err(Error::corrupt("tree", "its keys go round: a record was changed on the medium"));
+            }
+        }
+    }
+
+    /// A live record at a position that the tree or the index named; `None` if it has expired.
+    fn live(&self, position: NvPtr) -> Result<Option<Record<'_>>> {
+        let record = Record::read(&self.pool, position)?;
+        if self.options.verify_reads {
+            record.check(position).inspect_err(|error| self.corrupt(error))?;
+        }
+        let expired = record.expiry().is_some_and(Expiry::is_past);
+        Ok((!expired).then_some(record))
+    }
+
+    pub(crate) fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        let _timer = self.sampler.scan();
+        drop(self.enter()?);
+        self.settle()?;
+        let mut visited = 0;
+        let mut walk = TreeWalk::new(self, range.clone());
+        let mut stopped = false;
+        while visited < range.limit && !stopped {
+            let want = (range.limit - visited).min(CHUNK);
+            let more = walk.chunk(self, want, &mut |pair| {
+                let (key, value) = pair?;
+                visited += 1;
+                stopped = visit(key, value) == Visit::Stop;
+                Ok(!stopped && visited < range.limit)
+            })?;
+            if !more {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        let mut visited = 0;
+        for partition in 0..self.table.shape.partitions as usize {
+            let _guard = self.enter()?;
+            let went_on = walk(&self.table, &self.pool, partition, |_, _, mut entries| {
+                // A key that is deleted and put again while its segment is copied can appear twice in the copy.
+                entries.sort_unstable_by_key(|(sig, _)| *sig);
+                for (index, (sig, position)) in entries.iter().enumerate() {
+                    if let Some((_, next)) = entries.get(index + AHEAD) {
+                        self.pool.prefetch(next.untagged(), READ_AHEAD);
+                    }
+                    let Some(record) = self.live(*position)? else { continue };
+                    let again =
+                        entries[..index].iter().rev().take_while(|(other, _)| other == sig).any(|(_, other)| {
+                            Record::read(&self.pool, *other).is_ok_and(|other| other.key() == record.key())
+                        });
+                    if again {
+                        continue;
+                    }
+                    visited += 1;
+                    if visit(record.key(), record.value()) == Visit::Stop {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })?;
+            if !went_on {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+}
+
+/// A walk over the tree in chunks; between two of them it holds nothing but the last key.
+struct TreeWalk {
+    range: ScanRange,
+    records: Records,
+    positions: Vec<u64>,
+}
+
+impl TreeWalk {
+    fn new(inner: &Inner, range: ScanRange) -> Self {
+        Self { range, records: Records { pool: Arc::clone(&inner.pool) }, positions: Vec::new() }
+    }
+
+    /// Visits up to `want` positions; whether there may be more. `visit` gets each pair, or what is wrong with its record, and
+    /// answers whether to go on.
+    fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
+        let _guard = inner.enter()?;
+        self.positions.clear();
+        let start = match self.range.direction {
+            Direction::Forward => &self.range.from,
+            Direction::Backward => &self.range.to,
+        };
+        let start = start.as_ref().map(Vec::as_slice);
+        let direction = match self.range.direction {
+            Direction::Forward => lodestore_index::Direction::Forward,
+            Direction::Backward => lodestore_index::Direction::Backward,
+        };
+        let at_end = inner.backend.collect(&self.records, start, direction, want, &mut self.positions);
+        for position in self.positions.iter().take(AHEAD) {
+            inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
+        }
+        for (index, position) in self.positions.iter().enumerate() {
+            if let Some(next) = self.positions.get(index + AHEAD) {
+                inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            }
+            let position = NvPtr::from_raw(*position);
+            let pair = match inner.live(position) {
+                Ok(None) => continue,
+                Ok(Some(record)) if !self.inside(record.key()) => return Ok(false),
+                Ok(Some(record)) => Ok((record.key(), record.value())),
+                Err(error) => Err(error),
+            };
+            if !visit(pair)? {
+                return Ok(false);
+            }
+        }
+        // The last key that is right is where the next chunk begins; records that are wrong behind it are met again.
+        let right = |at: &u64| {
+            let at = NvPtr::from_raw(*at);
+            Record::read(&inner.pool, at).ok().filter(|record| record.check(at).is_ok())
+        };
+        let Some(last) = self.positions.iter().rev().find_map(right) else { return Ok(false) };
+        let last = last.key();
+        let (bound, ahead) = match self.range.direction {
+            Direction::Forward => (&self.range.from, std::cmp::Ordering::Greater),
+            Direction::Backward => (&self.range.to, std::cmp::Ordering::Less),
+        };
+        if let Bound::Included(at) | Bound::Excluded(at) = bound
+            && last.cmp(at) == ahead.reverse()
+        {
+            return Err(Error::corrupt("tree", "a key behind the one before it: a record was changed on the medium"));
+        }
+        let last = Bound::Excluded(last.to_vec());
+        match self.range.direction {
+            Direction::Forward => self.range.from = last,
+            Direction::Backward => self.range.to = last,
+        }
+        Ok(!at_end)
+    }
+}
+
+impl TreeWalk {
+    /// Whether `key` has not passed the far bound.
+    fn inside(&self, key: &[u8]) -> bool {
+        match self.range.direction {
+            Direction::Forward => self.range.below_to(key),
+            Direction::Backward => self.range.above_from(key),
+        }
+    }
+}
+
+/// Gets pairs of a walk.
+type Visitor<'v> = &'v mut dyn FnMut(Result<(&[u8], &[u8])>) -> Result<bool>;
+
+/// A scan that owns what it needs.
+pub(crate) struct OwnedScan {
+    running: Arc<Running>,
+    walk: TreeWalk,
+    ready: VecDeque<Result<Entry>>,
+    left: usize,
+    more: bool,
+}
+
+impl OwnedScan {
+    pub(crate) fn start(running: &Arc<Running>, range: &ScanRange) -> Result<Scan> {
+        let inner = &running.inner;
+        let _timer = inner.sampler.scan();
+        drop(inner.enter()?);
+        inner.settle()?;
+        let walk = TreeWalk::new(inner, range.clone());
+        let scan = Self { running: Arc::clone(running), walk, ready: VecDeque::new(), left: range.limit, more: true };
+        Ok(Box::new(scan))
+    }
+}
+
+impl Iterator for OwnedScan {
+    type Item = Result<Entry>;
+
+    /// A record that is wrong is an error in its place; the walk goes on behind it.
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() {
+            if !self.more || self.left == 0 {
+                return None;
+            }
+            let ready = &mut self.ready;
+            let want = self.left.min(OWNED_CHUNK);
+            let chunk = self.walk.chunk(&self.running.inner, want, &mut |pair| {
+                ready.push_back(pair.map(|(key, value)| Entry { key: key.to_vec(), value: value.to_vec() }));
+                Ok(true)
+            });
+            match chunk {
+                Ok(more) => self.more = more,
+                Err(error) => {
+                    self.ready.push_back(Err(error));
+                    self.more = false;
+                }
+            }
+        }
+        self.left -= 1;
+        self.ready.pop_front()
+    }
+}

@@ -1,0 +1,373 @@
+//! The open store: making, opening, closing, and the contract's operations.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{
+    Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
+    Visit,
+};
+use lodestore_media::{Mutant, OpenReport, Pool};
+
+use crate::backend::{Backend, Config};
+use crate::inner::{Inner, Records};
+use crate::layout::{ENGINE, FORMAT, Superblock, generation_word};
+use crate::options::{Backends, HiKvOptions};
+use crate::recover::{self, Recovery};
+use crate::sampler::Sampler;
+use crate::scan::OwnedScan;
+use crate::split::{format, repair};
+use crate::stripe::Stripes;
+use crate::table::Table;
+use crate::wal::Wal;
+use crate::write::When;
+
+/// Sequences of one open: 2^36 for each stripe.
+pub(crate) const GENERATION_SHIFT: u32 = 36;
+/// Most opens of a store.
+const GENERATION_MAX: u64 = (1 << 27) - 1;
+
+/// A HiKV store, open in this process. See the crate's page for what it promises.
+///
+/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
+/// lost, and the next open recovers.
+pub struct HiKv {
+    running: Arc<Running>,
+}
+
+/// The store and what works behind it; an owned scan holds it too, so that the store lives as long as its last scan.
+pub(crate) struct Running {
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl HiKv {
+    /// Makes a new store in directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    pub fn create(dir: &Path, options: &HiKvOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
+    }
+
+    /// Opens the store in directory `dir`. Gets and puts can be served when this returns; what is left of recovery goes on behind.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
+    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open(dir: &Path, options: &HiKvOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options)
+    }
+
+    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    ///
+    /// # Errors
+    /// As [`HiKv::create`] and [`HiKv::open`].
+    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<Self> {
+        let opened = Instant::now();
+        let mut options = options.clone();
+        let (shape, fresh) = match Superblock::load(&pool)? {
+            Some(shape) => (shape, false),
+            None if report.clean && !report.created => {
+                return Err(Error::corrupt("hikv superblock", "there is none, though the store was closed cleanly"));
+            }
+            None => (new_shape(&options), true),
+        };
+        options.set_modes(shape.modes);
+        let table = Table::new(shape);
+        if fresh {
+            make(&pool, &table)?;
+        }
+        let mut segments = 0;
+        for partition in 0..shape.partitions as usize {
+            segments += repair(&table, &pool, partition)?.len() as u64;
+        }
+        let generation = raise_generation(&pool)?;
+        let partitions = shape.partitions as usize;
+        let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
+        let records = Records { pool: Arc::clone(&pool) };
+        let inner = Arc::new(Inner {
+            backend: Backend::start(backend_config(&options, partitions), records, Arc::clone(&sampler))?,
+            stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
+            // A store too full for the log does without: nothing reads it.
+            wal: if options.wal { Wal::new(&pool).ok() } else { None },
+            recovery: Recovery::new(opened),
+            expiring: AtomicBool::new(false),
+            written: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            pool,
+            table,
+            sampler,
+            options,
+        });
+        recover::expect_segments(&inner, segments);
+        let running = Arc::new(Running { inner, threads: Mutex::new(Vec::new()) });
+        running.go(report.clean)?;
+        Ok(Self { running })
+    }
+
+    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms` where there are backend threads.
+    ///
+    /// # Errors
+    /// The contract's common ones.
+    pub fn sweep_expired(&self) -> Result<u64> {
+        self.inner().sweep()
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner {
+        &self.running.inner
+    }
+}
+
+impl Running {
+    /// Starts what works behind the operations.
+    fn go(&self, clean: bool) -> Result<()> {
+        let inner = &self.inner;
+        let ready_after = inner.recovery.ready();
+        inner.tell(&Event::Opened { clean, ready_after });
+        inner.backend.begin_rebuild();
+        if inner.options.recovery_threads == 0 {
+            recover::run(inner, clean);
+            inner.recovery.wait_done()?;
+        } else {
+            let behind = Arc::clone(inner);
+            self.spawn("lodestore-recovery", move || recover::run(&behind, clean))?;
+        }
+        if inner.options.sweep_ms > 0 && inner.options.backends != Backends::Fixed(0) {
+            let behind = Arc::clone(inner);
+            self.spawn("lodestore-sweep", move || sweep_until_closed(&behind))?;
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(work)
+            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    /// Stops operations and threads; whether this call was the first.
+    fn stop(&self) -> bool {
+        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        self.inner.recovery.cancel();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            thread.thread().unpark();
+            // A panic in it was caught and reported by the thread itself.
+            let _ = thread.join();
+        }
+        if first {
+            self.inner.pool.epochs().synchronize();
+            // A lost tree is lost with the process; the index has everything.
+            let _ = self.inner.backend.stop();
+        }
+        first
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.stop() {
+            // As after a crash: the clean flag stays unset.
+            let _ = self.inner.pool.close(false);
+        }
+    }
+}
+
+/// How the queues and trees are set up.
+fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
+    Config {
+        sync_update: options.sync_update,
+        trees: if options.partitioned_tree { partitions } else { 1 },
+        queues: options.queues,
+        queue_len: options.queue_len,
+        backends: options.backends,
+        ..Config::default()
+    }
+}
+
+/// The shape that the options ask for.
+fn new_shape(options: &HiKvOptions) -> Superblock {
+    let seed = options.hash_seed.unwrap_or_else(random_seed);
+    Superblock { partitions: options.partitions, segment_bytes: options.segment_bytes, seed, modes: options.modes() }
+}
+
+/// A seed that cannot be guessed, so that nobody can choose keys that collide.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+/// Writes a new store. The superblock is last: without it the store is made again.
+fn make(pool: &Pool, table: &Table) -> Result<()> {
+    if pool.mutant(Mutant::RootEarly) {
+        table.shape.store(pool);
+        pool.fence();
+    }
+    format(table, pool)?;
+    pool.fence();
+    table.shape.store(pool);
+    pool.fence();
+    Ok(())
+}
+
+/// Raises the generation, durably, before anything else of this open is written.
+fn raise_generation(pool: &Pool) -> Result<u64> {
+    let word = generation_word(pool);
+    let generation = pool.load_u64(word).saturating_add(1);
+    if generation > GENERATION_MAX {
+        return Err(Error::corrupt("hikv generation", format!("{generation} opens are more than there can have been")));
+    }
+    pool.publish_u64(word, generation);
+    pool.flush(word, 8);
+    pool.fence();
+    Ok(generation)
+}
+
+/// Sweeps at intervals until the store is closed.
+fn sweep_until_closed(inner: &Inner) {
+    let pause = Duration::from_millis(inner.options.sweep_ms);
+    while !inner.closed.load(Ordering::Acquire) {
+        std::thread::park_timeout(pause);
+        if inner.recovery.is_done() {
+            // What goes wrong here goes wrong for a caller too, who is told.
+            let _ = inner.sweep();
+        }
+    }
+}
+
+impl Store for HiKv {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { scan: true, expiry: true, power: true, ..Capabilities::default() }
+    }
+
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.inner().get_into(key, value)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.inner().contains(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.inner().multi_get(keys, each)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.inner().expiry(key)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        self.inner().write(key, value, expiry, When::Always).map(|_| ())
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.inner().write(key, value, None, When::Absent)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.inner().write(key, value, None, When::Present)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.inner().delete(key)
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.inner().compare_and_swap(key, expected, new)
+    }
+
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.inner().update_with(key, change)
+    }
+
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.inner().scan_each(range, visit)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        OwnedScan::start(&self.running, range)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.inner().for_each(visit)
+    }
+
+    fn len(&self) -> Result<u64> {
+        drop(self.inner().enter()?);
+        self.inner().settle()?;
+        Ok(self.inner().backend.trees().len() as u64)
+    }
+
+    fn stats(&self) -> Stats {
+        let inner = self.inner();
+        let (dram_bytes, dram_fixed_bytes) = inner.dram();
+        let mut engine_counters = BTreeMap::new();
+        inner.backend.stats().add_to(&mut engine_counters);
+        engine_counters.insert("retired_bytes", inner.pool.epochs().waiting_bytes());
+        Stats {
+            engine: ENGINE,
+            medium: inner.pool.medium_name(),
+            durability: inner.pool.durability(),
+            keys: inner.backend.trees().len() as u64,
+            dram_bytes,
+            dram_fixed_bytes,
+            dram_budget_bytes: inner.options.dram_budget,
+            space: inner.pool.space(),
+            flushes: inner.pool.flushes(),
+            fences: inner.pool.fences(),
+            bytes_written: inner.pool.bytes_written(),
+            recovery: inner.recovery.state(),
+            engine_counters,
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _guard = self.inner().enter()?;
+        self.inner().pool.sync()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.inner().recovery.wait_done()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.inner().verify(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
+        let _ = self.inner().recovery.wait_done();
+        if !self.running.stop() {
+            return Ok(());
+        }
+        let inner = self.inner();
+        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
+        let whole = inner.recovery.is_done() && inner.pool.check().is_ok() && inner.backend.check().is_ok();
+        let saved = if whole { inner.save_run() } else { Ok(()) };
+        if whole {
+            if let Some(wal) = &inner.wal {
+                wal.free(&inner.pool);
+            }
+            inner.pool.epochs().collect(&inner.pool);
+        }
+        let closed = inner.pool.close(whole && saved.is_ok());
+        saved.and(closed)
+    }
+}

@@ -1,0 +1,125 @@
+//! Writer locks: one volatile word for each (partition, home bucket).
+//!
+//! Invariants:
+//! 1. A key's entry is changed only under the stripe of its partition and home bucket.
+//! 2. A split of a segment, and a change of a partition's directory, happens under all stripes of that partition,
+//!    taken in ascending order by a thread that holds none.
+//! 3. While a stripe is held, the store of an entry under it may be visible and not yet durable; once it is seen
+//!    free, every entry store made under it before is durable. Readers rely on this (see `read.rs`).
+//! 4. The word's upper 63 bits are the last sequence given to a record under it, and only grow.
+
+use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+const LOCKED: u64 = 1;
+/// Tries before the processor is given to another thread.
+const SPINS: u32 = 128;
+
+/// The stripes of all partitions.
+pub(crate) struct Stripes {
+    words: Box<[AtomicU64]>,
+    per_partition: usize,
+}
+
+/// A held stripe; freed on drop, also when the holder panics.
+pub(crate) struct Held<'a> {
+    word: &'a AtomicU64,
+    sequence: u64,
+}
+
+impl Stripes {
+    /// `first_sequence` is above every sequence ever stored.
+    pub(crate) fn new(partitions: usize, per_partition: usize, first_sequence: u64) -> Self {
+        assert!(first_sequence < 1 << 63);
+        let words = (0..partitions * per_partition).map(|_| AtomicU64::new(first_sequence << 1)).collect();
+        Self { words, per_partition }
+    }
+
+    #[inline]
+    fn word(&self, partition: usize, home: usize) -> &AtomicU64 {
+        debug_assert!(home < self.per_partition);
+        &self.words[partition * self.per_partition + home]
+    }
+
+    /// Takes a stripe. The caller holds no other, except in ascending order within one partition.
+    #[inline]
+    pub(crate) fn lock(&self, partition: usize, home: usize) -> Held<'_> {
+        let word = self.word(partition, home);
+        let mut spins = 0;
+        loop {
+            let now = word.load(Ordering::Relaxed);
+            if now & LOCKED == 0
+                && word.compare_exchange_weak(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return Held { word, sequence: now >> 1 };
+            }
+            spins += 1;
+            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    /// Takes all stripes of a partition. The caller holds none.
+    pub(crate) fn lock_partition(&self, partition: usize) -> Vec<Held<'_>> {
+        (0..self.per_partition).map(|home| self.lock(partition, home)).collect()
+    }
+
+    /// Whether a writer is at work there, so that what was read may not be durable yet.
+    #[inline]
+    pub(crate) fn is_locked(&self, partition: usize, home: usize) -> bool {
+        self.word(partition, home).load(Ordering::Acquire) & LOCKED != 0
+    }
+
+    /// Bytes of DRAM.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        size_of_val(&*self.words) as u64
+    }
+}
+
+impl Held<'_> {
+    /// A sequence above all given under this stripe before.
+    #[inline]
+    pub(crate) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.word.store(self.sequence << 1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_stripe_is_seen_and_freed_by_a_panic() {
+        let stripes = Stripes::new(2, 3, 10);
+        let held = stripes.lock(1, 2);
+        assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));
+        drop(held);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = stripes.lock(1, 2);
+            panic!("in the middle");
+        }));
+        assert!(panicked.is_err() && !stripes.is_locked(1, 2));
+    }
+
+    #[test]
+    fn sequences_grow_over_locks_and_threads() {
+        let stripes = Stripes::new(1, 1, 10);
+        let seen: Vec<u64> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..500).map(|_| stripes.lock(0, 0).next_sequence()).collect::<Vec<_>>()))
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let mut sorted = seen.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (11..=2010).collect::<Vec<_>>(), "each given once");
+    }
+}

@@ -1,0 +1,49 @@
+//! Removing expired keys behind their readers, to whom they are absent already.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Event, Expiry, Result};
+
+use crate::inner::Inner;
+use crate::record::{Record, TAG_EXPIRY};
+use crate::table::walk;
+
+impl Inner {
+    /// Removes every key that has expired; how many. Reads no record without an expiry.
+    pub(crate) fn sweep(&self) -> Result<u64> {
+        if !self.expiring.swap(false, Ordering::AcqRel) {
+            return Ok(0);
+        }
+        let mut swept = 0;
+        for partition in 0..self.table.shape.partitions as usize {
+            let mut past = Vec::new();
+            let guard = self.enter_write()?;
+            walk(&self.table, &self.pool, partition, |_, _, entries| {
+                for (_, position) in &entries {
+                    if position.tag() & TAG_EXPIRY == 0 {
+                        continue;
+                    }
+                    self.expiring.store(true, Ordering::Relaxed);
+                    // A record that is wrong is for verify to tell.
+                    let record = Record::read(&self.pool, *position).ok();
+                    if record.and_then(|record| record.expiry()).is_some_and(Expiry::is_past) {
+                        past.push(*position);
+                    }
+                }
+                Ok(true)
+            })?;
+            for position in past {
+                match self.remove_expired(position) {
+                    Ok(removed) => swept += u64::from(removed),
+                    Err(Error::Corrupt { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            drop(guard);
+        }
+        if swept > 0 {
+            self.tell(&Event::Swept { keys: swept });
+        }
+        Ok(swept)
+    }
+}

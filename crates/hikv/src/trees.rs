@@ -1,0 +1,168 @@
+//! The ordered index: one B+-tree over all keys, or, as the paper's HiKV_par, one a partition, merged by scans.
+//!
+//! Any thread may call everything; the trees do their own concurrency control.
+
+use std::ops::Bound;
+
+use lodestore_contract::{Error, Result};
+use lodestore_index::{BPlusTree, Direction, KeyResolver};
+
+use crate::tree_op::TreeOp;
+
+/// Most trees: the operation in the queue names its tree in a byte.
+pub const TREES_MAX: usize = 256;
+
+/// One tree, or one for each range of hashes.
+pub struct Trees(Box<[BPlusTree]>);
+
+impl Trees {
+    /// `count` trees, 1 to [`TREES_MAX`].
+    pub fn new(count: usize) -> Self {
+        Self((0..count.clamp(1, TREES_MAX)).map(|_| BPlusTree::new()).collect())
+    }
+
+    /// The number of the tree that holds the key of this hash: equal shares of the hash's range, so that with as many
+    /// trees as partitions each partition has its own.
+    #[inline]
+    pub fn number_of(&self, hash: u64) -> usize {
+        share_of(hash, self.0.len())
+    }
+
+    /// A tree by its number.
+    #[inline]
+    pub fn get(&self, number: usize) -> &BPlusTree {
+        &self.0[number]
+    }
+
+    /// Keys in them.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(BPlusTree::len).sum()
+    }
+
+    /// Asks for the ways down to the keys of operations, all together; for those whose key travels inside.
+    pub(crate) fn prefetch(&self, ops: &[TreeOp]) {
+        if let [tree] = &*self.0 {
+            return tree.prefetch_batch(ops.iter().filter_map(TreeOp::inline_key));
+        }
+        for op in ops {
+            if let Some(key) = op.inline_key() {
+                self.get(op.tree()).prefetch(key);
+            }
+        }
+    }
+
+    /// Bytes of DRAM.
+    pub fn dram_bytes(&self) -> usize {
+        self.0.iter().map(BPlusTree::dram_bytes).sum()
+    }
+
+    /// Loads empty trees with payloads sorted by key, with `threads` threads. `hash` is that of the store.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a tree is not empty, or the payloads are out of order.
+    pub fn load<R: KeyResolver + Sync>(
+        &self,
+        records: &R,
+        sorted: &[u64],
+        threads: usize,
+        hash: impl Fn(&[u8]) -> u64,
+    ) -> Result<()> {
+        let refused = |error| Error::corrupt("ordered index", format!("bulk load refused: {error:?}"));
+        if let [tree] = &*self.0 {
+            return tree.bulk_load(records, sorted, threads).map_err(refused);
+        }
+        let mut shares = vec![Vec::new(); self.0.len()];
+        for &payload in sorted {
+            shares[records.with_key(payload, |key| self.number_of(hash(key)))].push(payload);
+        }
+        for (tree, share) in self.0.iter().zip(&shares) {
+            tree.bulk_load(records, share, threads).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Appends to `out` up to `max` payloads from `from` on, in key order of `direction`; whether the end was reached.
+    /// Of several trees each is asked for `max`, and their answers are merged: the price of HiKV_par.
+    pub fn collect<R: KeyResolver>(
+        &self,
+        records: &R,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        max: usize,
+        out: &mut Vec<u64>,
+    ) -> bool {
+        if let [tree] = &*self.0 {
+            return tree.collect(records, from, direction, max, out);
+        }
+        let mut at_end = true;
+        let mut payloads = Vec::new();
+        for tree in &self.0 {
+            at_end &= tree.collect(records, from, direction, max, &mut payloads);
+        }
+        let mut found: Vec<(Vec<u8>, u64)> =
+            payloads.into_iter().map(|payload| (records.with_key(payload, <[u8]>::to_vec), payload)).collect();
+        match direction {
+            Direction::Forward => found.sort_unstable(),
+            Direction::Backward => found.sort_unstable_by(|a, b| b.cmp(a)),
+        }
+        at_end &= found.len() <= max;
+        out.extend(found.iter().take(max).map(|(_, payload)| payload));
+        at_end
+    }
+}
+
+/// Which of `count` equal shares of the hash's range `hash` falls in, by its top 32 bits.
+#[inline]
+pub(crate) fn share_of(hash: u64, count: usize) -> usize {
+    (((hash >> 32) * count as u64) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Payload `n` has the key of its decimal digits, six of them.
+    struct Digits;
+    impl KeyResolver for Digits {
+        fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+            f(format!("{payload:06}").as_bytes())
+        }
+        fn prefetch(&self, _: u64) {}
+    }
+
+    fn hash(key: &[u8]) -> u64 {
+        key.iter()
+            .fold(7, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
+    }
+
+    #[test]
+    fn shares_are_the_top_bits_for_powers_of_two() {
+        for hash in [0, 1 << 58, u64::MAX, 0x8000_0000_0000_0000] {
+            assert_eq!(share_of(hash, 64), (hash >> 58) as usize);
+        }
+        assert_eq!((share_of(u64::MAX, 3), share_of(0, 3), share_of(u64::MAX, 1)), (2, 0, 0));
+    }
+
+    #[test]
+    fn several_trees_answer_as_one() {
+        let sorted: Vec<u64> = (1..1000).map(|number| number * 3).collect();
+        let (one, many) = (Trees::new(1), Trees::new(16));
+        one.load(&Digits, &sorted, 1, hash).expect("sorted");
+        many.load(&Digits, &sorted, 1, hash).expect("sorted");
+        assert_eq!((one.len(), many.len()), (999, 999));
+        assert!(many.0.iter().all(|tree| tree.len() > 10), "spread over all trees");
+        for direction in [Direction::Forward, Direction::Backward] {
+            for from in [Bound::Unbounded, Bound::Included(&b"000300"[..]), Bound::Excluded(&b"000300"[..])] {
+                for max in [1, 50, 2000] {
+                    let (mut a, mut b) = (Vec::new(), Vec::new());
+                    let ends = [
+                        one.collect(&Digits, from, direction, max, &mut a),
+                        many.collect(&Digits, from, direction, max, &mut b),
+                    ];
+                    assert_eq!(a, b, "{direction:?} {from:?} {max}");
+                    assert_eq!(ends[0], ends[1], "{direction:?} {from:?} {max}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Reading and checking everything.
+
+use std::collections::HashSet;
+
+use lodestore_contract::{Error, Progress, Result, VerifyReport};
+use lodestore_media::NvPtr;
+
+use crate::inner::{Inner, Records};
+use crate::layout::{SegmentHeader, Superblock};
+use crate::record::Record;
+use crate::table::{AHEAD, READ_AHEAD, Segment, walk};
+
+/// Positions of the tree that are compared with the index at once.
+const CHUNK: usize = 1024;
+
+impl Inner {
+    /// Checks superblock, directories, segments, records, tree and allocator. The store may be in use meanwhile; what only shows
+    /// in a comparison of two structures (keys of tree and index) is then not looked at.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        drop(self.enter()?);
+        let mut report = VerifyReport::default();
+        let recovered = self.recovery.wait_done();
+        if let Err(error) = &recovered {
+            report.find("recovery", error.to_string());
+        }
+        match Superblock::load(&self.pool) {
+            Ok(Some(shape)) if shape == self.table.shape => {}
+            Ok(_) => report.find("hikv superblock", "it is not what the store was opened with"),
+            Err(error) => note(&mut report, &error),
+        }
+        let partitions = self.table.shape.partitions as usize;
+        for partition in 0..partitions {
+            progress(Progress { done: partition as u64, total: partitions as u64 + 1 });
+            let _guard = self.enter()?;
+            let walked = walk(&self.table, &self.pool, partition, |segment, prefix, entries| {
+                if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
+                    note(&mut report, &error);
+                }
+                self.verify_segment(segment, &entries, &mut report);
+                Ok(true)
+            });
+            if let Err(error) = walked {
+                note(&mut report, &error);
+            }
+        }
+        if recovered.is_ok() {
+            self.verify_tree(&mut report)?;
+        }
+        self.pool.allocator().verify(&self.pool, &mut report);
+        progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
+        Ok(report)
+    }
+
+    fn verify_segment(&self, segment: Segment, entries: &[(u64, NvPtr)], report: &mut VerifyReport) {
+        let mut keys = HashSet::with_capacity(entries.len());
+        for (index, (sig, position)) in entries.iter().enumerate() {
+            if let Some((_, next)) = entries.get(index + AHEAD) {
+                self.pool.prefetch(next.untagged(), READ_AHEAD);
+            }
+            let place = format!("segment {:?}", segment.at);
+            match Record::read(&self.pool, *position).and_then(|record| record.check(*position).map(|()| record)) {
+                Err(error) => note(report, &error),
+                Ok(record) => {
+                    report.records += 1;
+                    report.bytes += record.len() as u64;
+                    if self.table.place.sign(record.key()).0 != *sig {
+                        report.find(place, format!("an entry's signature is not that of its record {position:?}"));
+                    } else if record.sequence() >> crate::store::GENERATION_SHIFT > self.generation() {
+                        report.find(place, format!("record {position:?} is of an open that never was"));
+                    } else if !keys.insert(record.key()) {
+                        report.find(place, format!("two entries of one key, one names {position:?}"));
+                    } else if position.tag() & !crate::record::TAG_EXPIRY != 0
+                        || (position.tag() != 0) != record.expiry().is_some()
+                    {
+                        report.find(place, format!("the tag of {position:?} does not fit its record"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The tree's positions name records in the order of their keys, as many as the index has.
+    fn verify_tree(&self, report: &mut VerifyReport) -> Result<()> {
+        self.settle()?;
+        let before = self.backend.trees().len();
+        let records = Records { pool: self.pool.clone() };
+        let mut last: Option<Vec<u8>> = None;
+        let mut positions = Vec::with_capacity(CHUNK);
+        let mut count = 0u64;
+        loop {
+            let _guard = self.enter()?;
+            positions.clear();
+            let from = last.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let end = self.backend.collect(&records, from, lodestore_index::Direction::Forward, CHUNK, &mut positions);
+            for position in &positions {
+                count += 1;
+                let position = NvPtr::from_raw(*position);
+                match Record::read(&self.pool, position) {
+                    Err(error) => note(report, &error),
+                    Ok(record) => {
+                        if last.as_deref().is_some_and(|last| last >= record.key()) {
+                            report.find(format!("tree at {position:?}"), "keys out of order");
+                        }
+                        last = Some(record.key().to_vec());
+                    }
+                }
+            }
+            if end || positions.is_empty() || count > before as u64 * 2 + CHUNK as u64 {
+                break;
+            }
+        }
+        drop(self.enter()?);
+        // A record that is wrong may or may not have been so when the tree was built.
+        let (least, most) = (report.records, report.records + report.findings.len() as u64);
+        let quiet = self.backend.stats().pending == 0 && self.backend.trees().len() == before;
+        if quiet && !(least..=most).contains(&count) {
+            report.find("tree", format!("it has {count} keys, the index {least}"));
+        }
+        Ok(())
+    }
+
+    fn generation(&self) -> u64 {
+        self.pool.load_u64(crate::layout::generation_word(&self.pool))
+    }
+}
+
+fn note(report: &mut VerifyReport, error: &Error) {
+    match error {
+        Error::Corrupt { place, what } => report.find(place.clone(), what.clone()),
+        other => report.find("store", other.to_string()),
+    }
+}

@@ -1,0 +1,333 @@
+//! Loading an empty tree from sorted entries: leaves at nine tenths, built side by side, then the levels above.
+//!
+//! Everything is built while nobody knows it; one store of the root publishes it. The leaves of [`BPlusTree::bulk_load_headed`]
+//! are made from 8-byte heads alone where these tell the keys apart, so that no record is touched.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use crossbeam_epoch::pin;
+
+use crate::bytes::{common, head_at, key_head, separator, word_bytes};
+use crate::inner::{Node, Plan};
+use crate::leaf::Leaf;
+use crate::reclaim::Space;
+use crate::shape::{INNER_CAP, LEAF_CAP};
+use crate::split::leaf_node;
+use crate::sync::{AtomicPtr, Ordering};
+use crate::tree::{BPlusTree, KeyResolver};
+
+/// Entries in a loaded leaf.
+const LEAF_FILL: usize = (LEAF_CAP * 9).div_ceil(10);
+/// Children of a loaded inner node.
+const INNER_FILL: usize = (INNER_CAP * 9).div_ceil(10);
+
+/// Why a bulk load was refused. The tree is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkError {
+    /// The tree holds entries, or others were changing it.
+    NotEmpty,
+    /// The key at this place is not above the one before it.
+    Unsorted(usize),
+}
+
+impl std::fmt::Display for BulkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotEmpty => f.write_str("the tree is not empty"),
+            Self::Unsorted(index) => write!(f, "entry {index} is not above the one before it"),
+        }
+    }
+}
+
+impl std::error::Error for BulkError {}
+
+/// A payload with the first eight bytes of its key ([`key_head`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Headed {
+    /// First eight bytes of the key, first byte highest, padded with zeros.
+    pub head: u64,
+    /// The payload.
+    pub payload: u64,
+}
+
+impl Headed {
+    /// The entry of a key.
+    #[must_use]
+    pub fn new(key: &[u8], payload: u64) -> Self {
+        Self { head: key_head(key), payload }
+    }
+}
+
+/// Sorts entries by key; records are touched only where heads are equal.
+pub fn sort_headed<R: KeyResolver>(r: &R, entries: &mut [Headed]) {
+    entries.sort_unstable();
+    for run in entries.chunk_by_mut(|a, b| a.head == b.head).filter(|run| run.len() > 1) {
+        for entry in run.iter() {
+            r.prefetch(entry.payload);
+        }
+        run.sort_unstable_by(|a, b| r.with_key(a.payload, |a| r.with_key(b.payload, |b| a.cmp(b))));
+    }
+}
+
+/// An entry to load.
+trait Entry: Copy + Sync {
+    fn payload(self) -> u64;
+    fn head(self) -> Option<u64>;
+}
+
+impl Entry for u64 {
+    fn payload(self) -> u64 {
+        self
+    }
+    fn head(self) -> Option<u64> {
+        None
+    }
+}
+
+impl Entry for Headed {
+    fn payload(self) -> u64 {
+        self.payload
+    }
+    fn head(self) -> Option<u64> {
+        Some(self.head)
+    }
+}
+
+/// A node and the separator below it (empty for the first).
+struct Built {
+    separator: Vec<u8>,
+    node: AtomicPtr<Node>,
+}
+
+impl BPlusTree {
+    /// Fills an empty tree with payloads sorted by key, using up to `threads` threads. Every key is read once.
+    ///
+    /// # Errors
+    /// The tree is not empty, or the keys do not strictly ascend.
+    pub fn bulk_load<R: KeyResolver + Sync>(&self, r: &R, sorted: &[u64], threads: usize) -> Result<(), BulkError> {
+        self.load(r, sorted, threads)
+    }
+
+    /// Fills an empty tree with entries sorted by key; records are touched only where the heads do not tell keys apart.
+    ///
+    /// # Errors
+    /// The tree is not empty, or the keys do not strictly ascend.
+    pub fn bulk_load_headed<R: KeyResolver + Sync>(
+        &self,
+        r: &R,
+        sorted: &[Headed],
+        threads: usize,
+    ) -> Result<(), BulkError> {
+        self.load(r, sorted, threads)
+    }
+
+    fn load<R: KeyResolver + Sync, E: Entry>(&self, r: &R, sorted: &[E], threads: usize) -> Result<(), BulkError> {
+        if self.root(&pin()).level() > 1 || !self.is_empty() {
+            return Err(BulkError::NotEmpty);
+        }
+        if sorted.is_empty() {
+            return Ok(());
+        }
+        let leaves = sorted.len().div_ceil(LEAF_FILL);
+        let threads = threads.clamp(1, leaves.div_ceil(64).max(1));
+        let parts = if threads == 1 {
+            vec![self.load_leaves(r, sorted, 0..sorted.len())]
+        } else {
+            self.load_shares(r, sorted, leaves, threads)
+        };
+        let mut error = None;
+        let mut built = Vec::with_capacity(leaves);
+        for part in parts {
+            match part {
+                Ok(part) => built.extend(part),
+                Err(reason) => error = error.or(Some(reason)),
+            }
+        }
+        if let Some(reason) = error {
+            self.give_back(&built);
+            return Err(reason);
+        }
+        self.publish(built, sorted.len())
+    }
+
+    /// Builds the leaves, each thread those of its share.
+    fn load_shares<R: KeyResolver + Sync, E: Entry>(
+        &self,
+        r: &R,
+        sorted: &[E],
+        leaves: usize,
+        threads: usize,
+    ) -> Vec<Result<Vec<Built>, BulkError>> {
+        let most = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
+        let threads = threads.min(most);
+        let share = leaves.div_ceil(threads) * LEAF_FILL;
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|t| (t * share).min(sorted.len())..((t + 1) * share).min(sorted.len()))
+                .map(|range| scope.spawn(move || self.load_leaves(r, sorted, range)))
+                .collect();
+            workers.into_iter().map(|worker| worker.join().expect("a loading thread does not panic")).collect()
+        })
+    }
+
+    /// Builds the leaves of one range of entries.
+    fn load_leaves<R: KeyResolver, E: Entry>(
+        &self,
+        r: &R,
+        sorted: &[E],
+        range: std::ops::Range<usize>,
+    ) -> Result<Vec<Built>, BulkError> {
+        let guard = pin();
+        let space = self.space(&guard);
+        let mut built: Vec<Built> = Vec::with_capacity(range.len().div_ceil(LEAF_FILL));
+        for start in range.clone().step_by(LEAF_FILL) {
+            let entries = &sorted[start..(start + LEAF_FILL).min(range.end)];
+            if E::head(entries[0]).is_none() {
+                for later in sorted[start..].iter().skip(LEAF_FILL).take(LEAF_FILL) {
+                    r.prefetch(later.payload());
+                }
+            }
+            let made = separator_between(r, start.checked_sub(1).map(|before| sorted[before]), entries[0])
+                .ok_or(0)
+                .and_then(|separator| fill_leaf(r, entries, &space).map(|leaf| (separator, leaf)));
+            match made {
+                Ok((separator, leaf)) => built.push(Built { separator, node: AtomicPtr::new(leaf_node(leaf)) }),
+                Err(index) => {
+                    self.give_back(&built);
+                    return Err(BulkError::Unsorted(start + index));
+                }
+            }
+        }
+        Ok(built)
+    }
+
+    /// Frees leaves that nobody has seen.
+    fn give_back(&self, built: &[Built]) {
+        let guard = pin();
+        for leaf in built {
+            // SAFETY: Inv 4: made by `fill_leaf`, never published, and each is in one list only.
+            unsafe { self.space(&guard).retire_leaf(leaf.node.load(Ordering::Relaxed).cast::<Leaf>()) };
+        }
+    }
+
+    /// Builds the levels above and puts the root in its place, if the tree is still empty.
+    fn publish(&self, leaves: Vec<Built>, entries: usize) -> Result<(), BulkError> {
+        let guard = pin();
+        let space = self.space(&guard);
+        let root = self.root(&guard);
+        let empty = root.leaf_of_single();
+        if !empty.is_some_and(|leaf| leaf.latch.lock()) {
+            self.give_back(&leaves);
+            return Err(BulkError::NotEmpty);
+        }
+        let empty = empty.expect("just locked");
+        if empty.count() > 0 || !root.latch().lock() {
+            empty.latch.unlock_unchanged();
+            self.give_back(&leaves);
+            return Err(BulkError::NotEmpty);
+        }
+        let mut level = 1;
+        let mut nodes = leaves;
+        while level == 1 || nodes.len() > 1 {
+            nodes = level_above(level, nodes, &space);
+            level += 1;
+        }
+        self.root.store(nodes[0].node.load(Ordering::Relaxed), Ordering::Release);
+        self.entries.add(isize::try_from(entries).expect("a slice is shorter"));
+        root.latch().unlock_obsolete();
+        empty.latch.unlock_obsolete();
+        // SAFETY: Inv 4: the new root leads to neither; both were locked and live until now.
+        unsafe {
+            root.retire(&space);
+            space.retire_leaf(empty);
+        }
+        Ok(())
+    }
+}
+
+/// Groups nodes under new inner nodes of `level`.
+fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
+    let groups = nodes.len().div_ceil(INNER_FILL);
+    let size = nodes.len().div_ceil(groups);
+    let node_of = |built: &Built| built.node.load(Ordering::Relaxed);
+    nodes
+        .chunks(size)
+        .map(|group| {
+            let mut plan = Plan::single(level, node_of(&group[0]));
+            for built in &group[1..] {
+                plan.push([&built.separator, &[]], node_of(built));
+            }
+            Built { separator: group[0].separator.clone(), node: AtomicPtr::new(plan.build(space)) }
+        })
+        .collect()
+}
+
+/// The separator between two neighbours. None: they do not ascend.
+fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E) -> Option<Vec<u8>> {
+    let Some(left) = left else { return Some(Vec::new()) };
+    if let (Some(a), Some(b)) = (left.head(), right.head())
+        && a != b
+    {
+        return (a < b).then(|| separator(&word_bytes(a), &word_bytes(b)));
+    }
+    r.with_key(left.payload(), |a| r.with_key(right.payload(), |b| (a < b).then(|| separator(a, b))))
+}
+
+/// A leaf of these entries. Err: the place of an entry that is not above the one before it.
+fn fill_leaf<'g, R: KeyResolver, E: Entry>(r: &R, entries: &[E], space: &Space<'g>) -> Result<&'g Leaf, usize> {
+    let mut heads = [0u32; LEAF_CAP];
+    let heads = &mut heads[..entries.len()];
+    let prefix = match heads_from_words(entries, heads) {
+        Some(prefix) => prefix,
+        None => heads_from_keys(r, entries, heads)?,
+    };
+    let leaf = space.new_leaf();
+    leaf.set_prefix(&prefix, space);
+    for (index, (entry, head)) in entries.iter().zip(heads).enumerate() {
+        leaf.set_entry(index, *head, entry.payload());
+    }
+    leaf.set_count(entries.len());
+    Ok(leaf)
+}
+
+/// Heads and prefix from the 8-byte heads. None: these do not tell.
+fn heads_from_words<E: Entry>(entries: &[E], heads: &mut [u32]) -> Option<Vec<u8>> {
+    let (first, last) = (word_bytes(entries[0].head()?), word_bytes(entries[entries.len() - 1].head()?));
+    // A zero byte may be padding: it cannot be part of a prefix.
+    let shared = common(&first, &last).min(first.iter().position(|byte| *byte == 0).unwrap_or(8));
+    if shared > 4 {
+        return None;
+    }
+    let mut before = None;
+    for (entry, head) in entries.iter().zip(heads) {
+        let word = entry.head()?;
+        *head = head_at(&word_bytes(word), shared);
+        if before.is_some_and(|(before_word, before_head)| word <= before_word || *head <= before_head) {
+            return None;
+        }
+        before = Some((word, *head));
+    }
+    Some(first[..shared].to_vec())
+}
+
+/// Heads and prefix from the keys. Err: the place of an entry that is not above the one before it.
+fn heads_from_keys<R: KeyResolver, E: Entry>(r: &R, entries: &[E], heads: &mut [u32]) -> Result<Vec<u8>, usize> {
+    if entries[0].head().is_some() {
+        entries.iter().for_each(|entry| r.prefetch(entry.payload()));
+    }
+    let key = |index: usize| entries[index].payload();
+    let prefix =
+        r.with_key(key(0), |first| r.with_key(key(entries.len() - 1), |last| first[..common(first, last)].to_vec()));
+    for index in 0..entries.len() {
+        let (head, fits) = r.with_key(key(index), |key| (head_at(key, prefix.len()), key.starts_with(&prefix)));
+        heads[index] = head;
+        let ascends = index == 0
+            || heads[index - 1] < head
+            || r.with_key(key(index - 1), |before| r.with_key(key(index), |this| before < this));
+        if !fits || !ascends {
+            return Err(index);
+        }
+    }
+    Ok(prefix)
+}

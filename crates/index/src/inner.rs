@@ -1,0 +1,451 @@
+//! An inner node: separators and children in one allocation of exact size. The separators never change.
+//!
+//! A change of separators makes a new node that replaces the old one in its parent; the old one is marked obsolete and
+//! retired. So readers search plain memory and validate nothing here; a search only has to know, once it holds the version of
+//! a leaf, that the last inner node was not obsolete (tree.rs).
+//!
+//! Invariants (numbers as in SAFETY.md):
+//! * All but the latch and the children is written before the node is published and never after (Inv 8).
+//! * The range of keys of a node is fixed for its life; child `i` of `n + 1` holds the keys at or above separator `i - 1` and
+//!   below separator `i` (Inv 9). A child slot changes only under this node's latch, to a node of the same range.
+//! * Level 1 has leaves below it, and its slots never change.
+//!
+//! Layout: header, `count` heads (4 bytes behind the common prefix; padded to 8), `count + 1` children, `count` ends of tails,
+//! prefix bytes, tails (each separator behind the prefix). A search reads the front, one child, and seldom the rest.
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crossbeam_epoch::Guard;
+
+use crate::bytes::{common, head_at, key_head};
+use crate::latch::Latch;
+use crate::leaf::Leaf;
+use crate::reclaim::{Space, prefetch_line};
+use crate::shape::{INNER_BYTES, INNER_CAP};
+use crate::sync::{AtomicPtr, Ordering};
+
+/// What stands at the front of an inner node.
+#[repr(C)]
+pub(crate) struct Header {
+    latch: Latch,
+    /// The first eight prefix bytes.
+    prefix_word: u64,
+    count: u32,
+    prefix_len: u32,
+    tail_len: u32,
+    level: u32,
+}
+
+/// Any node; the level of the parent says which kind.
+pub(crate) type Node = u8;
+
+const HEADS_AT: usize = size_of::<Header>();
+const SLOT: usize = size_of::<AtomicPtr<Node>>();
+
+/// Where the children begin.
+#[inline]
+const fn slots_at(count: usize) -> usize {
+    HEADS_AT + (count * 4).next_multiple_of(8)
+}
+
+/// Where the ends begin.
+#[inline]
+const fn ends_at(count: usize) -> usize {
+    slots_at(count) + (count + 1) * SLOT
+}
+
+/// A node that lives at least as long as the guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Inner<'g> {
+    at: NonNull<Header>,
+    live: PhantomData<&'g Guard>,
+}
+
+impl PartialEq for Inner<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<'g> Inner<'g> {
+    /// The node behind a pointer.
+    ///
+    /// # Safety
+    /// `at` was made by [`Plan::build`], was loaded with acquire from the tree under a guard that lives for `'g`.
+    #[inline]
+    pub(crate) unsafe fn from_raw(at: *mut Node) -> Self {
+        debug_assert!(!at.is_null());
+        // SAFETY: Inv 9: no child and no root is ever null.
+        Self { at: unsafe { NonNull::new_unchecked(at.cast()) }, live: PhantomData }
+    }
+
+    /// The pointer.
+    pub(crate) fn as_raw(self) -> *mut Node {
+        self.at.as_ptr().cast()
+    }
+
+    #[inline]
+    fn header(self) -> &'g Header {
+        // SAFETY: Inv 4 and 8: allocated while the guard lives; all but the latch is constant.
+        unsafe { &*self.at.as_ptr() }
+    }
+
+    #[inline]
+    pub(crate) fn latch(self) -> &'g Latch {
+        &self.header().latch
+    }
+
+    /// Number of separators; there is one child more.
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        self.header().count as usize
+    }
+
+    /// 1 above the leaves.
+    #[inline]
+    pub(crate) fn level(self) -> u32 {
+        self.header().level
+    }
+
+    /// Bytes of the allocation behind the header from `offset` on, as `len` values.
+    ///
+    /// # Safety
+    /// The values lie inside the allocation, are of type `T`, and are constant or atomic.
+    #[inline]
+    unsafe fn part<T>(self, offset: usize, len: usize) -> &'g [T] {
+        // SAFETY: Inv 8: the caller names a part of the layout that `Plan::build` wrote.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast::<u8>().add(offset).cast::<T>(), len) }
+    }
+
+    #[inline]
+    fn slots(self) -> &'g [AtomicPtr<Node>] {
+        // SAFETY: Inv 8: `count + 1` slots follow the heads.
+        unsafe { self.part(slots_at(self.count()), self.count() + 1) }
+    }
+
+    #[inline]
+    fn heads(self) -> &'g [u32] {
+        // SAFETY: Inv 8: `count` heads follow the header.
+        unsafe { self.part(HEADS_AT, self.count()) }
+    }
+
+    fn ends(self) -> &'g [u32] {
+        let count = self.count();
+        // SAFETY: Inv 8: `count` ends follow the slots.
+        unsafe { self.part(ends_at(count), count) }
+    }
+
+    /// The prefix of all separators.
+    pub(crate) fn prefix(self) -> &'g [u8] {
+        let count = self.count();
+        // SAFETY: Inv 8: the prefix follows the ends.
+        unsafe { self.part(ends_at(count) + count * 4, self.header().prefix_len as usize) }
+    }
+
+    fn tails(self) -> &'g [u8] {
+        let (count, header) = (self.count(), self.header());
+        let at = ends_at(count) + count * 4 + header.prefix_len as usize;
+        // SAFETY: Inv 8: the tails follow the prefix.
+        unsafe { self.part(at, header.tail_len as usize) }
+    }
+
+    /// Separator `index` behind the prefix.
+    fn tail(self, index: usize) -> &'g [u8] {
+        let ends = self.ends();
+        let start = if index == 0 { 0 } else { ends[index - 1] as usize };
+        &self.tails()[start..ends[index] as usize]
+    }
+
+    /// Separator `index`: its two parts.
+    pub(crate) fn separator(self, index: usize) -> [&'g [u8]; 2] {
+        [self.prefix(), self.tail(index)]
+    }
+
+    /// The child for `key`: the number of separators that are not above it.
+    #[inline]
+    pub(crate) fn upper(self, key: &[u8], word: u64) -> usize {
+        self.search(key, word, true)
+    }
+
+    /// The child for the keys below `key`: the number of separators that are below it.
+    pub(crate) fn lower(self, key: &[u8]) -> usize {
+        self.search(key, key_head(key), false)
+    }
+
+    #[inline]
+    fn search(self, key: &[u8], word: u64, inclusive: bool) -> usize {
+        let header = self.header();
+        let len = header.prefix_len as usize;
+        if len > 0 {
+            let order = if len <= 8 && key.len() >= len {
+                let shift = 64 - 8 * len as u32;
+                (word >> shift).cmp(&(header.prefix_word >> shift))
+            } else if key.starts_with(self.prefix()) {
+                std::cmp::Ordering::Equal
+            } else {
+                key.cmp(self.prefix())
+            };
+            match order {
+                std::cmp::Ordering::Less => return 0,
+                std::cmp::Ordering::Greater => return self.count(),
+                std::cmp::Ordering::Equal => {}
+            }
+        }
+        let head = head_at(key, len);
+        let heads = self.heads();
+        let first = heads.partition_point(|h| *h < head);
+        if heads.get(first) != Some(&head) {
+            return first;
+        }
+        let end = first + heads[first..].partition_point(|h| *h == head);
+        let rest = &key[len..];
+        let (mut low, mut high) = (first, end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let tail = self.tail(middle);
+            if tail < rest || (inclusive && tail == rest) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The pointer in a child slot.
+    #[inline]
+    pub(crate) fn child(self, index: usize) -> *mut Node {
+        self.slots()[index].load(Ordering::Acquire)
+    }
+
+    /// Asks for the line of a child slot.
+    #[inline]
+    pub(crate) fn prefetch_slot(self, index: usize) {
+        prefetch_line((&raw const self.slots()[index]).cast());
+    }
+
+    /// Asks for the lines that a search reads: the header and the heads of a node that is two thirds full.
+    #[inline]
+    pub(crate) fn prefetch_front(self) {
+        for line in 0..(HEADS_AT + INNER_CAP * 4 * 2 / 3).div_ceil(64) {
+            prefetch_line(self.as_raw().wrapping_add(line * 64));
+        }
+    }
+
+    /// Puts another node of the same range into a slot. The caller holds the latch.
+    pub(crate) fn set_child(self, index: usize, node: *mut Node) {
+        debug_assert!(self.level() > 1 && self.latch().is_locked());
+        self.slots()[index].store(node, Ordering::Release);
+    }
+
+    /// A child that is an inner node.
+    #[inline]
+    pub(crate) fn inner(self, index: usize) -> Inner<'g> {
+        debug_assert!(self.level() > 1);
+        // SAFETY: Inv 9: above level 1 all children are inner nodes, published with release, loaded with acquire.
+        unsafe { Inner::from_raw(self.child(index)) }
+    }
+
+    /// A child that is a leaf.
+    #[inline]
+    pub(crate) fn leaf(self, index: usize) -> &'g Leaf {
+        debug_assert_eq!(self.level(), 1);
+        // SAFETY: Inv 4 and 9: at level 1 all children are leaves, and the guard keeps them allocated.
+        unsafe { &*self.child(index).cast::<Leaf>() }
+    }
+
+    /// Where a child leaf is, for prefetching.
+    #[inline]
+    pub(crate) fn leaf_address(self, index: usize) -> *const Leaf {
+        self.child(index).cast()
+    }
+
+    /// The leaf of a node that has one child, a leaf.
+    pub(crate) fn leaf_of_single(self) -> Option<&'g Leaf> {
+        (self.level() == 1 && self.count() == 0).then(|| self.leaf(0))
+    }
+
+    fn layout(self) -> Layout {
+        let header = self.header();
+        layout(self.count(), header.prefix_len as usize, header.tail_len as usize)
+    }
+
+    /// Gives the node back once no guard of now is left.
+    ///
+    /// # Safety
+    /// The tree no longer leads to the node, and this is the only such call.
+    pub(crate) unsafe fn retire(self, space: &Space<'_>) {
+        // SAFETY: Inv 4: the caller vouches; the layout is the one it was made with.
+        unsafe { space.retire_bytes(self.at.cast(), self.layout()) };
+    }
+}
+
+fn layout(count: usize, prefix: usize, tails: usize) -> Layout {
+    let size = ends_at(count) + count * 4 + prefix + tails;
+    Layout::from_size_align(size, align_of::<Header>()).expect("an inner node is far below isize::MAX")
+}
+
+/// A new node in the making: full separators, one behind the other, and children.
+pub(crate) struct Plan {
+    level: u32,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    children: Vec<*mut Node>,
+}
+
+/// What takes the place of a node.
+pub(crate) enum Replacement {
+    /// One node of the same range.
+    One(*mut Node),
+    /// Two nodes and the separator between them.
+    Two(*mut Node, Vec<u8>, *mut Node),
+}
+
+impl Plan {
+    /// A node with one child.
+    pub(crate) fn single(level: u32, child: *mut Node) -> Self {
+        Self { level, bytes: Vec::new(), ends: Vec::new(), children: vec![child] }
+    }
+
+    /// A copy of a node. The caller holds its latch, so that no child slot changes any more.
+    pub(crate) fn of(node: Inner<'_>) -> Self {
+        let count = node.count();
+        let mut plan = Self::single(node.level(), node.child(0));
+        for index in 0..count {
+            plan.push(node.separator(index), node.child(index + 1));
+        }
+        plan
+    }
+
+    /// Appends a separator and the child behind it.
+    pub(crate) fn push(&mut self, separator: [&[u8]; 2], child: *mut Node) {
+        self.bytes.extend_from_slice(separator[0]);
+        self.bytes.extend_from_slice(separator[1]);
+        self.ends.push(self.bytes.len());
+        self.children.push(child);
+    }
+
+    /// Appends a node's separators and children behind one more separator.
+    pub(crate) fn append(&mut self, separator: [&[u8]; 2], node: Inner<'_>) {
+        self.push(separator, node.child(0));
+        for index in 0..node.count() {
+            self.push(node.separator(index), node.child(index + 1));
+        }
+    }
+
+    fn start(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.ends[index - 1] }
+    }
+
+    fn separator(&self, index: usize) -> &[u8] {
+        &self.bytes[self.start(index)..self.ends[index]]
+    }
+
+    /// Child `index` becomes `left`, `separator`, `right`.
+    pub(crate) fn split_child(&mut self, index: usize, left: *mut Node, separator: &[u8], right: *mut Node) {
+        let start = self.start(index);
+        self.bytes.splice(start..start, separator.iter().copied());
+        self.ends.insert(index, start);
+        for end in &mut self.ends[index..] {
+            *end += separator.len();
+        }
+        self.children[index] = left;
+        self.children.insert(index + 1, right);
+    }
+
+    /// Children `index` and `index + 1` become `child`.
+    pub(crate) fn merge_children(&mut self, index: usize, child: *mut Node) {
+        let (start, end) = (self.start(index), self.ends[index]);
+        self.bytes.drain(start..end);
+        self.ends.remove(index);
+        for later in &mut self.ends[index..] {
+            *later -= end - start;
+        }
+        self.children[index] = child;
+        self.children.remove(index + 1);
+    }
+
+    /// Length of the prefix of all separators.
+    fn prefix_len(&self) -> usize {
+        match self.ends.len() {
+            0 => 0,
+            count => common(self.separator(0), self.separator(count - 1)),
+        }
+    }
+
+    /// Number of separators.
+    pub(crate) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn too_big(&self) -> bool {
+        let count = self.count();
+        count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
+    }
+
+    /// Makes the node, or two if it is too big. `appended`: the newest separator is the last, so leave the left one full.
+    pub(crate) fn finish(mut self, appended: bool, space: &Space<'_>) -> Replacement {
+        if !self.too_big() {
+            return Replacement::One(self.build(space));
+        }
+        let count = self.count();
+        let middle = if appended { (count - 2).max(count * 15 / 16) } else { count / 2 };
+        let middle = middle.min(count - 1);
+        let separator = self.separator(middle).to_vec();
+        let cut = self.ends[middle];
+        let right = Self {
+            level: self.level,
+            bytes: self.bytes.split_off(cut),
+            ends: self.ends.split_off(middle + 1).into_iter().map(|end| end - cut).collect(),
+            children: self.children.split_off(middle + 1),
+        };
+        self.ends.pop();
+        let start = cut - separator.len();
+        self.bytes.truncate(start);
+        Replacement::Two(self.build(space), separator, right.build(space))
+    }
+
+    /// Writes the node into fresh memory.
+    pub(crate) fn build(&self, space: &Space<'_>) -> *mut Node {
+        let count = self.count();
+        assert_eq!(self.children.len(), count + 1);
+        let prefix_len = self.prefix_len();
+        let tail_len = self.bytes.len() - count * prefix_len;
+        let prefix = if count == 0 { &[][..] } else { &self.separator(0)[..prefix_len] };
+        let heads: Vec<u32> = (0..count).map(|i| head_at(self.separator(i), prefix_len)).collect();
+        let ends: Vec<u32> = (0..count).map(|i| (self.ends[i] - (i + 1) * prefix_len) as u32).collect();
+        assert!(u32::try_from(self.bytes.len()).is_ok(), "an inner node's separators are below 4 GiB");
+        let header = Header {
+            latch: Latch::new(),
+            prefix_word: key_head(prefix),
+            count: count as u32,
+            prefix_len: prefix_len as u32,
+            tail_len: tail_len as u32,
+            level: self.level,
+        };
+        let at = space.new_bytes(layout(count, prefix_len, tail_len));
+        // SAFETY: Inv 8: fresh memory of exactly the parts written here, in the order in which the accessors read them; each
+        // part is aligned because the heads are padded to 8 bytes.
+        unsafe {
+            at.cast::<Header>().write(header);
+            at.add(HEADS_AT).cast::<u32>().copy_from_nonoverlapping(NonNull::from(&heads[..]).cast(), count);
+            let mut to = at.add(slots_at(count));
+            for child in &self.children {
+                to.cast::<AtomicPtr<Node>>().write(AtomicPtr::new(*child));
+                to = to.add(SLOT);
+            }
+            to.cast::<u32>().copy_from_nonoverlapping(NonNull::from(&ends[..]).cast(), count);
+            to = to.add(count * 4);
+            to.copy_from_nonoverlapping(NonNull::from(prefix).cast(), prefix_len);
+            to = to.add(prefix_len);
+            for index in 0..count {
+                let tail = &self.separator(index)[prefix_len..];
+                to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len());
+                to = to.add(tail.len());
+            }
+        }
+        at.as_ptr()
+    }
+}

@@ -1,0 +1,398 @@
+//! A leaf: up to `LEAF_CAP` entries in key order, each a 4-byte head and an 8-byte payload.
+//!
+//! The keys themselves are not here. All keys of a leaf share a prefix that is stored once; an entry's head is the four
+//! key bytes behind it. A search compares the prefix, then heads; only where heads are equal does it ask the resolver for keys.
+//!
+//! Invariants (numbers as in SAFETY.md):
+//! * Every field is an atomic. Changes happen under the latch (Inv 1); optimistic readers use relaxed loads and believe
+//!   nothing before the version is validated (Inv 2). Indexes from torn reads are clamped, so no torn read leaves the arrays.
+//! * Heads ascend, and each is the head of its entry's key behind the prefix (Inv 3).
+//! * `blob` is null, or points to a prefix of at least the stated length; it is followed only when validated, and retired
+//!   through the epoch when it is replaced (Inv 5).
+//!
+//! The prefix may be shorter than the longest common one. It is cut when a key without it arrives (heads follow without
+//! touching a record) and grown only by [`Leaf::refine`], when too many heads tie.
+
+use std::cmp::Ordering as Order;
+
+use crate::arena::Place;
+use crate::bytes::{common, head_after_cut, head_at, head_bytes, key_head, word_bytes};
+use crate::latch::{Latch, Version};
+use crate::reclaim::Space;
+use crate::shape::LEAF_CAP;
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::tree::KeyResolver;
+
+/// Prefix bytes kept in the leaf itself.
+const INLINE: usize = 32;
+/// Set in `meta` while entries arrive in ascending order at the end.
+const APPENDING: u64 = 1 << 48;
+
+/// How the caller may read.
+#[derive(Clone, Copy)]
+pub(crate) enum Access {
+    /// Without the latch, from this version on.
+    Optimistic(Version),
+    /// Holding the latch (or the only one to know the leaf).
+    Exclusive,
+}
+
+/// Where a key is or belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    /// Index of the first entry whose key is not below the sought one.
+    pub(crate) index: usize,
+    /// That entry's payload, if its key is the sought one.
+    pub(crate) payload: Option<u64>,
+}
+
+/// The node. Only ever seen through shared references.
+#[repr(C)]
+pub(crate) struct Leaf {
+    pub(crate) latch: Latch,
+    /// Bits 0-15 the number of entries, 16-47 the prefix length, 48 `APPENDING`.
+    meta: AtomicU64,
+    blob: AtomicPtr<Box<[u8]>>,
+    /// Where the arena keeps this leaf; constant.
+    place: Place,
+    inline: [AtomicU64; INLINE / 8],
+    heads: [AtomicU32; LEAF_CAP],
+    payloads: [AtomicU64; LEAF_CAP],
+}
+
+impl Leaf {
+    /// An empty leaf.
+    pub(crate) fn new(place: Place) -> Self {
+        Self {
+            place,
+            latch: Latch::new(),
+            meta: AtomicU64::new(0),
+            blob: AtomicPtr::new(std::ptr::null_mut()),
+            inline: std::array::from_fn(|_| AtomicU64::new(0)),
+            heads: std::array::from_fn(|_| AtomicU32::new(0)),
+            payloads: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Whether what was read so far is one state.
+    #[inline]
+    fn sure(&self, access: Access) -> bool {
+        match access {
+            Access::Optimistic(version) => self.latch.validate(version),
+            Access::Exclusive => true,
+        }
+    }
+
+    /// Number of entries; at most `LEAF_CAP` even if torn.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_CAP)
+    }
+
+    /// Length of the prefix.
+    #[inline]
+    pub(crate) fn prefix_len(&self) -> usize {
+        (self.meta.load(Ordering::Relaxed) >> 16) as u32 as usize
+    }
+
+    /// Whether the last entries came in ascending order at the end.
+    pub(crate) fn appending(&self) -> bool {
+        self.meta.load(Ordering::Relaxed) & APPENDING != 0
+    }
+
+    fn set_meta(&self, count: usize, prefix_len: usize, appending: bool) {
+        debug_assert!(count <= LEAF_CAP && u32::try_from(prefix_len).is_ok());
+        let word = count as u64 | (prefix_len as u64) << 16 | if appending { APPENDING } else { 0 };
+        self.meta.store(word, Ordering::Relaxed);
+    }
+
+    /// Sets the number of entries. Exclusive.
+    pub(crate) fn set_count(&self, count: usize) {
+        self.set_meta(count, self.prefix_len(), self.appending());
+    }
+
+    #[inline]
+    pub(crate) fn head(&self, index: usize) -> u32 {
+        self.heads[index].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn payload(&self, index: usize) -> u64 {
+        self.payloads[index].load(Ordering::Relaxed)
+    }
+
+    /// Writes an entry. Exclusive.
+    #[inline]
+    pub(crate) fn set_entry(&self, index: usize, head: u32, payload: u64) {
+        self.heads[index].store(head, Ordering::Relaxed);
+        self.payloads[index].store(payload, Ordering::Relaxed);
+    }
+
+    /// Replaces a payload. Exclusive.
+    pub(crate) fn set_payload(&self, index: usize, payload: u64) {
+        debug_assert!(index < self.count());
+        self.payloads[index].store(payload, Ordering::Relaxed);
+    }
+
+    /// Calls `f` with the prefix. None: torn.
+    pub(crate) fn with_prefix<T>(&self, access: Access, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let len = self.prefix_len();
+        if len <= INLINE {
+            let mut bytes = [0u8; INLINE];
+            for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.inline) {
+                chunk.copy_from_slice(&word_bytes(word.load(Ordering::Relaxed)));
+            }
+            return Some(f(&bytes[..len]));
+        }
+        let blob = self.blob.load(Ordering::Acquire);
+        if !self.sure(access) {
+            return None;
+        }
+        // SAFETY: Inv 5: `len` and `blob` are of one state, so `blob` points to a prefix of at least `len` bytes, and the
+        // caller's epoch guard (or its latch) keeps it from being freed.
+        let prefix: &[u8] = unsafe { &*blob };
+        Some(f(prefix.get(..len).unwrap_or(prefix)))
+    }
+
+    /// How `key` stands to the prefix: `Equal` if it begins with it. None: torn.
+    #[inline]
+    fn against_prefix(&self, key: &[u8], access: Access) -> Option<Order> {
+        let len = self.prefix_len();
+        if len == 0 {
+            return Some(Order::Equal);
+        }
+        if len <= 8 && key.len() >= len {
+            let shift = 64 - 8 * len as u32;
+            return Some((key_head(key) >> shift).cmp(&(self.inline[0].load(Ordering::Relaxed) >> shift)));
+        }
+        self.with_prefix(access, |prefix| if key.starts_with(prefix) { Order::Equal } else { key.cmp(prefix) })
+    }
+
+    /// First index whose head is not below `head`.
+    #[inline]
+    fn lower_bound(&self, head: u32, count: usize) -> usize {
+        let mut base = 0;
+        let mut size = count;
+        while size > 1 {
+            let half = size / 2;
+            base = if self.head(base + half - 1) < head { base + half } else { base };
+            size -= half;
+        }
+        base + usize::from(size == 1 && self.head(base) < head)
+    }
+
+    /// The entries with the head that `key` has here. None: torn. `Err(index)`: the prefix differs, the key belongs there.
+    #[inline]
+    fn run(&self, key: &[u8], access: Access) -> Option<Result<(usize, usize), usize>> {
+        let count = self.count();
+        match self.against_prefix(key, access)? {
+            Order::Less => return Some(Err(0)),
+            Order::Greater => return Some(Err(count)),
+            Order::Equal => {}
+        }
+        let head = head_at(key, self.prefix_len());
+        let first = self.lower_bound(head, count);
+        let mut end = first;
+        while end < count && self.head(end) == head {
+            end += 1;
+        }
+        Some(Ok((first, end)))
+    }
+
+    /// Finds a key, or its place. None: torn. An optimistic caller validates before it believes the answer.
+    pub(crate) fn locate<R: KeyResolver>(&self, r: &R, key: &[u8], access: Access) -> Option<Spot> {
+        let (first, end) = match self.run(key, access)? {
+            Err(index) => return Some(Spot { index, payload: None }),
+            Ok(run) => run,
+        };
+        let (mut low, mut high) = (first, end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let payload = self.payload(middle);
+            if !self.sure(access) {
+                return None;
+            }
+            match r.with_key(payload, |found| found.cmp(key)) {
+                Order::Less => low = middle + 1,
+                Order::Greater => high = middle,
+                Order::Equal => return Some(Spot { index: middle, payload: Some(payload) }),
+            }
+        }
+        Some(Spot { index: low, payload: None })
+    }
+
+    /// Finds a key by its payload, without touching a record. None: torn. An optimistic caller validates.
+    pub(crate) fn locate_payload(&self, key: &[u8], payload: u64, access: Access) -> Option<Option<usize>> {
+        let Ok((first, end)) = self.run(key, access)? else { return Some(None) };
+        Some((first..end).find(|index| self.payload(*index) == payload))
+    }
+
+    /// Puts an entry at the place that [`Leaf::locate`] found. Exclusive; the leaf is not full.
+    pub(crate) fn insert(&self, key: &[u8], index: usize, payload: u64, space: &Space<'_>) {
+        let count = self.count();
+        debug_assert!(count < LEAF_CAP && index <= count);
+        if self.against_prefix(key, Access::Exclusive) != Some(Order::Equal) {
+            let shared = self.with_prefix(Access::Exclusive, |prefix| common(prefix, key)).unwrap_or(0);
+            self.cut_prefix(shared, space);
+        }
+        let prefix_len = self.prefix_len();
+        for i in (index..count).rev() {
+            self.heads[i + 1].store(self.head(i), Ordering::Relaxed);
+        }
+        for i in (index..count).rev() {
+            self.payloads[i + 1].store(self.payload(i), Ordering::Relaxed);
+        }
+        self.set_entry(index, head_at(key, prefix_len), payload);
+        self.set_meta(count + 1, prefix_len, index == count);
+    }
+
+    /// Takes an entry out. Exclusive.
+    pub(crate) fn remove(&self, index: usize) {
+        let count = self.count();
+        debug_assert!(index < count);
+        for i in index + 1..count {
+            self.heads[i - 1].store(self.head(i), Ordering::Relaxed);
+        }
+        for i in index + 1..count {
+            self.payloads[i - 1].store(self.payload(i), Ordering::Relaxed);
+        }
+        self.set_meta(count - 1, self.prefix_len(), false);
+    }
+
+    /// Sets the prefix; the caller sets the heads to fit. Exclusive.
+    pub(crate) fn set_prefix(&self, prefix: &[u8], space: &Space<'_>) {
+        let old = self.blob.load(Ordering::Relaxed);
+        let mut new = std::ptr::null_mut();
+        if prefix.len() > INLINE {
+            new = space.new_blob(prefix);
+        } else {
+            let mut bytes = [0u8; INLINE];
+            bytes[..prefix.len()].copy_from_slice(prefix);
+            for (chunk, word) in bytes.chunks_exact(8).zip(&self.inline) {
+                word.store(key_head(chunk), Ordering::Relaxed);
+            }
+        }
+        self.blob.store(new, Ordering::Release);
+        self.set_meta(self.count(), prefix.len(), self.appending());
+        if !old.is_null() {
+            // SAFETY: Inv 5: `old` came from `new_blob` and was this leaf's; the leaf no longer names it.
+            unsafe { space.retire_blob(old) };
+        }
+    }
+
+    /// Shortens the prefix and lets the heads follow; no record is touched. Exclusive.
+    fn cut_prefix(&self, len: usize, space: &Space<'_>) {
+        let prefix = self.prefix_copy();
+        debug_assert!(len <= prefix.len());
+        if len == prefix.len() {
+            return;
+        }
+        for i in 0..self.count() {
+            self.heads[i].store(head_after_cut(&prefix, len, self.head(i)), Ordering::Relaxed);
+        }
+        self.set_prefix(&prefix[..len], space);
+    }
+
+    /// The prefix. Exclusive.
+    pub(crate) fn prefix_copy(&self) -> Vec<u8> {
+        self.with_prefix(Access::Exclusive, <[u8]>::to_vec).unwrap_or_default()
+    }
+
+    /// The key bytes an entry is known by: prefix and head. Exclusive.
+    pub(crate) fn known_bytes(&self, index: usize) -> Vec<u8> {
+        let mut bytes = self.prefix_copy();
+        bytes.extend_from_slice(&head_bytes(self.head(index)));
+        bytes
+    }
+
+    /// Number of neighbours with equal heads. Exclusive.
+    fn ties(&self) -> usize {
+        (1..self.count()).filter(|i| self.head(*i) == self.head(i - 1)).count()
+    }
+
+    /// If many heads tie and the keys share more than the prefix, reads all keys and grows it. Exclusive.
+    pub(crate) fn refine<R: KeyResolver>(&self, r: &R, space: &Space<'_>) {
+        let count = self.count();
+        if count < 2 || self.ties() <= count / 16 {
+            return;
+        }
+        let longer = r.with_key(self.payload(0), |first| {
+            r.with_key(self.payload(count - 1), |last| {
+                let shared = common(first, last);
+                (shared > self.prefix_len()).then(|| first[..shared].to_vec())
+            })
+        });
+        let Some(prefix) = longer else { return };
+        for i in 1..count - 1 {
+            r.prefetch(self.payload(i));
+        }
+        for i in 0..count {
+            let head = r.with_key(self.payload(i), |key| head_at(key, prefix.len()));
+            self.heads[i].store(head, Ordering::Relaxed);
+        }
+        self.set_prefix(&prefix, space);
+    }
+
+    /// Copies the entries `from..` into the empty `to`, prefix included. Both exclusive.
+    pub(crate) fn copy_tail(&self, from: usize, to: &Leaf, space: &Space<'_>) {
+        let count = self.count();
+        debug_assert!(to.count() == 0 && from <= count);
+        to.set_prefix(&self.prefix_copy(), space);
+        for i in from..count {
+            to.set_entry(i - from, self.head(i), self.payload(i));
+        }
+        to.set_count(count - from);
+    }
+
+    /// Appends all entries of `right`, whose keys are all above. Both exclusive.
+    pub(crate) fn absorb(&self, right: &Leaf, space: &Space<'_>) {
+        let (left_count, right_count) = (self.count(), right.count());
+        debug_assert!(left_count + right_count <= LEAF_CAP);
+        if right_count == 0 {
+            return;
+        }
+        let other = right.prefix_copy();
+        let shared = if left_count == 0 {
+            self.set_prefix(&other, space);
+            other.len()
+        } else {
+            let shared = self.with_prefix(Access::Exclusive, |prefix| common(prefix, &other)).unwrap_or(0);
+            self.cut_prefix(shared, space);
+            shared
+        };
+        for i in 0..right_count {
+            self.set_entry(left_count + i, head_after_cut(&other, shared, right.head(i)), right.payload(i));
+        }
+        self.set_meta(left_count + right_count, shared, false);
+    }
+
+    /// Asks for the lines that a search and an insert will touch.
+    #[inline]
+    pub(crate) fn prefetch(leaf: *const Leaf) {
+        let first = leaf.cast::<u8>();
+        for line in 0..size_of::<Leaf>().div_ceil(64) {
+            crate::reclaim::prefetch_line(first.wrapping_add(line * 64));
+        }
+    }
+
+    /// Asks for the lines that a scan will touch first.
+    #[inline]
+    pub(crate) fn prefetch_scan(leaf: *const Leaf) {
+        let first = leaf.cast::<u8>();
+        crate::reclaim::prefetch_line(first);
+        let payloads = first.wrapping_add(std::mem::offset_of!(Leaf, payloads));
+        for line in 0..4 {
+            crate::reclaim::prefetch_line(payloads.wrapping_add(line * 64));
+        }
+    }
+
+    /// Its place in the arena.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The blob, for the one who frees the leaf.
+    pub(crate) fn take_blob(&self) -> *mut Box<[u8]> {
+        self.blob.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,22 @@
+//! Volatile structures: the concurrent B+-tree and bounded queues. No I/O, nothing that outlives the process.
+
+mod arena;
+mod bulk;
+mod bytes;
+mod check;
+mod inner;
+mod latch;
+mod leaf;
+mod merge;
+mod mutant;
+pub mod queue;
+mod queue_sync;
+mod range;
+mod reclaim;
+mod shape;
+mod split;
+mod sync;
+mod tree;
+
+pub use bulk::{BulkError, Headed, sort_headed};
+pub use tree::{BPlusTree, Direction, KeyResolver, key_head};

@@ -1,0 +1,172 @@
+//! Shrinking: merging leaves and inner nodes that hold little, and taking levels off.
+//!
+//! A merge locks the left node, the right node, then their parent; the parent's copy without the separator is published, the
+//! old parent and the emptied nodes are marked obsolete, and only then are the leaves let go (Inv 10).
+//! A leaf merge keeps the left leaf and retires the right one; an inner merge makes a new node and retires both.
+
+use crossbeam_epoch::Guard;
+
+use crate::bytes::key_head;
+use crate::inner::{Inner, Plan, Replacement};
+use crate::leaf::Leaf;
+use crate::shape::{INNER_CAP, LEAF_CAP, LEAF_MERGE_STEP};
+use crate::split::leaf_node;
+use crate::sync::{Mutant, Ordering, mutant};
+use crate::tree::BPlusTree;
+
+/// Entries that a merged leaf may have, so that it does not split at once.
+const LEAF_MERGED: usize = LEAF_CAP * 3 / 4;
+/// Separators that a merged inner node may have.
+const INNER_MERGED: usize = INNER_CAP * 3 / 4;
+
+impl BPlusTree {
+    /// Whether a leaf that has just come down to `count` entries should look for a neighbour. Not at every count: the
+    /// neighbours may be full.
+    pub(crate) fn worth_merging(count: usize) -> bool {
+        count < LEAF_CAP / 4 && count.is_multiple_of(LEAF_MERGE_STEP)
+    }
+
+    /// Merges around `key` as long as that makes progress.
+    pub(crate) fn rebalance(&self, key: &[u8], guard: &Guard) {
+        loop {
+            let merged = self.merge_leaves(key, guard);
+            if !self.merge_inners(key, guard) && !merged {
+                return;
+            }
+        }
+    }
+
+    /// Merges the leaf of `key` with a neighbour under the same parent. False: nothing to do.
+    fn merge_leaves(&self, key: &[u8], guard: &Guard) -> bool {
+        let parent = self.inner_for(key, 1, guard);
+        let slot = parent.upper(key, key_head(key));
+        let fits = |at: &usize| {
+            let (a, b) = (parent.leaf(*at).count(), parent.leaf(at + 1).count());
+            a.min(b) < LEAF_CAP / 4 && fit(a, b)
+        };
+        let pairs = slot.saturating_sub(1)..(slot + 1).min(parent.count());
+        let Some(at) = pairs.rev().find(fits) else { return false };
+        let (left, right) = (parent.leaf(at), parent.leaf(at + 1));
+        if !left.latch.lock() {
+            return true;
+        }
+        if !right.latch.lock() {
+            left.latch.unlock_unchanged();
+            return true;
+        }
+        if !parent.latch().lock() {
+            right.latch.unlock_unchanged();
+            left.latch.unlock_unchanged();
+            return true;
+        }
+        if !fit(left.count(), right.count()) {
+            parent.latch().unlock_unchanged();
+            right.latch.unlock_unchanged();
+            left.latch.unlock_unchanged();
+            return false;
+        }
+        self.join_leaves(key, parent, at, guard);
+        true
+    }
+
+    /// Merges leaves `at` and `at + 1` of `parent`; all three are locked by the caller and let go here.
+    fn join_leaves(&self, key: &[u8], parent: Inner<'_>, at: usize, guard: &Guard) {
+        let space = self.space(guard);
+        let (left, right): (&Leaf, &Leaf) = (parent.leaf(at), parent.leaf(at + 1));
+        left.absorb(right, &space);
+        let mut plan = Plan::of(parent);
+        plan.merge_children(at, leaf_node(left));
+        if mutant(Mutant::MergedParentStands) {
+            right.latch.unlock();
+            left.latch.unlock();
+        }
+        self.install(key, parent, Replacement::One(plan.build(&space)), guard);
+        if mutant(Mutant::MergedParentStands) {
+            return;
+        }
+        right.latch.unlock_obsolete();
+        left.latch.unlock();
+        // SAFETY: Inv 4: the new parent does not lead to `right`, which was locked and live until now.
+        unsafe { space.retire_leaf(right) };
+        if self.memory.sparse() {
+            guard.flush();
+        }
+    }
+
+    /// Merges inner nodes on the way to `key` that hold little, from level 1 up. False: nothing to do.
+    fn merge_inners(&self, key: &[u8], guard: &Guard) -> bool {
+        let mut progress = false;
+        let mut level = 1;
+        loop {
+            let node = self.inner_for(key, level, guard);
+            if self.root.load(Ordering::Acquire) == node.as_raw() {
+                return self.lower_root(node, guard) || progress;
+            }
+            if node.level() != level {
+                return progress;
+            }
+            if node.count() < INNER_CAP / 4 && self.merge_inner(key, level, guard) {
+                progress = true;
+            } else {
+                level += 1;
+            }
+        }
+    }
+
+    /// Takes a root with one child off, if the child is an inner node.
+    fn lower_root(&self, root: Inner<'_>, guard: &Guard) -> bool {
+        if root.count() > 0 || root.level() == 1 || !root.latch().lock() {
+            return false;
+        }
+        assert!(self.root.load(Ordering::Acquire) == root.as_raw(), "a live node without a parent is the root");
+        self.root.store(root.child(0), Ordering::Release);
+        root.latch().unlock_obsolete();
+        // SAFETY: Inv 4: the tree's root pointer was the only way to it; it was locked and live until now.
+        unsafe { root.retire(&self.space(guard)) };
+        true
+    }
+
+    /// Merges the node of `level` for `key` with a neighbour under the same parent. False: nothing to do.
+    fn merge_inner(&self, key: &[u8], level: u32, guard: &Guard) -> bool {
+        let above = self.inner_for(key, level + 1, guard);
+        if above.level() != level + 1 {
+            return false;
+        }
+        let slot = above.upper(key, key_head(key));
+        let fits = |at: &usize| above.inner(*at).count() + above.inner(at + 1).count() < INNER_MERGED;
+        let pairs = slot.saturating_sub(1)..(slot + 1).min(above.count());
+        let Some(at) = pairs.rev().find(fits) else { return false };
+        let (left, right) = (above.inner(at), above.inner(at + 1));
+        if !left.latch().lock() {
+            return true;
+        }
+        if !right.latch().lock() {
+            left.latch().unlock_unchanged();
+            return true;
+        }
+        if !above.latch().lock() {
+            right.latch().unlock_unchanged();
+            left.latch().unlock_unchanged();
+            return true;
+        }
+        // Both are live and locked and `above` is live, so they are still its children `at` and `at + 1`.
+        assert!(above.inner(at) == left && above.inner(at + 1) == right, "live children of a live parent");
+        let space = self.space(guard);
+        let mut joined = Plan::of(left);
+        joined.append(above.separator(at), right);
+        let mut plan = Plan::of(above);
+        plan.merge_children(at, joined.build(&space));
+        self.install(key, above, Replacement::One(plan.build(&space)), guard);
+        for gone in [left, right] {
+            gone.latch().unlock_obsolete();
+            // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live until now.
+            unsafe { gone.retire(&space) };
+        }
+        true
+    }
+}
+
+/// Whether two leaves may become one.
+fn fit(a: usize, b: usize) -> bool {
+    a + b <= if a == 0 || b == 0 { LEAF_CAP } else { LEAF_MERGED }
+}

@@ -1,0 +1,222 @@
+//! Ranges, forward and backward, without links between leaves.
+//!
+//! A scan walks the children of a level-1 node one after the other; the node's separators are constant, so child `i` ends exactly
+//! where child `i + 1` begins. For each leaf it takes the version, looks whether the node is obsolete, copies payloads,
+//! and validates the version: the copy is then the leaf's contents at one moment at which the leaf held exactly the keys
+//! between its two separators (Inv 10). If the node has become obsolete, or ends, the scan descends again from the bound
+//! of the next leaf. So the parts it joins are adjacent ranges, and a key that stays is seen exactly once.
+
+use std::ops::Bound;
+
+use crossbeam_epoch::Guard;
+
+use crate::bytes::key_head;
+use crate::inner::Inner;
+use crate::leaf::{Access, Leaf};
+use crate::sync::{Mutant, mutant};
+use crate::tree::{BPlusTree, KeyResolver};
+
+/// A separator somewhere on the way down: the node and the index in it.
+type Fence<'g> = Option<(Inner<'g>, usize)>;
+
+/// A level-1 node, the child to begin with, and where the node's range ends on either side (None: nowhere).
+struct Stand<'g> {
+    node: Inner<'g>,
+    child: usize,
+    low: Fence<'g>,
+    high: Fence<'g>,
+}
+
+fn fence_key(fence: (Inner<'_>, usize)) -> Vec<u8> {
+    fence.0.separator(fence.1).concat()
+}
+
+impl<'g> Stand<'g> {
+    /// The separator below child `index`.
+    fn low_of(&self, index: usize) -> Fence<'g> {
+        if index > 0 { Some((self.node, index - 1)) } else { self.low }
+    }
+
+    /// The separator above child `index`.
+    fn high_of(&self, index: usize) -> Fence<'g> {
+        if index < self.node.count() { Some((self.node, index)) } else { self.high }
+    }
+}
+
+impl BPlusTree {
+    /// Descends by `choose`, which names the child of a node.
+    fn stand<'g>(&self, guard: &'g Guard, choose: impl Fn(Inner<'g>) -> usize) -> Stand<'g> {
+        let (mut low, mut high) = (None, None);
+        let mut node = self.root(guard);
+        loop {
+            let child = choose(node);
+            if node.level() == 1 {
+                return Stand { node, child, low, high };
+            }
+            if child > 0 {
+                low = Some((node, child - 1));
+            }
+            if child < node.count() {
+                high = Some((node, child));
+            }
+            node = node.inner(child);
+        }
+    }
+
+    /// The part of a collect that ascends.
+    pub(crate) fn collect_forward<R: KeyResolver>(
+        &self,
+        r: &R,
+        from: Bound<&[u8]>,
+        max: usize,
+        out: &mut Vec<u64>,
+        guard: &Guard,
+    ) -> bool {
+        let limit = out.len() + max;
+        let mut bound = from.map(<[u8]>::to_vec);
+        loop {
+            let mut stand = self.stand(guard, |node| match bound.as_ref() {
+                Bound::Included(key) | Bound::Excluded(key) => node.upper(key, key_head(key)),
+                Bound::Unbounded => 0,
+            });
+            let mut seek = true;
+            loop {
+                let from = if seek { bound.as_ref().map(Vec::as_slice) } else { Bound::Unbounded };
+                let Some(more) = read_forward(r, &stand, from, limit, out) else {
+                    // The node has left the tree: descend again to the leaf that was to be read.
+                    if !seek && let Some(fence) = stand.low_of(stand.child) {
+                        bound = Bound::Included(fence_key(fence));
+                    }
+                    if mutant(Mutant::ScanSkipsLeaf)
+                        && let Some(fence) = stand.high_of(stand.child)
+                    {
+                        bound = Bound::Included(fence_key(fence));
+                    }
+                    break;
+                };
+                let Some(fence) = stand.high_of(stand.child) else { return !more };
+                if out.len() == limit {
+                    return false;
+                }
+                if stand.child == stand.node.count() {
+                    bound = Bound::Included(fence_key(fence));
+                    break;
+                }
+                stand.child += 1;
+                seek = false;
+            }
+        }
+    }
+
+    /// The part of a collect that descends.
+    pub(crate) fn collect_backward<R: KeyResolver>(
+        &self,
+        r: &R,
+        from: Bound<&[u8]>,
+        max: usize,
+        out: &mut Vec<u64>,
+        guard: &Guard,
+    ) -> bool {
+        let limit = out.len() + max;
+        let mut bound = from.map(<[u8]>::to_vec);
+        loop {
+            let mut stand = self.stand(guard, |node| match bound.as_ref() {
+                Bound::Included(key) => node.upper(key, key_head(key)),
+                Bound::Excluded(key) => node.lower(key),
+                Bound::Unbounded => node.count(),
+            });
+            let mut seek = true;
+            loop {
+                let from = if seek { bound.as_ref().map(Vec::as_slice) } else { Bound::Unbounded };
+                let Some(more) = read_backward(r, &stand, from, limit, out) else {
+                    if !seek && let Some(fence) = stand.high_of(stand.child) {
+                        bound = Bound::Excluded(fence_key(fence));
+                    }
+                    break;
+                };
+                let Some(fence) = stand.low_of(stand.child) else { return !more };
+                if out.len() == limit {
+                    return false;
+                }
+                if stand.child == 0 {
+                    bound = Bound::Excluded(fence_key(fence));
+                    break;
+                }
+                stand.child -= 1;
+                seek = false;
+            }
+        }
+    }
+}
+
+/// Appends the payloads of one leaf from the bound on. None: the node is obsolete and nothing was appended. Else whether
+/// the leaf has more than fitted.
+fn read_forward<R: KeyResolver>(
+    r: &R,
+    stand: &Stand<'_>,
+    from: Bound<&[u8]>,
+    limit: usize,
+    out: &mut Vec<u64>,
+) -> Option<bool> {
+    let leaf = stand.node.leaf(stand.child);
+    if stand.child < stand.node.count() {
+        Leaf::prefetch_scan(stand.node.leaf_address(stand.child + 1));
+    }
+    let before = out.len();
+    loop {
+        let version = leaf.latch.read()?;
+        if stand.node.latch().is_obsolete() && !mutant(Mutant::ParentUnchecked) {
+            return None;
+        }
+        let access = Access::Optimistic(version);
+        let Some(start) = place(r, leaf, from, false, access) else { continue };
+        let count = leaf.count();
+        let end = count.min(start.saturating_add(limit - before));
+        out.extend((start..end).map(|index| leaf.payload(index)));
+        if leaf.latch.validate(version) {
+            return Some(end < count);
+        }
+        out.truncate(before);
+    }
+}
+
+/// As [`read_forward`], downwards.
+fn read_backward<R: KeyResolver>(
+    r: &R,
+    stand: &Stand<'_>,
+    from: Bound<&[u8]>,
+    limit: usize,
+    out: &mut Vec<u64>,
+) -> Option<bool> {
+    let leaf = stand.node.leaf(stand.child);
+    if stand.child > 0 {
+        Leaf::prefetch_scan(stand.node.leaf_address(stand.child - 1));
+    }
+    let before = out.len();
+    loop {
+        let version = leaf.latch.read()?;
+        if stand.node.latch().is_obsolete() && !mutant(Mutant::ParentUnchecked) {
+            return None;
+        }
+        let access = Access::Optimistic(version);
+        let Some(end) = place(r, leaf, from, true, access) else { continue };
+        let end = end.min(leaf.count());
+        let start = end.saturating_sub(limit - before);
+        out.extend((start..end).rev().map(|index| leaf.payload(index)));
+        if leaf.latch.validate(version) {
+            return Some(start > 0);
+        }
+        out.truncate(before);
+    }
+}
+
+/// The index at which a range begins (forward) or before which it ends (backward). None: torn.
+fn place<R: KeyResolver>(r: &R, leaf: &Leaf, from: Bound<&[u8]>, backward: bool, access: Access) -> Option<usize> {
+    let (key, past_equal) = match from {
+        Bound::Unbounded => return Some(if backward { leaf.count() } else { 0 }),
+        Bound::Included(key) => (key, backward),
+        Bound::Excluded(key) => (key, !backward),
+    };
+    let spot = leaf.locate(r, key, access)?;
+    Some(spot.index + usize::from(past_equal && spot.payload.is_some()))
+}

@@ -1,0 +1,152 @@
+//! Growth: splitting a full leaf, and putting a changed inner node in the place of the old one.
+//!
+//! Order of one split, the full leaf being locked:
+//! 1. the new leaf is filled while nobody knows it; entries leave the old leaf (optimistic readers of it will fail);
+//! 2. the level-1 parent is locked; if it is obsolete, a new descent finds its successor;
+//! 3. a copy of the parent with one separator more is published in the slot above it (upwards as far as nodes overflow);
+//! 4. the old parents are marked obsolete, from the top down to level 1;
+//! 5. the leaf is let go.
+//!
+//! A reader that gets the leaf's new version (5) therefore sees the mark of the old parent (4) and descends again (Inv 10).
+
+use crossbeam_epoch::Guard;
+
+use crate::bytes::{common, separator};
+use crate::inner::{Inner, Node, Plan, Replacement};
+use crate::leaf::Leaf;
+use crate::shape::LEAF_CAP;
+use crate::sync::{Mutant, Ordering, mutant};
+use crate::tree::{BPlusTree, KeyResolver};
+
+/// The tree pointer for a leaf.
+pub(crate) fn leaf_node(leaf: &Leaf) -> *mut Node {
+    std::ptr::from_ref(leaf).cast_mut().cast()
+}
+
+impl BPlusTree {
+    /// Splits a full leaf and adds an entry at `index`. The leaf is locked by the caller and let go here.
+    pub(crate) fn split_leaf<R: KeyResolver>(
+        &self,
+        r: &R,
+        leaf: &Leaf,
+        key: &[u8],
+        index: usize,
+        payload: u64,
+        guard: &Guard,
+    ) {
+        let space = self.space(guard);
+        let count = leaf.count();
+        debug_assert_eq!(count, LEAF_CAP);
+        let right = space.new_leaf();
+        let appended = index == count && leaf.appending();
+        let separator = if appended {
+            let separator = r.with_key(leaf.payload(count - 1), |last| separator(last, key));
+            right.set_prefix(&key[..separator.len() - 1], &space);
+            right.insert(key, 0, payload, &space);
+            separator
+        } else {
+            let (middle, separator) = split_point(r, leaf);
+            leaf.copy_tail(middle, right, &space);
+            leaf.set_count(middle);
+            if key < separator.as_slice() {
+                leaf.insert(key, index, payload, &space);
+            } else {
+                right.insert(key, index - middle, payload, &space);
+            }
+            leaf.refine(r, &space);
+            right.refine(r, &space);
+            separator
+        };
+        if mutant(Mutant::LeafFreedEarly) {
+            leaf.latch.unlock();
+        }
+        let parent = self.lock_inner(key, 1, guard).expect("there is always a level 1");
+        let slot = parent.upper(key, crate::bytes::key_head(key));
+        assert!(parent.child(slot) == leaf_node(leaf), "the locked leaf is a child of the live parent");
+        let at_end = appended && slot == parent.count();
+        let mut plan = Plan::of(parent);
+        plan.split_child(slot, leaf_node(leaf), &separator, leaf_node(right));
+        self.install(key, parent, plan.finish(at_end, &space), guard);
+        if !mutant(Mutant::LeafFreedEarly) {
+            leaf.latch.unlock();
+        }
+    }
+
+    /// The live node of `level` for `key`, locked. None: the tree is not that high (any more).
+    fn lock_inner<'g>(&self, key: &[u8], level: u32, guard: &'g Guard) -> Option<Inner<'g>> {
+        loop {
+            let node = self.inner_for(key, level, guard);
+            if node.level() != level {
+                return None;
+            }
+            if node.latch().lock() {
+                return Some(node);
+            }
+        }
+    }
+
+    /// Puts `new` in the place of `old`, which is locked; `key` is in its range. Marks and retires `old`.
+    pub(crate) fn install(&self, key: &[u8], old: Inner<'_>, new: Replacement, guard: &Guard) {
+        let space = self.space(guard);
+        let level = old.level();
+        let word = crate::bytes::key_head(key);
+        loop {
+            // The root is only changed by the holder of its latch: if `old` is the root, it stays that while it is locked.
+            if self.root.load(Ordering::Acquire) == old.as_raw() {
+                let root = match new {
+                    Replacement::One(node) => node,
+                    Replacement::Two(left, separator, right) => {
+                        let mut plan = Plan::single(level + 1, left);
+                        plan.push([&separator, &[]], right);
+                        plan.build(&space)
+                    }
+                };
+                self.root.store(root, Ordering::Release);
+                break;
+            }
+            // If it is not, it may become the root right now, when the only node above it is taken off: then look again.
+            let Some(above) = self.lock_inner(key, level + 1, guard) else { continue };
+            let slot = above.upper(key, word);
+            assert!(above.child(slot) == old.as_raw(), "the locked node is a child of the live parent");
+            match new {
+                Replacement::One(node) => {
+                    above.set_child(slot, node);
+                    above.latch().unlock();
+                }
+                Replacement::Two(left, separator, right) => {
+                    let at_end = slot == above.count();
+                    let mut plan = Plan::of(above);
+                    plan.split_child(slot, left, &separator, right);
+                    self.install(key, above, plan.finish(at_end, &space), guard);
+                }
+            }
+            break;
+        }
+        old.latch().unlock_obsolete();
+        // SAFETY: Inv 4: the slot above leads to the new node; `old` was locked and live until now, so this is the only retirement.
+        unsafe { old.retire(&space) };
+    }
+}
+
+/// Where to split a full leaf, and the separator: near the middle, where the heads part at the earliest byte, so that
+/// separators are short and leaves share long prefixes.
+fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
+    let count = leaf.count();
+    let middle = count / 2;
+    let reach = count / 16;
+    let parting = |at: usize| (leaf.head(at - 1) ^ leaf.head(at)).leading_zeros() / 8;
+    let best = (middle - reach..=middle + reach)
+        .min_by_key(|at| (parting(*at), at.abs_diff(middle)))
+        .expect("the window is not empty");
+    if parting(best) == 4 {
+        let keys = |f: &mut dyn FnMut(&[u8], &[u8])| {
+            r.with_key(leaf.payload(best - 1), |a| r.with_key(leaf.payload(best), |b| f(a, b)));
+        };
+        let mut made = Vec::new();
+        keys(&mut |a, b| made = separator(a, b));
+        return (best, made);
+    }
+    let (left, right) = (leaf.known_bytes(best - 1), leaf.known_bytes(best));
+    let shared = common(&left, &right);
+    (best, right[..=shared].to_vec())
+}

@@ -1,0 +1,245 @@
+//! The whole tree with tiny nodes under random schedules (shuttle), and its mutants, which must fail.
+//!
+//! The sources are the library's own; only `sync` and `shape` are others: every atomic access is a scheduling point, and
+//! leaves of four entries split and merge all the time.
+#![expect(dead_code, reason = "the models use a part of the tree")]
+
+#[path = "../src/arena.rs"]
+mod arena;
+#[path = "../src/bytes.rs"]
+mod bytes;
+#[path = "../src/check.rs"]
+mod check;
+#[path = "../src/inner.rs"]
+mod inner;
+#[path = "../src/latch.rs"]
+mod latch;
+#[path = "../src/leaf.rs"]
+mod leaf;
+#[path = "../src/merge.rs"]
+mod merge;
+#[path = "../src/mutant.rs"]
+mod mutant;
+#[path = "../src/range.rs"]
+mod range;
+#[path = "../src/reclaim.rs"]
+mod reclaim;
+#[path = "../src/split.rs"]
+mod split;
+#[path = "../src/tree.rs"]
+mod tree;
+
+/// Tiny nodes.
+mod shape {
+    pub(crate) const LEAF_CAP: usize = 4;
+    pub(crate) const LEAF_MERGE_STEP: usize = 1;
+    pub(crate) const INNER_CAP: usize = 4;
+    pub(crate) const INNER_BYTES: usize = 64;
+}
+
+/// What the tree is built on here: shuttle's atomics, and mutants that can be switched on.
+mod sync {
+    use std::cell::Cell;
+
+    pub(crate) use crate::mutant::Mutant;
+    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+    thread_local! {
+        pub(crate) static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn mutant(which: Mutant) -> bool {
+        PLANTED.with(|planted| planted.get() == Some(which))
+    }
+
+    pub(crate) fn relax(_round: u32) {
+        shuttle::thread::yield_now();
+    }
+}
+
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::Arc;
+use shuttle::{Config, Runner, thread};
+use sync::{Mutant, PLANTED};
+use tree::{BPlusTree, Direction, KeyResolver};
+
+/// Payloads that are their own two-byte keys.
+struct Small;
+
+fn key(n: u64) -> [u8; 2] {
+    [(n >> 8) as u8, n as u8]
+}
+
+impl KeyResolver for Small {
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        f(&key(payload))
+    }
+    fn prefetch(&self, _payload: u64) {}
+}
+
+/// Keys that stay; others come and go between them.
+const STAYING: [u64; 5] = [10, 20, 30, 40, 50];
+
+fn prepared() -> Arc<BPlusTree> {
+    let tree = Arc::new(BPlusTree::new());
+    for n in STAYING {
+        tree.insert(&Small, &key(n), n);
+    }
+    tree
+}
+
+fn insert_all(tree: &BPlusTree, keys: &[u64]) {
+    for n in keys {
+        assert_eq!(tree.insert(&Small, &key(*n), *n), None);
+    }
+}
+
+fn remove_all(tree: &BPlusTree, keys: &[u64]) {
+    for n in keys {
+        assert_eq!(tree.remove(&Small, &key(*n), n.is_multiple_of(2).then_some(*n)), Some(*n));
+    }
+}
+
+/// Everything in one scan: in order, each staying key once.
+fn scan(tree: &BPlusTree, direction: Direction) {
+    let mut seen = Vec::new();
+    assert!(tree.collect(&Small, Bound::Unbounded, direction, 1000, &mut seen));
+    if direction == Direction::Backward {
+        seen.reverse();
+    }
+    assert!(seen.is_sorted_by(|a, b| a < b), "in order and none twice: {seen:?}");
+    seen.retain(|n| STAYING.contains(n));
+    assert_eq!(seen, STAYING, "every key that stays");
+}
+
+/// Runs the parts side by side on a prepared tree, then checks it against the keys that must be left.
+fn side_by_side(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
+    let tree = prepared();
+    insert_all(&tree, before);
+    let threads: Vec<_> = parts
+        .iter()
+        .map(|part| {
+            let (tree, part) = (tree.clone(), *part);
+            thread::spawn(move || part(&tree))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    tree.check(&Small).unwrap();
+    let mut expected: Vec<u64> = STAYING.iter().chain(after).copied().collect();
+    expected.sort_unstable();
+    let mut left = Vec::new();
+    tree.collect(&Small, Bound::Unbounded, Direction::Forward, 1000, &mut left);
+    assert_eq!(left, expected);
+}
+
+fn splits_under_scans() {
+    side_by_side(
+        &[],
+        &[
+            |tree| insert_all(tree, &[11, 12, 13, 14, 31, 32, 33, 34]),
+            |tree| scan(tree, Direction::Forward),
+            |tree| scan(tree, Direction::Backward),
+        ],
+        &[11, 12, 13, 14, 31, 32, 33, 34],
+    );
+}
+
+fn merges_under_scans() {
+    side_by_side(
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 21, 22, 23, 24, 25, 26, 27, 28],
+        &[
+            |tree| remove_all(tree, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 21, 22, 23, 24, 25, 26, 27, 28]),
+            |tree| scan(tree, Direction::Forward),
+            |tree| scan(tree, Direction::Backward),
+        ],
+        &[],
+    );
+}
+
+fn splits_and_merges_together() {
+    side_by_side(
+        &[21, 22, 23, 24, 25, 26, 27, 28],
+        &[
+            |tree| remove_all(tree, &[21, 22, 23, 24, 25, 26, 27, 28]),
+            |tree| insert_all(tree, &[11, 29, 12, 31, 13, 32, 14, 33, 15]),
+            |tree| {
+                for n in STAYING {
+                    assert_eq!(tree.get(&Small, &key(n)), Some(n));
+                }
+            },
+        ],
+        &[11, 12, 13, 14, 15, 29, 31, 32, 33],
+    );
+}
+
+fn two_writers_in_one_leaf() {
+    side_by_side(
+        &[],
+        &[
+            |tree| insert_all(tree, &[11, 13, 15, 17, 19]),
+            |tree| insert_all(tree, &[12, 14, 16, 18]),
+            |tree| assert!(tree.replace(&Small, &key(10), 10, 10)),
+        ],
+        &[11, 12, 13, 14, 15, 16, 17, 18, 19],
+    );
+}
+
+const MODELS: [fn(); 4] = [splits_under_scans, merges_under_scans, splits_and_merges_together, two_writers_in_one_leaf];
+
+fn explore(model: fn(), rounds: usize) {
+    let config = || {
+        let mut config = Config::new();
+        config.silence_warnings = true;
+        config.failure_persistence = shuttle::FailurePersistence::None;
+        config
+    };
+    Runner::new(RandomScheduler::new_from_seed(7, rounds), config()).run(model);
+    Runner::new(PctScheduler::new_from_seed(7, 3, rounds), config()).run(model);
+}
+
+/// Whether one of the models fails with the mutant on.
+fn caught(mutant: Mutant, rounds: usize) -> bool {
+    PLANTED.with(|planted| planted.set(Some(mutant)));
+    let caught = MODELS.iter().any(|model| catch_unwind(AssertUnwindSafe(|| explore(*model, rounds))).is_err());
+    PLANTED.with(|planted| planted.set(None));
+    caught
+}
+
+const ROUNDS: usize = 400;
+
+#[test]
+fn splits_under_scans_hold() {
+    explore(splits_under_scans, ROUNDS);
+}
+
+#[test]
+fn merges_under_scans_hold() {
+    explore(merges_under_scans, ROUNDS);
+}
+
+#[test]
+fn splits_and_merges_together_hold() {
+    explore(splits_and_merges_together, ROUNDS);
+}
+
+#[test]
+fn two_writers_in_one_leaf_hold() {
+    explore(two_writers_in_one_leaf, ROUNDS);
+}
+
+#[test]
+fn every_mutant_is_caught() {
+    let mutants = [
+        Mutant::ReadUnvalidated,
+        Mutant::VersionKept,
+        Mutant::ParentUnchecked,
+        Mutant::LeafFreedEarly,
+        Mutant::MergedParentStands,
+        Mutant::ScanSkipsLeaf,
+    ];
+    let missed: Vec<_> = mutants.into_iter().filter(|mutant| !caught(*mutant, 4 * ROUNDS)).collect();
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

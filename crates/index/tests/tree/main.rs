@@ -1,0 +1,6 @@
+//! Tests of the tree through its public interface.
+
+mod common;
+mod model;
+mod shape;
+mod threads;

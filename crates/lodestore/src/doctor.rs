@@ -1,0 +1,57 @@
+//! What a store at some path would stand on, without making one.
+
+use std::path::{Path, PathBuf};
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{HeaderSummary, MediumReport, Pool, has_cmpxchg16b, probe};
+
+/// What [`doctor`] found.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// The directory that was probed: the path asked for, or its nearest parent that exists.
+    pub probed: PathBuf,
+    /// The medium there.
+    pub medium: MediumReport,
+    /// Whether the processor changes 16 bytes at once (`cmpxchg16b`), as the engines need.
+    pub cmpxchg16b: bool,
+    /// What the store at the path says of itself, where there is one: read without opening it.
+    pub store: Option<Result<HeaderSummary>>,
+}
+
+/// Probes the medium under `path`, which need not exist, by a small file that is removed at once.
+///
+/// # Errors
+/// [`Error::Io`] where nothing can be written there.
+pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
+    let path = path.as_ref();
+    let probed = nearest_directory(path);
+    let store = match Pool::inspect(path) {
+        Err(Error::Missing { .. }) => None,
+        found => Some(found),
+    };
+    Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store })
+}
+
+/// `path` where it is a directory, or the nearest one above it.
+fn nearest_directory(path: &Path) -> PathBuf {
+    let found = path.ancestors().find(|above| above.is_dir());
+    // The last ancestor of a relative path is the empty one, which is the directory we are in.
+    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_directory_is_probed() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let file = place.path().join("file");
+        std::fs::write(&file, "").expect("a file");
+        for path in [place.path().to_path_buf(), place.path().join("a/b/c"), file.clone(), file.join("below")] {
+            assert_eq!(nearest_directory(&path), place.path());
+        }
+        assert_eq!(nearest_directory(Path::new("surely/not/here")), Path::new("."));
+        assert_eq!(doctor(place.path().join("a/b")).expect("a diagnosis").probed, place.path());
+    }
+}

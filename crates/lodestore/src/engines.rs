@@ -1,0 +1,95 @@
+//! The engines of this build, and how each is reached.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
+use lodestore_hikv::{HiKv, HiKvOptions};
+use lodestore_media::{Pool, PoolOptions};
+
+use crate::options::{CreateOptions, OpenOptions};
+use crate::pool;
+
+/// An engine that this build holds.
+pub struct Engine {
+    /// Its name, as in `--engine`.
+    pub name: &'static str,
+    /// What it is, one line.
+    pub about: &'static str,
+    options: LazyLock<Vec<OptionSpec>>,
+    create: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
+    open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
+}
+
+static ENGINES: [Engine; 1] = [Engine {
+    name: lodestore_hikv::ENGINE,
+    about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
+    options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
+    create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
+    open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
+}];
+
+impl Engine {
+    /// The options that it takes as `name=value`: its own, then those of the pool under it.
+    pub fn options(&self) -> &[OptionSpec] {
+        &self.options
+    }
+
+    /// Makes a store at `path`.
+    pub(crate) fn create(&self, path: &Path, options: &CreateOptions) -> Result<Arc<dyn Store>> {
+        let set = self.options_of_its_own(&options.set)?;
+        (self.create)(path, pool::for_create(options)?, &set)
+    }
+
+    /// Opens the store at `path`, which this engine made.
+    pub(crate) fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+        options.set.check_open(self.options())?;
+        let set = self.options_of_its_own(&options.set)?;
+        (self.open)(path, pool::for_open(options)?, &set)
+    }
+
+    /// What is left of `set` when the pool has its part. A name that neither knows is refused.
+    fn options_of_its_own(&self, set: &Options) -> Result<Options> {
+        set.check_names(self.options())?;
+        let mut own = Options::new();
+        for (name, value) in set.iter().filter(|(name, _)| pool::SPECS.iter().all(|spec| spec.name != *name)) {
+            own.set(name, value);
+        }
+        Ok(own)
+    }
+}
+
+/// The engines of this build.
+pub fn engines() -> &'static [Engine] {
+    &ENGINES
+}
+
+/// The engine of this name.
+///
+/// # Errors
+/// [`Error::InvalidOption`] naming those there are.
+pub(crate) fn by_name(name: &str) -> Result<&'static Engine> {
+    ENGINES.iter().find(|engine| engine.name == name).ok_or_else(|| {
+        let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+        Error::InvalidOption {
+            name: "engine".into(),
+            value: name.into(),
+            why: format!("this build has {}", known.join(", ")),
+        }
+    })
+}
+
+/// The engine that made the store at `path`, which must be the one asked for, if one is.
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
+pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engine> {
+    let found = Pool::inspect(path)?.engine;
+    if let Some(asked) = asked.filter(|asked| *asked != found) {
+        return Err(Error::WrongEngine { found, asked: asked.into() });
+    }
+    ENGINES.iter().find(|engine| engine.name == found).ok_or_else(|| {
+        let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+        Error::WrongEngine { found, asked: known.join(" or ") }
+    })
+}

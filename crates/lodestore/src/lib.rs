@@ -1,0 +1,132 @@
+//! Lodestore: a persistent key-value store for memory that lasts: persistent memory,
+//! tmpfs that outlives its process, and ordinary files.
+//!
+//! A store is a directory. What a write survives is asked by name ([`Durability`]) and
+//! refused where the medium cannot give it. A store comes back after `kill -9` with
+//! every write that returned.
+//!
+//! ```
+//! # fn main() -> lodestore::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let path = dir.path().join("store");
+//! use lodestore::{CreateOptions, OpenOptions, ScanRange};
+//!
+//! let store = lodestore::create(&path, &CreateOptions::new().size(64 << 20))?;
+//! store.put(b"greek/alpha", b"U+03B1")?;
+//! store.put(b"greek/beta", b"U+03B2")?;
+//! store.close()?;
+//!
+//! let store = lodestore::open(&path, &OpenOptions::new())?;
+//! assert_eq!(store.get(b"greek/alpha")?.as_deref(), Some(&b"U+03B1"[..]));
+//! let keys = store.scan(&ScanRange::prefix(b"greek/").reverse())?.map(|entry| entry.map(|e| e.key));
+//! assert_eq!(keys.collect::<lodestore::Result<Vec<_>>>()?, [&b"greek/beta"[..], b"greek/alpha"]);
+//! # store.close()
+//! # }
+//! ```
+//!
+//! # Floor
+//! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod engines;
+mod options;
+mod pool;
+mod size;
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use doctor::{Diagnosis, doctor};
+pub use engines::{Engine, engines};
+pub use lodestore_contract::*;
+pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
+pub use size::{format_size, parse_size};
+
+/// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
+///
+/// Call [`Store::close`] when it is done with, so that the next open is quick. A store that is dropped without it
+/// is as after a crash: nothing acknowledged is lost, and the next open recovers.
+#[derive(Clone)]
+pub struct Lodestore {
+    store: Arc<dyn Store>,
+}
+
+/// The name that signatures use for an open store.
+pub type Handle = Lodestore;
+
+impl Lodestore {
+    /// Makes a store in a new (or empty) directory; see [`create`].
+    ///
+    /// # Errors
+    /// As [`create`].
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
+        create(path, options)
+    }
+
+    /// Opens a store; see [`open`].
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        open(path, options)
+    }
+
+    /// An owned walk over `range`, as [`Store::scan`]; it keeps the store open for as long as it lives.
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    pub fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        let walk = self.store.scan(range)?;
+        let store = self.clone();
+        Ok(Box::new(walk.inspect(move |_| {
+            let _open = &store;
+        })))
+    }
+
+    /// The store behind the handle, to be kept without it.
+    pub fn into_store(self) -> Arc<dyn Store> {
+        self.store
+    }
+}
+
+impl Deref for Lodestore {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}
+
+impl fmt::Debug for Lodestore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lodestore").field("engine", &self.store.engine()).finish_non_exhaustive()
+    }
+}
+
+/// Makes a store in the directory `path`, which must not exist or be empty; its parent must exist.
+///
+/// # Errors
+/// [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
+/// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
+pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
+    let engine = engines::by_name(&options.engine)?;
+    let store = engine.create(path.as_ref(), options)?;
+    Ok(Lodestore { store })
+}
+
+/// Opens the store in the directory `path`, with the engine that made it.
+///
+/// # Errors
+/// [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another engine than the one
+/// that made it; [`Error::NewerFormat`]; [`Error::Locked`]; [`Error::MachineRestarted`];
+/// [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
+    let path = path.as_ref();
+    let engine = engines::of_store(path, options.engine.as_deref())?;
+    let store = engine.open(path, options)?;
+    Ok(Lodestore { store })
+}

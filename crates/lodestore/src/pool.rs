@@ -1,0 +1,96 @@
+//! Options of the pool under any engine, as text.
+
+use lodestore_contract::{OptionSpec, Options, Result};
+use lodestore_media::{PoolOptions, Prefault};
+
+use crate::options::{CreateOptions, OpenOptions};
+use crate::size::parse_size;
+
+/// The options by name, for `--set name=value`.
+pub(crate) const SPECS: &[OptionSpec] = &[
+    OptionSpec { name: "region", default: "256M", help: "bytes by which the store grows", fixed: true },
+    OptionSpec {
+        name: "chunk",
+        default: "4K",
+        help: "bytes of the allocator's smallest extent, a power of two",
+        fixed: true,
+    },
+    OptionSpec { name: "huge-pages", default: "on", help: "whether huge pages are asked for: on or off", fixed: false },
+    OptionSpec {
+        name: "prefault",
+        default: "ahead",
+        help: "ahead: a thread makes and touches memory before it is needed; none",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "wear-aware",
+        default: "on",
+        help: "whether space is taken where the medium was written least: on or off",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "persist-per",
+        default: "fence",
+        help: "what costs the added latency of a persist: fence, or block (each 256 bytes)",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "read-ns",
+        default: "0",
+        help: "latency added to the first read of a record, in nanoseconds",
+        fixed: false,
+    },
+];
+
+/// The pool's options at a creation.
+pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
+    let pool = PoolOptions {
+        capacity: options.size,
+        durability: options.durability,
+        emulate_dax: options.emulate_dax,
+        persist_ns: options.persist_ns,
+        events: options.events.clone(),
+        ..PoolOptions::default()
+    };
+    with_text(pool, &options.set)
+}
+
+/// The pool's options at an opening: what shapes the store comes from its header.
+pub(crate) fn for_open(options: &OpenOptions) -> Result<PoolOptions> {
+    let pool = PoolOptions {
+        persist_ns: options.persist_ns,
+        salvage: options.salvage,
+        events: options.events.clone(),
+        ..PoolOptions::default()
+    };
+    with_text(pool, &options.set)
+}
+
+fn with_text(pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
+    let switch = |text: &str| match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    };
+    let size = |text: &str| parse_size(text).ok();
+    Ok(PoolOptions {
+        region_bytes: set.read("region", pool.region_bytes, "a size such as 256M", size)?,
+        chunk_bytes: set.read("chunk", pool.chunk_bytes, "a size such as 4K", |text| {
+            size(text).and_then(|bytes| u32::try_from(bytes).ok())
+        })?,
+        huge_pages: set.read("huge-pages", pool.huge_pages, "on or off", switch)?,
+        prefault: set.read("prefault", pool.prefault, "ahead or none", |text| match text {
+            "ahead" => Some(Prefault::Ahead),
+            "none" => Some(Prefault::None),
+            _ => None,
+        })?,
+        wear_aware: set.read("wear-aware", pool.wear_aware, "on or off", switch)?,
+        persist_per_block: set.read("persist-per", pool.persist_per_block, "fence or block", |text| match text {
+            "fence" => Some(false),
+            "block" => Some(true),
+            _ => None,
+        })?,
+        read_ns: set.read("read-ns", pool.read_ns, "a number of nanoseconds", |text| text.parse().ok())?,
+        ..pool
+    })
+}

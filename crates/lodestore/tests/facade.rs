@@ -1,0 +1,148 @@
+//! The library as its user sees it: making, opening, refusing.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use lodestore::{CreateOptions, Durability, Error, Event, Lodestore, OpenOptions, ScanRange, Store};
+
+/// A directory that goes with its owner, in memory where the machine has such a place.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let memory = std::path::Path::new("/dev/shm");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("lodestore-test-");
+    let dir = if memory.is_dir() { builder.tempdir_in(memory) } else { builder.tempdir() };
+    let dir = dir.expect("a temporary directory");
+    let path = dir.path().join("store");
+    (dir, path)
+}
+
+fn small() -> CreateOptions {
+    CreateOptions::new().size(32 << 20)
+}
+
+#[test]
+fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
+    let (_dir, path) = place();
+    let store = lodestore::create(&path, &small()).expect("a new store");
+    store.put(b"k", b"v").expect("put");
+    store.close().expect("a clean stop");
+    let store = Lodestore::open(&path, &OpenOptions::new().engine("hikv")).expect("opens");
+    assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"v"[..]));
+    store.put(b"l", b"w").expect("put");
+    drop(store);
+    let store = lodestore::open(&path, &OpenOptions::new()).expect("opens after a stop that was not clean");
+    assert_eq!(store.len().expect("len"), 2);
+    assert_eq!(store.get(b"l").expect("get").as_deref(), Some(&b"w"[..]));
+}
+
+#[test]
+fn a_handle_is_shared_by_its_clones_and_gives_its_store() {
+    let (_dir, path) = place();
+    let store = Lodestore::create(&path, &small()).expect("a new store");
+    let threads: Vec<_> = (0..4u8)
+        .map(|thread| {
+            let store = store.clone();
+            std::thread::spawn(move || (0..100u8).try_for_each(|n| store.put(&[thread, n], &[n])))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no panic").expect("puts");
+    }
+    let store: Arc<dyn Store> = store.into_store();
+    assert_eq!(store.scan(&ScanRange::prefix(&[2])).expect("scan").count(), 100);
+    assert_eq!(store.len().expect("len"), 400);
+}
+
+#[test]
+fn a_walk_outlives_the_handle() {
+    let (_dir, path) = place();
+    let store = Lodestore::create(&path, &small()).expect("a new store");
+    (0..1000u32).try_for_each(|n| store.put(format!("{n:04}").as_bytes(), b"v")).expect("puts");
+    let mut walk = store.scan(&ScanRange::all()).expect("scan");
+    assert!(walk.next().is_some_and(|first| first.is_ok()));
+    drop(store);
+    let rest = std::thread::spawn(move || walk.filter_map(|entry| entry.ok()).count());
+    assert_eq!(rest.join().expect("no panic"), 999);
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_by_kind() {
+    let (dir, path) = place();
+    let open = |options: &OpenOptions| lodestore::open(&path, options).map(drop);
+    assert!(matches!(open(&OpenOptions::new()), Err(Error::Missing { .. })));
+    assert!(matches!(lodestore::open(dir.path(), &OpenOptions::new()), Err(Error::Missing { .. })));
+    let store = lodestore::create(&path, &small()).expect("a new store");
+    assert!(matches!(open(&OpenOptions::new()), Err(Error::Locked { .. })));
+    assert!(matches!(lodestore::create(&path, &small()), Err(Error::Exists { .. })));
+    store.close().expect("a clean stop");
+    drop(store);
+    match open(&OpenOptions::new().engine("nvht")) {
+        Err(Error::WrongEngine { found, asked }) => assert_eq!((found.as_str(), asked.as_str()), ("hikv", "nvht")),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(open(&OpenOptions::new().set("frob", "1")), Err(Error::InvalidOption { .. })));
+    open(&OpenOptions::new()).expect("nothing was changed");
+}
+
+#[test]
+fn options_that_are_none_are_refused_and_make_nothing() {
+    let (_dir, path) = place();
+    for options in [
+        small().engine("frob"),
+        small().set("frob", "1"),
+        small().set("prefault", "sometimes"),
+        small().set("region", "lots"),
+        small().set("huge-pages", "2"),
+        small().set("persist-per", "year"),
+        small().set("read-ns", "-1"),
+        small().set("backends", "many"),
+    ] {
+        assert!(matches!(lodestore::create(&path, &options), Err(Error::InvalidOption { .. })));
+        assert!(!path.exists());
+    }
+    assert!(small().set_text("no equals sign").is_err());
+    let interval = small().durability(Durability::Interval(std::time::Duration::from_millis(10)));
+    assert!(matches!(lodestore::create(&path, &interval), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn every_option_takes_its_own_default() {
+    for engine in lodestore::engines() {
+        let (_dir, path) = place();
+        let mut options = small().engine(engine.name);
+        // These defaults are words for what the machine or chance gives.
+        for spec in engine.options().iter().filter(|spec| !matches!(spec.default, "random" | "cores")) {
+            options = options.set(spec.name, spec.default);
+            assert!(!spec.help.is_empty() && !spec.help.contains('\n'), "{}", spec.name);
+        }
+        let store = lodestore::create(&path, &options).expect("the defaults are taken");
+        assert_eq!(store.engine(), engine.name);
+    }
+}
+
+#[test]
+fn events_reach_their_sink() {
+    let (_dir, path) = place();
+    let store = lodestore::create(&path, &small()).expect("a new store");
+    store.wait_recovered().and_then(|()| store.close()).expect("a clean stop");
+    drop(store);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let options = OpenOptions::new().events(Arc::new(move |event| sink.lock().expect("no panic").push(event.clone())));
+    let store = lodestore::open(&path, &options).expect("opens");
+    store.wait_recovered().expect("recovers");
+    assert!(seen.lock().expect("no panic").iter().any(|event| matches!(event, Event::Opened { clean: true, .. })));
+}
+
+#[test]
+fn doctor_reads_what_a_store_says_of_itself_without_opening_it() {
+    let (_dir, path) = place();
+    let before = lodestore::doctor(&path).expect("a diagnosis");
+    assert!(before.store.is_none() && before.medium.free_bytes > 0);
+    let store = lodestore::create(&path, &small()).expect("a new store");
+    let found = lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
+    assert_eq!((found.engine.as_str(), found.capacity, found.clean), ("hikv", 32 << 20, false));
+    store.wait_recovered().and_then(|()| store.close()).expect("a clean stop");
+    drop(store);
+    assert!(lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header").clean);
+}

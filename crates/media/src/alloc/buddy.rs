@@ -1,0 +1,341 @@
+//! PFBA: the array-encoded buddy tree of one region (NVHT, JPDC 2018, section 3), with wear-aware placement.
+//!
+//! A complete binary tree in an array of bytes: no pointers, no addresses, no lists. Node 1 is the root, the children of `i` are
+//! `2i` and `2i + 1`, chunk `c` is node `leaves + c`. A node's byte is the order plus one of the longest free aligned run under it,
+//! 0 where there is none.
+//!
+//! Differences from the paper: the tree lives in DRAM and is rebuilt from the extent table (so no word of it needs an undo
+//! log); every node is always exact, also below an extent in use, so any range can be taken or given back and a length
+//! that is no power of two costs no rounding; the region need not be a power of two long (what is missing counts
+//! as taken); wear is what was written, kept over restarts, where the paper counts allocations since start.
+//!
+//! Wear. Choosing by the mean of a subtree would send every allocation into a subtree that is mostly cold data, whose few free
+//! chunks then wear out; choosing by the maximum lets one hot segment hide its cold neighbours. So each node above
+//! a segment knows the wear of its *least worn segment that has room for a slab*: following the smaller of two children then
+//! leads to the least worn segment of all that can serve. It goes right only if that saves more than `lead` bytes of wear,
+//! about one whole overwrite of a segment; below that, filling the left keeps the data together. Within a segment, where all
+//! chunks count as equally worn, the child with the shorter sufficient run is taken (best fit).
+//!
+//! Not thread-safe: whoever holds the allocator's space lock owns it.
+
+/// Wear of a place that cannot serve.
+const NO_ROOM: u64 = u64::MAX;
+
+/// The tree of one region.
+pub(super) struct Buddy {
+    /// Chunks that exist.
+    chunks: u32,
+    /// Chunks that are free.
+    free: u32,
+    /// log2 of the leaves.
+    order: u32,
+    nodes: Box<[u8]>,
+    /// log2 of the chunks of a block: the unit of wear, about a segment.
+    block_order: u32,
+    /// A block has room if it has a run of this order.
+    room_order: u32,
+    /// Bytes written, by block.
+    wear: Box<[u64]>,
+    /// Smallest wear of a block with room under this node; same numbering as `nodes`, down to the blocks.
+    least: Box<[u64]>,
+}
+
+impl Buddy {
+    /// All of `chunks` chunks free, but for the ranges `taken` (start, length). `block_order`: log2 of the chunks that
+    /// share a wear count, `room_order`: log2 of the chunks of a slab. `None` where two ranges overlap or one leaves
+    /// the region, or it has more than 2^31 chunks.
+    pub(super) fn new(
+        chunks: u32,
+        block_order: u32,
+        room_order: u32,
+        taken: impl Iterator<Item = (u32, u32)>,
+    ) -> Option<Self> {
+        if chunks == 0 || chunks > 1 << 31 {
+            return None;
+        }
+        let order = chunks.next_power_of_two().ilog2();
+        let leaves = 1usize << order;
+        let mut nodes = vec![0u8; 2 * leaves].into_boxed_slice();
+        nodes[leaves..leaves + chunks as usize].fill(1);
+        let mut free = chunks;
+        for (start, len) in taken {
+            let end = start.checked_add(len).filter(|end| *end <= chunks)?;
+            let range = &mut nodes[leaves + start as usize..leaves + end as usize];
+            if range.contains(&0) {
+                return None;
+            }
+            range.fill(0);
+            free -= len;
+        }
+        for height in 1..=order {
+            let first = 1usize << (order - height);
+            for node in first..2 * first {
+                nodes[node] = merged(&nodes, node, height);
+            }
+        }
+        let block_order = block_order.min(order);
+        let blocks = 1usize << (order - block_order);
+        let mut tree = Self {
+            chunks,
+            free,
+            order,
+            nodes,
+            block_order,
+            room_order: room_order.min(block_order),
+            wear: vec![0; blocks].into(),
+            least: vec![NO_ROOM; 2 * blocks].into(),
+        };
+        tree.refresh_least(0, blocks - 1);
+        Some(tree)
+    }
+
+    /// Chunks that are free.
+    pub(super) fn free_chunks(&self) -> u32 {
+        self.free
+    }
+
+    /// log2 of the chunks of a block.
+    pub(super) fn block_order(&self) -> u32 {
+        self.block_order
+    }
+
+    /// Bytes written, by block.
+    pub(super) fn wear(&self) -> &[u64] {
+        &self.wear
+    }
+
+    /// Adds bytes written to this block.
+    pub(super) fn add_block_wear(&mut self, block: usize, bytes: u64) {
+        self.wear[block] = self.wear[block].saturating_add(bytes).min(NO_ROOM - 1);
+        self.refresh_least(block, block);
+    }
+
+    /// Wear of the least worn block that has room for a slab.
+    pub(super) fn least_wear(&self) -> u64 {
+        self.least[1]
+    }
+
+    /// Whether an aligned run of 2^`order` chunks is free.
+    fn fits(&self, order: u32) -> bool {
+        u32::from(self.nodes[1]) > order
+    }
+
+    /// Whether [`Self::take`] would find `len` chunks, 2^`order` being the next power of two.
+    pub(super) fn can_take(&self, len: u32, order: u32) -> bool {
+        self.fits(order) || len <= self.chunks && self.free == self.chunks
+    }
+
+    /// Takes `len` chunks; gives back the first. Looks for an aligned run of the next power of two and leaves its tail free.
+    /// `lead`: how many bytes of wear a place farther right must save; `None`: wear does not count.
+    pub(super) fn take(&mut self, len: u32, lead: Option<u64>) -> Option<u32> {
+        let order = len.checked_next_power_of_two()?.ilog2();
+        let start = if len > 0 && self.fits(order) {
+            self.find(order, lead)
+        } else if len > 0 && len <= self.chunks && self.free == self.chunks {
+            // A region made for one long extent is no power of two.
+            0
+        } else {
+            return None;
+        };
+        self.set(start, len, false);
+        Some(start)
+    }
+
+    /// Takes the first run of `len` free chunks, aligned or not: the last resort before growing, O(chunks).
+    pub(super) fn take_unaligned(&mut self, len: u32) -> Option<u32> {
+        // A run of 2^(r+2) - 1 chunks would have an aligned one of 2^(r+1) in it; the longest aligned one has 2^r.
+        let most = if self.nodes[1] == 0 { 1 } else { 1u64 << (self.nodes[1] + 1) };
+        if len == 0 || u64::from(len) >= most {
+            return None;
+        }
+        let leaves = 1usize << self.order;
+        let mut run = 0;
+        for chunk in 0..self.chunks {
+            run = if self.nodes[leaves + chunk as usize] == 1 { run + 1 } else { 0 };
+            if run == len {
+                let start = chunk + 1 - len;
+                self.set(start, len, false);
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Gives a range back. False, and nothing changed, where any of it is free already or outside the region.
+    #[must_use]
+    pub(super) fn give(&mut self, start: u32, len: u32) -> bool {
+        let leaves = 1usize << self.order;
+        let Some(end) = start.checked_add(len).filter(|end| len > 0 && *end <= self.chunks) else { return false };
+        if self.nodes[leaves + start as usize..leaves + end as usize].contains(&1) {
+            return false;
+        }
+        self.set(start, len, true);
+        true
+    }
+
+    /// Whether this chunk is free.
+    pub(super) fn is_free(&self, chunk: u32) -> bool {
+        chunk < self.chunks && self.nodes[(1usize << self.order) + chunk as usize] == 1
+    }
+
+    /// Whether every node is what its children say, and the count of free chunks right.
+    pub(super) fn is_consistent(&self) -> bool {
+        let leaves = 1usize << self.order;
+        let counted = self.nodes[leaves..].iter().filter(|leaf| **leaf == 1).count();
+        let bounded = self.nodes[leaves..].iter().all(|leaf| *leaf <= 1)
+            && self.nodes[leaves + self.chunks as usize..].iter().all(|leaf| *leaf == 0);
+        let merged_right = (1..=self.order).all(|height| {
+            let first = 1usize << (self.order - height);
+            (first..2 * first).all(|node| self.nodes[node] == merged(&self.nodes, node, height))
+        });
+        let blocks = self.wear.len();
+        let wear_right = (0..blocks).all(|block| self.least[blocks + block] == self.block_least(block))
+            && (1..blocks).all(|node| self.least[node] == self.least[2 * node].min(self.least[2 * node + 1]));
+        bounded && merged_right && wear_right && counted == self.free as usize
+    }
+
+    /// DRAM of the tree, in bytes.
+    pub(super) fn dram_bytes(&self) -> usize {
+        size_of::<Self>() + self.nodes.len() + size_of_val(&*self.wear) + size_of_val(&*self.least)
+    }
+
+    fn find(&self, order: u32, lead: Option<u64>) -> u32 {
+        let mut node = 1usize;
+        for height in (order..self.order).rev() {
+            let (left, right) = (2 * node, 2 * node + 1);
+            let (run_left, run_right) = (u32::from(self.nodes[left]), u32::from(self.nodes[right]));
+            node = if run_left <= order {
+                right
+            } else if run_right <= order {
+                left
+            } else if let Some(lead) = lead.filter(|_| height >= self.block_order) {
+                if self.least[right].saturating_add(lead) < self.least[left] { right } else { left }
+            } else if run_right < run_left {
+                right
+            } else {
+                left
+            };
+        }
+        let found = (node << order) - (1usize << self.order);
+        u32::try_from(found).expect("a chunk's number fits 32 bits")
+    }
+
+    fn set(&mut self, start: u32, len: u32, free: bool) {
+        let (mut low, mut high) = (start as usize, (start + len - 1) as usize);
+        let leaves = 1usize << self.order;
+        self.nodes[leaves + low..=leaves + high].fill(u8::from(free));
+        for height in 1..=self.order {
+            let first = 1usize << (self.order - height);
+            (low, high) = (low >> 1, high >> 1);
+            if high > low + 1 {
+                // Nodes between the two ends are covered wholly.
+                let full = u8::try_from(height + 1).expect("orders are small");
+                self.nodes[first + low + 1..first + high].fill(if free { full } else { 0 });
+            }
+            self.nodes[first + low] = merged(&self.nodes, first + low, height);
+            self.nodes[first + high] = merged(&self.nodes, first + high, height);
+        }
+        self.free = if free { self.free + len } else { self.free - len };
+        self.refresh_least((start >> self.block_order) as usize, ((start + len - 1) >> self.block_order) as usize);
+    }
+
+    fn block_least(&self, block: usize) -> u64 {
+        let run = u32::from(self.nodes[self.wear.len() + block]);
+        if run > self.room_order { self.wear[block] } else { NO_ROOM }
+    }
+
+    fn refresh_least(&mut self, mut low: usize, mut high: usize) {
+        let mut first = self.wear.len();
+        for block in low..=high {
+            self.least[first + block] = self.block_least(block);
+        }
+        while first > 1 {
+            (first, low, high) = (first / 2, low / 2, high / 2);
+            for node in first + low..=first + high {
+                self.least[node] = self.least[2 * node].min(self.least[2 * node + 1]);
+            }
+        }
+    }
+}
+
+/// What the children of `node` (of order `height`) make it.
+#[inline]
+fn merged(nodes: &[u8], node: usize, height: u32) -> u8 {
+    let (left, right) = (nodes[2 * node], nodes[2 * node + 1]);
+    // A child that is free wholly has its own order plus one, which is `height`.
+    let whole = u32::from(left) == height && u32::from(right) == height;
+    if whole { left + 1 } else { left.max(right) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(chunks: u32) -> Buddy {
+        Buddy::new(chunks, 4, 2, std::iter::empty()).expect("nothing overlaps")
+    }
+
+    #[test]
+    fn a_region_need_not_be_a_power_of_two() {
+        for chunks in [1, 2, 3, 7, 100, 511, 512, 513] {
+            let mut tree = empty(chunks);
+            let mut got: Vec<u32> = (0..chunks).map(|_| tree.take(1, Some(0)).expect("room")).collect();
+            assert_eq!(tree.take(1, None), None);
+            got.sort_unstable();
+            assert_eq!(got, (0..chunks).collect::<Vec<_>>());
+            assert!(got.iter().all(|chunk| tree.give(*chunk, 1)));
+            assert!(tree.is_consistent());
+            assert_eq!(tree.take_unaligned(chunks), Some(0), "one run again");
+        }
+    }
+
+    #[test]
+    fn a_tail_is_given_back_and_coalesces() {
+        let mut tree = empty(64);
+        assert_eq!(tree.take(5, None), Some(0));
+        assert_eq!(tree.free_chunks(), 59);
+        assert_eq!(tree.take(1, None), Some(5), "best fit: the tail's odd chunk");
+        assert_eq!(tree.take(2, None), Some(6));
+        assert_eq!(tree.take(33, None), None, "no aligned run of 64");
+        assert_eq!(empty(40).take(33, None), Some(0), "but a region that is free wholly");
+        assert_eq!(tree.take_unaligned(33), Some(8));
+        assert!(tree.give(6, 2) && tree.give(0, 5) && tree.give(8, 33) && tree.give(5, 1));
+        assert!(tree.is_consistent() && tree.fits(6));
+    }
+
+    #[test]
+    fn what_is_free_cannot_be_given_back() {
+        let mut tree = empty(40);
+        assert_eq!(tree.take(8, None), Some(32), "best fit: the short end first");
+        assert!(
+            !tree.give(0, 1) && !tree.give(31, 2) && !tree.give(32, 9) && !tree.give(40, 1) && !tree.give(u32::MAX, 2)
+        );
+        assert!(tree.give(32, 8) && !tree.give(32, 8));
+        assert!(Buddy::new(40, 4, 2, [(0, 4), (3, 1)].into_iter()).is_none());
+        assert!(Buddy::new(40, 4, 2, [(38, 3)].into_iter()).is_none());
+    }
+
+    #[test]
+    fn the_less_worn_block_is_taken_but_not_for_a_trifle() {
+        let mut tree = empty(64);
+        assert_eq!(tree.take(4, Some(100)), Some(0));
+        tree.add_block_wear(0, 100);
+        assert_eq!(tree.take(4, Some(100)), Some(4), "a lead of 100 is not beaten");
+        tree.add_block_wear(0, 1);
+        assert_eq!(tree.take(4, Some(100)), Some(16));
+        tree.add_block_wear(1, 500);
+        tree.add_block_wear(2, 300);
+        assert_eq!(tree.take(4, Some(100)), Some(48), "the least worn of all four");
+        assert_eq!(tree.take(12, Some(100)), Some(32), "48 has no room for so many");
+        assert!(tree.is_consistent());
+    }
+
+    #[test]
+    fn rebuilding_from_ranges_gives_the_same_tree() {
+        let mut tree = empty(300);
+        let ranges: Vec<(u32, u32)> =
+            [1, 16, 5, 40, 3].into_iter().map(|len| (tree.take(len, None).expect("room"), len)).collect();
+        let again = Buddy::new(300, 4, 2, ranges.into_iter()).expect("nothing overlaps");
+        assert_eq!((&again.nodes, again.free), (&tree.nodes, tree.free));
+    }
+}

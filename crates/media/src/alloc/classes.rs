@@ -1,0 +1,130 @@
+//! Size classes: which slot size a record of so many bytes takes.
+//!
+//! Sizes go in 16-byte steps from [`SLOT_MIN`] to 1024 bytes. Above, each size is an equal share of a slab (rounded down to
+//! 16 bytes), the next one at least a twelfth larger: about eight to a doubling, and no slab has a tail worth speaking of. The
+//! largest class is an eighth of a slab; a longer record is an extent of its own.
+
+/// Smallest slot, in bytes. A record header and one byte of key need more than 16.
+pub(super) const SLOT_MIN: u32 = 32;
+/// Slots are multiples of this, and so are the places of records.
+pub(super) const SLOT_STEP: u32 = 16;
+/// Longest slab, in bytes: a slot's number must fit 16 bits.
+pub(super) const SLAB_BYTES_MAX: u32 = 1 << 20;
+/// Up to here the sizes go in steps of 16.
+const FINE_MAX: u32 = 1024;
+
+const _: () = assert!(SLAB_BYTES_MAX / SLOT_MIN < u16::MAX as u32);
+
+/// One size class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Class {
+    /// Bytes of a slot.
+    pub(super) size: u32,
+    /// Slots in a slab.
+    pub(super) slots: u32,
+}
+
+impl Class {
+    /// Words of a slab's bitmap.
+    #[inline]
+    pub(super) const fn words(self) -> usize {
+        self.slots.div_ceil(64) as usize
+    }
+}
+
+/// The classes of one pool; they follow from its slab length alone.
+#[derive(Debug)]
+pub(super) struct Classes {
+    list: Box<[Class]>,
+    /// Class by length in steps, rounded up.
+    by_step: Box<[u8]>,
+}
+
+impl Classes {
+    /// The classes of slabs of `slab_bytes` bytes; none where a slab is too short for eight of the smallest slots.
+    pub(super) fn new(slab_bytes: u32) -> Self {
+        assert!(slab_bytes <= SLAB_BYTES_MAX);
+        let most = slab_bytes / 8 / SLOT_STEP * SLOT_STEP;
+        let mut list = Vec::new();
+        let mut size = SLOT_MIN;
+        while size <= most.min(FINE_MAX) {
+            list.push(Class { size, slots: slab_bytes / size });
+            size += SLOT_STEP;
+        }
+        let mut last = list.last().map_or(most, |class| class.size);
+        while last < most {
+            let share = (slab_bytes / (last + last / 12)).max(8);
+            // At a few places rounding down would not grow: then one slot fewer.
+            let slots = if slab_bytes / share / SLOT_STEP * SLOT_STEP > last { share } else { (share - 1).max(8) };
+            last = slab_bytes / slots / SLOT_STEP * SLOT_STEP;
+            list.push(Class { size: last, slots });
+        }
+        let steps = list.last().map_or(0, |class| class.size / SLOT_STEP + 1);
+        let by_step = (0..steps)
+            .map(|step| list.partition_point(|class| class.size < step * SLOT_STEP))
+            .map(|class| u8::try_from(class).expect("at most 255 classes"))
+            .collect();
+        Self { list: list.into(), by_step }
+    }
+
+    /// The class of a record of `len` bytes; `None` where it is an extent of its own.
+    #[inline]
+    pub(super) fn of(&self, len: usize) -> Option<u16> {
+        self.by_step.get(len.div_ceil(SLOT_STEP as usize)).map(|class| u16::from(*class))
+    }
+
+    /// The class of this number.
+    #[inline]
+    pub(super) fn get(&self, class: u16) -> Option<Class> {
+        self.list.get(usize::from(class)).copied()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Bytes of the tables.
+    pub(super) fn dram_bytes(&self) -> usize {
+        size_of_val(&*self.list) + self.by_step.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_has_the_smallest_class_that_holds_it() {
+        for slab_bytes in [256, 512, 1024, 2048, 4096, 8192, 65536, 1 << 20] {
+            let classes = Classes::new(slab_bytes);
+            let most = classes.list.last().expect("some class").size;
+            assert_eq!(most, (slab_bytes / 8).max(SLOT_MIN), "{slab_bytes}");
+            for len in 0..=most as usize {
+                let class = classes.of(len).expect("a class");
+                let found = classes.get(class).expect("it exists");
+                assert!(found.size as usize >= len);
+                assert!(found.size * found.slots <= slab_bytes && found.size.is_multiple_of(SLOT_STEP));
+                assert!(class == 0 || (classes.list[usize::from(class) - 1].size as usize) < len.max(1));
+            }
+            assert_eq!(classes.of(most as usize + 1), None);
+        }
+    }
+
+    #[test]
+    fn a_record_of_hikv_wastes_little() {
+        let classes = Classes::new(65536);
+        let class = classes.get(classes.of(296).expect("a class")).expect("it exists");
+        assert_eq!((class.size, class.slots), (304, 215));
+        assert!(classes.len() < 110, "{}", classes.len());
+        for class in &classes.list {
+            assert!(65536 - class.size * class.slots <= 65536 / 64, "{class:?}");
+        }
+    }
+
+    #[test]
+    fn slabs_too_short_have_no_classes() {
+        let classes = Classes::new(128);
+        assert_eq!((classes.len(), classes.of(1)), (0, None));
+    }
+}

@@ -1,0 +1,38 @@
+//! What the allocator needs of the pool under it. The pool gives it; tests give a few kilobytes of heap.
+
+use lodestore_contract::Result;
+
+use crate::nvptr::NvPtr;
+use crate::region_layout::RegionLayout;
+
+/// The medium, as the allocator sees it.
+pub(crate) trait Ground {
+    /// Regions that exist, numbered from 0.
+    fn regions(&self) -> usize;
+    /// The layout of a region that exists.
+    fn layout(&self, region: u16) -> Option<RegionLayout>;
+    /// Most bytes the store may have, for the text of errors.
+    fn capacity(&self) -> u64;
+    /// Reads an aligned word.
+    fn load(&self, at: NvPtr) -> u64;
+    /// Stores an aligned word, whole.
+    fn put(&self, at: NvPtr, word: u64);
+    /// Stores bytes that nobody else reads yet.
+    fn store(&self, at: NvPtr, bytes: &[u8]);
+    /// Begins to make a range durable.
+    fn flush(&self, at: NvPtr, len: usize);
+    /// Makes durable what this thread flushed.
+    fn fence(&self);
+    /// Adds a region that has room for an extent of `bytes` bytes, unless there are more than `seen` by now;
+    /// [`Error::Full`](lodestore_contract::Error::Full) where the capacity or the medium does not allow it. The newest region, whose
+    /// table is zero, and whose place in the pool's header is durable. Called with no lock held.
+    fn grow(&self, seen: usize, bytes: u64) -> Result<u16>;
+    /// Told, after each hand-out, how many bytes of chunks are free.
+    fn hint_free(&self, _bytes: u64) {}
+    /// Gives back what waits for readers, as far as that can be. Called with no lock held.
+    fn reclaim(&self);
+    /// The planted fault `ExtentWordLate`.
+    fn word_late(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,304 @@
+//! The allocator of media space: extents from buddy trees (PFBA of NVHT, JPDC 2018), records from slabs of size classes.
+//!
+//! What is in use is known in DRAM only, but for one word an extent (`table`). Handing out and freeing a record persists
+//! nothing; taking a slab persists one line. After a crash the engine marks what is reachable and the rest is free
+//! (`recover`); after a clean stop the bitmaps are read back (`occupancy`).
+//!
+//! Who may call what: everything, from any thread, with these duties of the caller.
+//! * A record or extent is freed once, when no reader can see it any more and the store that unlinked it is durable
+//!   ([`Epochs::retire`](crate::Epochs::retire) sees to the readers).
+//! * While recovering, whoever marks holds an epoch guard from before it read the pointer until the mark is made.
+//! * `open` comes first, before any other thread; `save` last, after every other thread.
+//!
+//! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always go on when the store is full.
+//! Nothing is therefore held back as a reserve.
+//!
+//! Rooms: `classes` sizes; `table` words on the medium; `buddy` the tree; `space` extents and wear; `slab`, `region`, `shard`
+//! records; `records` the operations; `recover`, `occupancy` opening; `verify` checks.
+
+mod buddy;
+mod classes;
+mod ground;
+mod occupancy;
+mod on_pool;
+mod records;
+mod recover;
+mod region;
+mod shard;
+mod slab;
+mod space;
+mod table;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use lodestore_contract::{Error, Result};
+
+use classes::{Class, Classes, SLAB_BYTES_MAX};
+use recover::Recovery;
+use region::Region;
+use shard::{SHARDS, Shard};
+use slab::NO_CLASS;
+use space::{Ranges, Space};
+
+pub(crate) use ground::Ground;
+pub(crate) use records::Freed;
+
+use crate::nvptr::NvPtr;
+use crate::region_layout::RegionLayout;
+
+/// Chunks of a slab in a region that has plenty.
+const SLAB_CHUNKS: u32 = 16;
+
+/// What an extent is used for; engines choose 16..=255.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentKind(pub u8);
+
+impl ExtentKind {
+    /// No extent.
+    pub const FREE: Self = Self(0);
+    /// Records of one size class.
+    pub const SLAB: Self = Self(1);
+    /// One record.
+    pub const LARGE: Self = Self(2);
+    /// The allocator's own: bitmaps of all slabs, written by a clean stop.
+    pub const OCCUPANCY: Self = Self(3);
+    /// The first kind of an engine's own.
+    pub const ENGINE: Self = Self(16);
+}
+
+/// What the end of recovery found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Records in use.
+    pub records: u64,
+    /// Bytes of records and engine extents in use, with their rounding.
+    pub live_bytes: u64,
+    /// Extents that nobody had marked, freed now.
+    pub freed_extents: u64,
+}
+
+/// Bytes of the medium, as the allocator has divided them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AllocatorUse {
+    /// In records and engine extents, with their rounding; records that wait for readers included.
+    pub live: u64,
+    /// Not in use, and not to be handed out yet: extents still to be marked, ends of slabs, chunks behind damaged words.
+    pub dead: u64,
+    /// Free chunks and free slots.
+    pub free: u64,
+}
+
+/// An extent's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    region: u16,
+    chunk: u32,
+}
+
+/// On its own pair of lines (the processor fetches lines in pairs).
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded<T>(T);
+
+/// The allocator of one pool.
+pub struct Allocator {
+    classes: Classes,
+    slab_chunks: u32,
+    regions: Box<[OnceLock<Box<Region>>]>,
+    shards: Box<[Padded<Mutex<Shard>>]>,
+    space: Mutex<Space>,
+    recovering: AtomicBool,
+    recovery: Mutex<Option<Recovery>>,
+    /// Bytes of extents in use that are no slabs.
+    extent_bytes: AtomicU64,
+    /// Records that are extents of their own.
+    large_records: AtomicU64,
+    /// Frees of what was free already: a defect of the engine, seen by `verify`.
+    misfrees: AtomicU64,
+}
+
+impl Allocator {
+    /// The volatile part for a pool whose region 0 is `first`; at most `max_regions` regions. Touches no medium: [`Self::open`] does.
+    pub(crate) fn new(first: &RegionLayout, max_regions: usize, wear_aware: bool) -> Self {
+        let by_bytes = (SLAB_BYTES_MAX / first.chunk_bytes).max(1);
+        // In a small region a slab is a part of it that leaves room for many classes; a power of two.
+        let by_share = 1 << (first.chunks / 32).clamp(4, SLAB_CHUNKS).ilog2();
+        let slab_chunks = if first.chunks < 16 { 1 } else { by_share.min(by_bytes) };
+        Self {
+            classes: Classes::new(slab_chunks * first.chunk_bytes),
+            slab_chunks,
+            regions: (0..max_regions).map(|_| OnceLock::new()).collect(),
+            shards: (0..=SHARDS).map(|_| Padded::default()).collect(),
+            space: Mutex::new(Space { steer: wear_aware, ..Space::default() }),
+            recovering: AtomicBool::new(false),
+            recovery: Mutex::new(None),
+            extent_bytes: AtomicU64::new(0),
+            large_records: AtomicU64::new(0),
+            misfrees: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that a record of `len` bytes takes.
+    pub fn rounded(&self, len: usize) -> u64 {
+        match self.classes.of(len).and_then(|class| self.classes.get(class)) {
+            Some(class) => u64::from(class.size),
+            None => u64::from(self.chunks_of(len as u64).unwrap_or(u32::MAX)) * self.chunk_bytes(),
+        }
+    }
+
+    /// Whether the marking after a crash is still going on.
+    #[inline]
+    pub fn is_recovering(&self) -> bool {
+        self.recovering.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the medium in use, dead and free. Exact while nothing else runs.
+    pub fn usage(&self) -> AllocatorUse {
+        let mut sum = AllocatorUse { live: self.extent_bytes.load(Ordering::Relaxed), ..AllocatorUse::default() };
+        let free_chunks = lock(&self.space).free_bytes();
+        let mut all = 0;
+        for region in self.known_regions() {
+            all += region.layout.usable_bytes();
+            for (_, slab) in region.slabs() {
+                let number = slab.class();
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
+                let taken = slab.taken(class);
+                sum.live += u64::from(taken) * u64::from(class.size);
+                if !slab.has(slab::OLD) {
+                    sum.free += u64::from(class.slots - taken) * u64::from(class.size);
+                }
+            }
+        }
+        sum.free += free_chunks;
+        sum.dead = all.saturating_sub(sum.live + sum.free);
+        sum
+    }
+
+    /// Records in use. Exact while nothing else runs.
+    pub fn live_records(&self) -> u64 {
+        let in_slabs: u64 = self.known_slabs().map(|(class, slab)| u64::from(slab.taken(class))).sum();
+        in_slabs + self.large_records.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of records and engine extents in use, with their rounding.
+    pub fn live_bytes(&self) -> u64 {
+        self.usage().live
+    }
+
+    /// Bytes in chunks that belong to no extent; when they grow few, the pool makes a region ahead.
+    pub fn free_chunk_bytes(&self) -> u64 {
+        lock(&self.space).free_bytes()
+    }
+
+    /// DRAM of the allocator, in bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        let regions: usize = self.known_regions().map(Region::dram_bytes).sum();
+        let shards: usize = self.shards.iter().map(|shard| lock(&shard.0).dram_bytes()).sum();
+        let trees: usize = lock(&self.space).regions.iter().map(|ranges| ranges.tree.dram_bytes()).sum();
+        let fixed =
+            size_of::<Self>() + self.classes.dram_bytes() + size_of_val(&*self.regions) + size_of_val(&*self.shards);
+        (regions + shards + trees + fixed) as u64
+    }
+
+    #[inline]
+    fn region(&self, region: u16) -> Option<&Region> {
+        self.regions.get(usize::from(region))?.get().map(|region| &**region)
+    }
+
+    fn known_regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.iter().map_while(OnceLock::get).map(|region| &**region)
+    }
+
+    fn known_slabs(&self) -> impl Iterator<Item = (Class, &slab::Slab)> {
+        self.known_regions()
+            .flat_map(Region::slabs)
+            .filter_map(|(_, slab)| Some((self.classes.get(slab.class())?, slab)))
+    }
+
+    /// Takes in a region that was made since the open, and those before it: wholly free, their tables zero. The pool's header
+    /// must name it durably by now. Does nothing where it is known.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where it is beyond what this allocator was made for.
+    pub(crate) fn adopt<G: Ground>(&self, ground: &G, newest: u16) -> Result<()> {
+        let mut space = lock(&self.space);
+        while space.regions.len() <= usize::from(newest) {
+            let index = space.regions.len();
+            let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
+            let made = layout
+                .filter(|_| index < self.regions.len())
+                .and_then(|layout| Some((layout, self.tree(&layout, std::iter::empty())?)));
+            let (layout, tree) =
+                made.ok_or_else(|| Self::full(ground, u64::from(self.slab_chunks) * self.chunk_bytes()))?;
+            self.add_region(&mut space, layout, tree, Vec::new());
+        }
+        Ok(())
+    }
+
+    fn tree(&self, layout: &RegionLayout, taken: impl Iterator<Item = (u32, u32)>) -> Option<buddy::Buddy> {
+        buddy::Buddy::new(layout.chunks, Ranges::block_order(layout), self.slab_chunks.ilog2(), taken)
+    }
+
+    fn add_region(&self, space: &mut Space, layout: RegionLayout, tree: buddy::Buddy, quarantine: Vec<(u32, u32)>) {
+        let index = space.regions.len();
+        space.regions.push(Ranges { layout, tree, quarantine });
+        self.regions[index].get_or_init(|| Box::new(Region::new(layout, self.slab_chunks)));
+    }
+
+    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[index].0)
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        self.known_regions().next().map_or(4096, |region| u64::from(region.layout.chunk_bytes))
+    }
+
+    fn chunks_of(&self, bytes: u64) -> Option<u32> {
+        u32::try_from(bytes.max(1).div_ceil(self.chunk_bytes())).ok().filter(|chunks| *chunks <= 1 << 30)
+    }
+
+    fn full<G: Ground>(ground: &G, needed: u64) -> Error {
+        Error::Full { needed, capacity: ground.capacity() }
+    }
+
+    /// An extent from where there is room, growing if there is none. `Ok(None)` when the store is full.
+    fn obtain<G: Ground>(
+        &self,
+        ground: &G,
+        hand_out: impl Fn(&mut Space) -> Option<Place>,
+        bytes: u64,
+    ) -> Result<Option<Place>> {
+        loop {
+            let (place, seen, free) = {
+                let mut space = lock(&self.space);
+                (hand_out(&mut space), space.regions.len(), space.free_bytes())
+            };
+            if place.is_some() {
+                ground.hint_free(free);
+                return Ok(place);
+            }
+            match ground.grow(seen, bytes) {
+                Ok(newest) => self.adopt(ground, newest)?,
+                Err(Error::Full { .. }) => return Ok(None),
+                Err(other) => return Err(other),
+            }
+            if lock(&self.space).regions.len() == seen {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Locks, also after a panic elsewhere: nothing under these locks panics half-way, and the pool is poisoned by then.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place in words, for errors and findings.
+fn place_name(at: NvPtr) -> String {
+    format!("region {} offset {:#x}", at.region(), at.offset())
+}

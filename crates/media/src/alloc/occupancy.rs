@@ -1,0 +1,137 @@
+//! The bitmaps of all slabs, written by a clean stop into an extent of kind `OCCUPANCY` and read back by the next open.
+//!
+//! ```text
+//! 8  magic
+//! 8  words that follow, the check included
+//! then for each slab
+//! 8    chunk (32 bits, low) | class (16) | region (16, high)
+//! 8*n  its bitmap, one bit a slot, set = in use; the bits beyond the last slot are set
+//! 8  CRC32C of all before, high half zero
+//! ```
+//! It counts only if the pool was closed cleanly, if it is the only one, and if it names exactly the slabs of the extent
+//! tables. Otherwise the engine marks, as after a crash. The open frees its extent, so it is never read twice: by
+//! the time that anything changes, the pool's header says "not clean", durably.
+
+use std::sync::atomic::Ordering;
+
+use super::ground::Ground;
+use super::slab::NO_CLASS;
+use super::space::plain_word;
+use super::table::Word;
+use super::{Allocator, ExtentKind, Place, lock};
+use crate::crc32c;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"lodeOCC1");
+/// Words around the slabs' own.
+const FRAME_WORDS: usize = 3;
+
+impl Allocator {
+    /// Saves the bitmaps; to be called by a clean close, when nothing else runs any more, before the header says "clean".
+    /// False where they could not be saved (no room, recovery still going on): the store is sound all the same, its next open marks.
+    pub(crate) fn save<G: Ground>(&self, ground: &G) -> bool {
+        if self.is_recovering() {
+            return false;
+        }
+        self.report_wear(ground);
+        let words = self.occupancy_words();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let Some(chunks) = self.chunks_of(bytes.len() as u64) else { return false };
+        let mut space = lock(&self.space);
+        let Some(place) = space.hand_out(ground, plain_word(ExtentKind::OCCUPANCY, chunks), false) else {
+            space.flush_cleared(ground);
+            ground.fence();
+            return false;
+        };
+        let at = space.regions[usize::from(place.region)].layout.chunk(place.chunk);
+        ground.store(at, &bytes);
+        ground.flush(at, bytes.len());
+        space.flush_cleared(ground);
+        ground.fence();
+        true
+    }
+
+    fn occupancy_words(&self) -> Vec<u64> {
+        let mut words = vec![MAGIC, 0];
+        for region in self.known_regions() {
+            for (chunk, slab) in region.slabs() {
+                let number = slab.class();
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
+                words.push(u64::from(chunk) | u64::from(number) << 32 | u64::from(region.layout.index) << 48);
+                words.extend(slab.words(class).iter().map(|word| word.load(Ordering::Relaxed)));
+            }
+        }
+        words[1] = (words.len() - 1) as u64;
+        words.push(u64::from(checksum(&words)));
+        words
+    }
+
+    /// Reads the saved bitmaps back into the slabs, which are all old; false, and nothing changed, where they do not count.
+    pub(super) fn load_occupancy<G: Ground>(&self, ground: &G, saved: &[(Place, Word)]) -> bool {
+        let slabs = self.known_slabs().count();
+        let [(place, word)] = saved else { return false };
+        let Some(words) = self.read_saved(ground, *place, word.chunks) else { return false };
+        let Some(found) = self.parse_saved(&words) else { return false };
+        if found.len() != slabs {
+            return false;
+        }
+        found.iter().all(|(place, bitmap)| {
+            let slab = self.slab(*place);
+            slab.and_then(|slab| Some(slab.load(self.classes.get(slab.class())?, bitmap))).unwrap_or(false)
+        })
+    }
+
+    fn read_saved<G: Ground>(&self, ground: &G, place: Place, chunks: u32) -> Option<Vec<u64>> {
+        let layout = &self.region(place.region)?.layout;
+        let at = layout.chunk(place.chunk);
+        let room = u64::from(chunks) * u64::from(layout.chunk_bytes) / 8;
+        let follow = ground.load(at.add(8));
+        if ground.load(at) != MAGIC || follow == 0 || follow > room - 2 {
+            return None;
+        }
+        let words: Vec<u64> = (0..follow + 2).map(|index| ground.load(at.add(index * 8))).collect();
+        let (check, body) = words.split_last()?;
+        (*check == u64::from(checksum(body))).then_some(words)
+    }
+
+    /// Slabs and their bitmaps, each slab once, each as the extent table has it.
+    fn parse_saved<'a>(&self, words: &'a [u64]) -> Option<Vec<(Place, &'a [u64])>> {
+        let mut rest = words.get(FRAME_WORDS - 1..words.len() - 1)?;
+        let mut found = Vec::new();
+        while let Some((head, tail)) = rest.split_first() {
+            #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its bits")]
+            let (place, number) = (Place { region: (head >> 48) as u16, chunk: *head as u32 }, (head >> 32) as u16);
+            let class = self.classes.get(number)?;
+            let slab = self.slab(place).filter(|slab| slab.class() == number && place.chunk % self.slab_chunks == 0)?;
+            let (bitmap, after) = tail.split_at_checked(class.words())?;
+            if !slab.fits(class, bitmap) || found.last().is_some_and(|(last, _)| *last >= place) {
+                return None;
+            }
+            found.push((place, bitmap));
+            rest = after;
+        }
+        Some(found)
+    }
+
+    /// Stores the wear that no hand-out has carried yet.
+    pub(crate) fn report_wear<G: Ground>(&self, ground: &G) {
+        for index in 0..self.shards.len() {
+            let written = std::mem::take(&mut self.shard(index).written);
+            lock(&self.space).wear(ground, &written);
+        }
+        for region in self.known_regions() {
+            for (chunk, slab) in region.slabs() {
+                let Some(class) = self.classes.get(slab.class()) else { continue };
+                let bytes = u64::from(slab.take_written()) * u64::from(class.size);
+                if bytes > 0 {
+                    let place = Place { region: region.layout.index, chunk };
+                    lock(&self.space).wear(ground, &[super::space::Written { place, chunks: self.slab_chunks, bytes }]);
+                }
+            }
+        }
+    }
+}
+
+fn checksum(words: &[u64]) -> u32 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    crc32c(&[&bytes])
+}

@@ -1,0 +1,160 @@
+//! The allocator's operations on a pool.
+
+use lodestore_contract::{MediumUse, Result, VerifyReport};
+
+use super::records::Freed;
+use super::{Allocator, ExtentKind, Ground, SweepReport};
+use crate::mutant::Mutant;
+use crate::nvptr::NvPtr;
+use crate::pool::Pool;
+use crate::region_layout::RegionLayout;
+
+impl Allocator {
+    /// A record of `len` bytes, 16-aligned, contents undefined. Persists nothing (but one line when a slab is taken).
+    ///
+    /// # Errors
+    /// [`Error::Full`](lodestore_contract::Error::Full) when neither capacity nor medium has room left;
+    /// [`Error::Io`](lodestore_contract::Error::Io) when a new region could not be made.
+    #[inline]
+    pub fn alloc(&self, pool: &Pool, len: usize) -> Result<NvPtr> {
+        self.alloc_on(pool, len)
+    }
+
+    /// Gives a record of `len` bytes back at once: no reader may see it any more (see
+    /// [`Epochs::retire`](crate::Epochs::retire)), and the store that unlinked it is durable.
+    pub fn free(&self, pool: &Pool, at: NvPtr, len: usize) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+        self.free_all(pool, &[Freed { at, len }]);
+    }
+
+    /// An extent of at least `bytes` bytes, chunk-aligned (at most to 4096); its table word is durable when this returns. Contents undefined.
+    /// `kind`: one of the engine's own, from [`ExtentKind::ENGINE`] on.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub fn alloc_extent(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+        self.alloc_extent_on(pool, bytes, kind)
+    }
+
+    /// Gives an extent back at once; the same duties as for [`Self::free`].
+    pub fn free_extent(&self, pool: &Pool, at: NvPtr) {
+        self.free_extent_on(pool, at, false);
+    }
+
+    /// Says that a record of `len` bytes at this place is reachable. For use while [`Self::is_recovering`], from any
+    /// number of threads, with a guard held since before the pointer was read; a record handed out since the open need not be marked.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if no record of that length can be there, or one was marked there before.
+    #[inline]
+    pub fn mark(&self, pool: &Pool, at: NvPtr, len: usize) -> Result<()> {
+        self.mark_on(pool, at, len)
+    }
+
+    /// Says that the extent at this place is reachable and of this kind; its length in bytes (`u64::MAX` where a damaged
+    /// table word hides it).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if there is no such extent, or it was marked before.
+    pub fn mark_extent(&self, pool: &Pool, at: NvPtr, kind: ExtentKind) -> Result<u64> {
+        self.mark_extent_on(pool, at, kind)
+    }
+
+    /// Says, before it is unlinked, that a record is going to be unlinked and freed later. To be called while
+    /// [`Self::is_recovering`]: the marker may come by after the unlinking, and the sweep must still not free it.
+    /// Does nothing when recovery is over. [`Epochs::retire`](crate::Epochs::retire) says it too.
+    #[inline]
+    pub fn keep(&self, at: NvPtr, len: usize) {
+        if self.is_recovering() {
+            let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+            self.note_kept(Freed { at, len });
+        }
+    }
+
+    /// The same for an extent.
+    #[inline]
+    pub fn keep_extent(&self, at: NvPtr) {
+        if self.is_recovering() {
+            self.note_kept(Freed { at, len: Freed::EXTENT });
+        }
+    }
+
+    /// All that is reachable has been marked: the rest is free from now on. Safe to call again, and to be cut off by a crash anywhere.
+    pub fn finish_recovery(&self, pool: &Pool) -> SweepReport {
+        self.finish_on(pool)
+    }
+
+    /// What the pool reports as its use: what waits for readers counts as dead. Exact while nothing else runs.
+    pub(crate) fn space(&self, pool: &Pool) -> MediumUse {
+        let (usage, waiting) = (self.usage(), pool.epochs().waiting_bytes());
+        let waiting = waiting.min(usage.live);
+        MediumUse { live: usage.live - waiting, dead: usage.dead + waiting, free: usage.free, ..MediumUse::default() }
+    }
+
+    /// Saves the bitmaps at a clean close, before the header says "clean"; nothing else may run any more. Where that is not
+    /// possible (no room, recovery still going on, a guard still held) the next open finds none and the engine marks.
+    pub(crate) fn save_for_close(&self, pool: &Pool) {
+        pool.epochs().collect(pool);
+        if pool.epochs().waiting_bytes() == 0 {
+            self.save(pool);
+        }
+    }
+
+    /// Adds a finding for everything that the trees, the extent tables and the slabs do not agree on. Other threads wait meanwhile.
+    pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
+        self.verify_on(pool, report);
+    }
+}
+impl Ground for Pool {
+    fn regions(&self) -> usize {
+        usize::from(Self::regions(self))
+    }
+
+    fn layout(&self, region: u16) -> Option<RegionLayout> {
+        Self::layout(self, region)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.options().capacity
+    }
+
+    fn load(&self, at: NvPtr) -> u64 {
+        self.load_u64(at)
+    }
+
+    #[cfg_attr(feature = "sim", track_caller)]
+    fn put(&self, at: NvPtr, word: u64) {
+        self.publish_u64(at, word);
+    }
+
+    #[cfg_attr(feature = "sim", track_caller)]
+    fn store(&self, at: NvPtr, bytes: &[u8]) {
+        Self::store(self, at, bytes);
+    }
+
+    #[cfg_attr(feature = "sim", track_caller)]
+    fn flush(&self, at: NvPtr, len: usize) {
+        Self::flush(self, at, len);
+    }
+
+    #[cfg_attr(feature = "sim", track_caller)]
+    fn fence(&self) {
+        Self::fence(self);
+    }
+
+    fn grow(&self, seen: usize, bytes: u64) -> Result<u16> {
+        self.grow_from(u16::try_from(seen).unwrap_or(u16::MAX), bytes)
+    }
+
+    fn hint_free(&self, bytes: u64) {
+        Self::hint_free(self, bytes);
+    }
+
+    fn reclaim(&self) {
+        self.epochs().collect_patiently(self);
+    }
+
+    fn word_late(&self) -> bool {
+        self.mutant(Mutant::ExtentWordLate)
+    }
+}

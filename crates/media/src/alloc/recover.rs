@@ -1,0 +1,370 @@
+//! Opening: what the extent tables name, what the engine marks, what is then free.
+//!
+//! After a crash the tables name a superset of the extents in use ([`space`](super::space)). Those stay as they are, and new
+//! space comes from what the tables call free (and from new regions) until the engine has marked all that is reachable. Then the
+//! sweep frees what nobody marked. Nothing on the medium says how far that came: a crash on the way starts it
+//! again, from a table that again names a superset.
+//!
+//! While recovering:
+//! * a slab of the table is `OLD`: owned by the orphan shard, handed to nobody; marks set its bits, from any thread, without a lock;
+//! * an engine says [`keep`](Allocator::keep) before it unlinks an old record: the marker may pass after the unlinking and never
+//!   see it, and the sweep would free what somebody still reads and its owner is yet to free;
+//! * a freed record or extent of the old ones is freed by the sweep, whether it is marked before or after: freed
+//!   at once, its place could be handed out and then be marked by whoever still had the old pointer;
+//! * records and extents handed out since the open are not to be marked; a mark of one is checked and otherwise ignored.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Result};
+
+use super::classes::Class;
+use super::ground::Ground;
+use super::records::Freed;
+use super::shard::ORPHANS;
+use super::slab::{OLD, Slab};
+use super::space::{Ranges, Space, read_word};
+use super::table::{Found, Word};
+use super::{Allocator, ExtentKind, Place, SweepReport, lock, place_name};
+use crate::nvptr::NvPtr;
+use crate::region_layout::RegionLayout;
+
+/// What is known only while recovering.
+#[derive(Default)]
+pub(super) struct Recovery {
+    /// By region: chunks at which an extent of the table begins, and those of them that were marked.
+    regions: Vec<(Bits, Bits)>,
+    /// Old records and extents that may be unlinked: in use until they are freed.
+    kept: Vec<Freed>,
+    /// Old records and extents that were freed.
+    freed: Vec<Freed>,
+}
+
+/// A set of chunk numbers.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, at: u32) -> bool {
+        self.0.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Adds; false where it was in already.
+    fn add(&mut self, at: u32) -> bool {
+        let word = at as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let new = !self.has(at);
+        self.0[word] |= 1 << (at % 64);
+        new
+    }
+
+    fn remove(&mut self, at: u32) {
+        if let Some(word) = self.0.get_mut(at as usize / 64) {
+            *word &= !(1 << (at % 64));
+        }
+    }
+}
+
+impl Recovery {
+    fn is_old(&self, place: Place) -> bool {
+        self.regions.get(usize::from(place.region)).is_some_and(|(old, _)| old.has(place.chunk))
+    }
+}
+
+/// What one region's table says.
+pub(super) struct TableRead {
+    pub(super) extents: Vec<(u32, Word)>,
+    /// Words inside an extent: stale, to be cleared.
+    stale: Vec<u32>,
+    /// Chunks behind words that cannot be read (start, length), up to the next extent.
+    pub(super) quarantine: Vec<(u32, u32)>,
+}
+
+impl Allocator {
+    /// Reads the tables. After a clean stop whose bitmaps can be read everything is known; otherwise, unless the pool
+    /// holds nothing, [`Self::is_recovering`] from now on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a region cannot be one of this pool.
+    pub(crate) fn open<G: Ground>(&self, ground: &G, clean: bool) -> Result<()> {
+        let mut recovery = Recovery::default();
+        let mut space = lock(&self.space);
+        assert!(space.regions.is_empty(), "opened once");
+        let mut saved = Vec::new();
+        for index in 0..ground.regions() {
+            let place = || format!("region {index}");
+            let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
+            let layout = layout.filter(|_| index < self.regions.len());
+            let layout = layout.ok_or_else(|| Error::corrupt(place(), "more regions than the capacity allows"))?;
+            let read = self.read_table(ground, &layout);
+            let taken =
+                read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
+            let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(place(), "overlapping extents"))?;
+            self.add_region(&mut space, layout, tree, read.quarantine);
+            space.regions[index].read_wear(ground);
+            for chunk in &read.stale {
+                space.clear_word(ground, layout.extent_word(*chunk));
+            }
+            let mut old = Bits::default();
+            for (chunk, word) in read.extents {
+                let place = Place { region: layout.index, chunk };
+                if word.kind == ExtentKind::OCCUPANCY {
+                    saved.push((place, word));
+                } else {
+                    self.admit(place, word);
+                    old.add(chunk);
+                }
+            }
+            recovery.regions.push((old, Bits::default()));
+        }
+        let known = clean && self.load_occupancy(ground, &saved);
+        for (place, word) in saved {
+            let given = space.give_back(ground, place, word.chunks);
+            debug_assert!(given, "the table's extents are in use");
+        }
+        drop(space);
+        let nothing = recovery.regions.iter().all(|(old, _)| old.0.is_empty());
+        *lock(&self.recovery) = Some(recovery);
+        if known || nothing {
+            self.settle(ground, known);
+        } else {
+            self.recovering.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Reads one region's table. An extent hides what begins inside it.
+    pub(super) fn read_table<G: Ground>(&self, ground: &G, layout: &RegionLayout) -> TableRead {
+        let mut read = TableRead { extents: Vec::new(), stale: Vec::new(), quarantine: Vec::new() };
+        let (mut chunk, mut hidden_until, mut bad_since) = (0, 0, None);
+        while chunk < layout.chunks {
+            let found = self.plausible(read_word(ground, layout, chunk), chunk);
+            if chunk < hidden_until {
+                if found != Found::Free {
+                    read.stale.push(chunk);
+                }
+            } else {
+                match found {
+                    Found::Free => {}
+                    Found::Bad => bad_since = bad_since.or(Some(chunk)),
+                    Found::Extent(word) => {
+                        if let Some(since) = bad_since.take() {
+                            read.quarantine.push((since, chunk - since));
+                        }
+                        hidden_until = chunk + word.chunks;
+                        read.extents.push((chunk, word));
+                    }
+                }
+            }
+            chunk += 1;
+        }
+        if let Some(since) = bad_since {
+            read.quarantine.push((since, layout.chunks - since));
+        }
+        read
+    }
+
+    /// A slab's word must also fit the pool's slabs.
+    fn plausible(&self, found: Found, chunk: u32) -> Found {
+        match found {
+            Found::Extent(word) if word.kind == ExtentKind::SLAB => {
+                let fits = word.chunks == self.slab_chunks
+                    && chunk.is_multiple_of(self.slab_chunks)
+                    && self.classes.get(word.class).is_some();
+                if fits { found } else { Found::Bad }
+            }
+            other => other,
+        }
+    }
+
+    fn admit(&self, place: Place, word: Word) {
+        let (Some(class), Some(slab)) = (self.classes.get(word.class), self.slab(place)) else { return };
+        if word.kind == ExtentKind::SLAB {
+            slab.format(word.class, class, self.slab_chunks * self.chunk_bytes() as u32, ORPHANS, OLD);
+        }
+    }
+
+    /// See [`Allocator::mark`](Self::mark).
+    pub(crate) fn mark_on<G: Ground>(&self, ground: &G, at: NvPtr, len: usize) -> Result<()> {
+        let wrong = |what: &str| Err(Error::corrupt(place_name(at), what));
+        let Some(region) = self.region(at.region()) else { return wrong("a record in a region that does not exist") };
+        let Some((_, slab, offset)) = region.locate(at).filter(|(_, slab, _)| self.classes.get(slab.class()).is_some())
+        else {
+            return self.mark_large(ground, at, len);
+        };
+        let Some(class) = self.classes.get(slab.class()) else { return wrong("no slab") };
+        let slot = offset / class.size;
+        if offset % class.size != 0 || slot >= class.slots {
+            return wrong("a record where no slot begins");
+        }
+        if len as u64 > u64::from(class.size) {
+            return wrong("a record longer than its slot");
+        }
+        if !slab.has(OLD) {
+            // Handed out since the open: in use already.
+            return if slab.is_taken(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
+        }
+        if slab.mark(class, slot) { Ok(()) } else { wrong("two records share this place") }
+    }
+
+    fn mark_large<G: Ground>(&self, ground: &G, at: NvPtr, len: usize) -> Result<()> {
+        let bytes = self.mark_extent_on(ground, at, ExtentKind::LARGE)?;
+        let fits = bytes == u64::MAX || len as u64 <= bytes;
+        if fits { Ok(()) } else { Err(Error::corrupt(place_name(at), "a record longer than its extent")) }
+    }
+
+    /// See [`Allocator::mark_extent`](Self::mark_extent); `u64::MAX` where a damaged word hides the length.
+    pub(crate) fn mark_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
+        let wrong = |what: &str| Err(Error::corrupt(place_name(at), what));
+        let region = self.region(at.region());
+        let Some(region) = region else { return wrong("an extent in a region that does not exist") };
+        if let Some(chunk) = region.layout.chunk_of(at.offset()) {
+            let place = Place { region: region.layout.index, chunk };
+            if lock(&self.space).is_quarantined(place) {
+                return Ok(u64::MAX);
+            }
+        }
+        let Some(place) = region.extent_start(at) else { return wrong("no extent begins here") };
+        let mut recovery = lock(&self.recovery);
+        let word = match read_word(ground, &region.layout, place.chunk) {
+            Found::Extent(word) if word.kind == kind => word,
+            Found::Extent(_) => return wrong("an extent of another kind"),
+            Found::Free | Found::Bad => return wrong("no extent begins here"),
+        };
+        // One handed out since the open is in no set: it is in use already.
+        let sets = recovery.as_mut().and_then(|state| state.regions.get_mut(usize::from(place.region)));
+        if let Some((old, seen)) = sets
+            && old.has(place.chunk)
+            && !seen.add(place.chunk)
+        {
+            return wrong("two owners share this extent");
+        }
+        Ok(u64::from(word.chunks) * u64::from(region.layout.chunk_bytes))
+    }
+
+    /// Notes that an old record was freed; false where it is none, or recovery has ended meanwhile.
+    #[cold]
+    pub(super) fn note_freed(&self, item: Freed) -> bool {
+        self.note(item, |state| &mut state.freed)
+    }
+
+    /// See [`Allocator::keep`](Self::keep).
+    #[cold]
+    pub(crate) fn note_kept(&self, item: Freed) {
+        self.note(item, |state| &mut state.kept);
+    }
+
+    fn note(&self, item: Freed, list: impl Fn(&mut Recovery) -> &mut Vec<Freed>) -> bool {
+        let mut recovery = lock(&self.recovery);
+        let Some(state) = recovery.as_mut() else { return false };
+        let old = match self.old_slot(item) {
+            Some(_) => true,
+            None => self.extent_of(item.at).is_some_and(|place| state.is_old(place)),
+        };
+        if old {
+            list(state).push(item);
+        }
+        old
+    }
+
+    /// The slab and slot of a record in a slab that is old.
+    fn old_slot(&self, item: Freed) -> Option<(&Slab, Class, u32)> {
+        let (_, slab, offset) = self.region(item.at.region())?.locate(item.at)?;
+        let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT && slab.has(OLD))?;
+        Some((slab, class, offset / class.size))
+    }
+
+    fn extent_of(&self, at: NvPtr) -> Option<Place> {
+        self.region(at.region())?.extent_start(at)
+    }
+
+    /// See [`Allocator::finish_recovery`](Self::finish_recovery).
+    pub(crate) fn finish_on<G: Ground>(&self, ground: &G) -> SweepReport {
+        let freed_extents = self.settle(ground, false);
+        SweepReport { records: self.live_records(), live_bytes: self.live_bytes(), freed_extents }
+    }
+
+    /// Ends recovery: frees the old extents that are not marked (`all_live`: none such), gives the old slabs to the orphan shard.
+    fn settle<G: Ground>(&self, ground: &G, all_live: bool) -> u64 {
+        // Held to the end, so that a free meanwhile waits and then finds everything as it will be.
+        let mut recovery = lock(&self.recovery);
+        let Some(mut state) = recovery.take() else { return 0 };
+        self.apply_notes(&mut state);
+        let mut freed = 0;
+        let mut orphans = self.shard(usize::from(ORPHANS));
+        for (region, (old, seen)) in self.known_regions().zip(&state.regions) {
+            let words = old.0.iter().zip(0u32..).filter(|(word, _)| **word != 0);
+            for chunk in words.flat_map(|(_, at)| at * 64..at * 64 + 64).filter(|chunk| old.has(*chunk)) {
+                let place = Place { region: region.layout.index, chunk };
+                let slab = region.slab_at(chunk).filter(|slab| slab.has(OLD) && chunk % self.slab_chunks == 0);
+                freed += u64::from(match slab {
+                    Some(slab) => self.settle_slab(ground, &mut orphans, place, slab),
+                    None => self.settle_extent(ground, place, all_live || seen.has(chunk)),
+                });
+            }
+        }
+        self.recovering.store(false, Ordering::Release);
+        freed
+    }
+
+    /// What was kept is in use; what was freed is not, kept or marked as it may be.
+    fn apply_notes(&self, state: &mut Recovery) {
+        let Recovery { regions, kept, freed } = state;
+        let mut apply = |item: &Freed, in_use: bool| {
+            if let Some((slab, class, slot)) = self.old_slot(*item) {
+                if in_use {
+                    slab.mark(class, slot);
+                } else {
+                    slab.unmark(class, slot);
+                }
+            } else if let Some(place) = self.extent_of(item.at)
+                && let Some((_, seen)) = regions.get_mut(usize::from(place.region))
+            {
+                if in_use {
+                    seen.add(place.chunk);
+                } else {
+                    seen.remove(place.chunk);
+                }
+            }
+        };
+        kept.iter().for_each(|item| apply(item, true));
+        freed.iter().for_each(|item| apply(item, false));
+    }
+
+    /// True if it was freed.
+    fn settle_slab<G: Ground>(&self, ground: &G, orphans: &mut super::shard::Shard, place: Place, slab: &Slab) -> bool {
+        let number = slab.class();
+        let Some(class) = self.classes.get(number) else { return false };
+        let taken = slab.recount(class);
+        slab.unset(OLD);
+        if taken == 0 {
+            slab.retire();
+            return lock(&self.space).give_back(ground, place, self.slab_chunks);
+        }
+        if taken < class.slots {
+            self.list_or_release(ground, orphans, place, slab, (number, class, class.slots - taken));
+        }
+        false
+    }
+
+    /// True if it was freed.
+    fn settle_extent<G: Ground>(&self, ground: &G, place: Place, live: bool) -> bool {
+        let mut space = lock(&self.space);
+        let Found::Extent(word) = space.word(ground, place) else { return false };
+        if !live {
+            return space.give_back(ground, place, word.chunks);
+        }
+        self.extent_bytes.fetch_add(u64::from(word.chunks) * self.chunk_bytes(), Ordering::Relaxed);
+        self.large_records.fetch_add(u64::from(word.kind == ExtentKind::LARGE), Ordering::Relaxed);
+        false
+    }
+}
+
+impl Space {
+    /// Whether this chunk lies behind a damaged word.
+    pub(super) fn is_quarantined(&self, place: Place) -> bool {
+        let inside = |(start, len): &(u32, u32)| (*start..start + len).contains(&place.chunk);
+        self.regions.get(usize::from(place.region)).is_some_and(|ranges: &Ranges| ranges.quarantine.iter().any(inside))
+    }
+}

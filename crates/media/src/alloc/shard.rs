@@ -1,0 +1,49 @@
+//! Shards: per thread slot, the slabs from which its records come.
+//!
+//! A shard's mutex guards its lists and all slabs that name it as owner. One thread uses one shard, so the mutex is
+//! uncontended but for records that another thread frees, which come in batches.
+//! Lock order: recovery, then shard (never two, but for `verify`, which takes all in ascending order), then space.
+
+use super::Place;
+use super::space::Written;
+
+/// Shards for threads. A thread slot uses the one of its number modulo this.
+pub(super) const SHARDS: usize = 64;
+/// The shard of slabs without a thread: those found at open.
+pub(super) const ORPHANS: u16 = SHARDS as u16;
+
+/// What a shard has of one class.
+#[derive(Default)]
+pub(super) struct ClassSlabs {
+    /// The slab that slots come from now (`HELD`).
+    pub(super) current: Option<Place>,
+    /// Slabs with free slots (`LISTED`). An entry whose slab is not listed any more, or is another's, is stale: dropped when met.
+    pub(super) partial: Vec<Place>,
+    /// Empty slabs in the list that were `KEPT`.
+    pub(super) kept: u32,
+}
+
+/// One shard.
+#[derive(Default)]
+pub(super) struct Shard {
+    /// By class; made at first use.
+    pub(super) classes: Vec<ClassSlabs>,
+    /// Wear to be reported with the next hand-out.
+    pub(super) written: Vec<Written>,
+}
+
+impl Shard {
+    /// What it has of a class; `classes` is the number of all.
+    #[inline]
+    pub(super) fn class(&mut self, class: u16, classes: usize) -> &mut ClassSlabs {
+        if self.classes.is_empty() {
+            self.classes.resize_with(classes, ClassSlabs::default);
+        }
+        &mut self.classes[usize::from(class)]
+    }
+
+    pub(super) fn dram_bytes(&self) -> usize {
+        let lists: usize = self.classes.iter().map(|class| class.partial.capacity() * size_of::<Place>()).sum();
+        self.classes.capacity() * size_of::<ClassSlabs>() + self.written.capacity() * size_of::<Written>() + lists
+    }
+}

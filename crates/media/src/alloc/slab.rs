@@ -1,0 +1,290 @@
+//! Slabs: extents of a fixed number of chunks cut into slots of one size class. One DRAM line each, its occupancy included.
+//!
+//! The states of a slab and who may touch it:
+//! 1. `class` is `NO_CLASS` while the group of chunks is no slab. It becomes one under the space lock
+//!    ([`Slab::format`]) and ceases to be one under its owner's shard lock and the space lock ([`Slab::retire`]).
+//! 2. Everything else is read and written under the lock of the shard that `owner` names. A slab changes hands under the
+//!    lock of the old owner, so whoever holds the lock of shard `s` and then reads `owner == s` holds the slab.
+//! 3. Exception: while `OLD` is set (named by the table at open, recovery not finished) the slab is given to nobody, and only its
+//!    bitmap changes, by atomic marks from any thread. The sweep takes over with the orphan shard's lock held.
+//! 4. `free` is the number of zero bits of the bitmap; the bits beyond the last slot are always set; no zero bit lies in a
+//!    word before `hint`. (Not while `OLD`: the sweep counts.)
+//!
+//! All fields are atomics used with plain loads and stores (relaxed): the locks order them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::classes::{Class, SLOT_MIN};
+
+/// The class of a group that is no slab.
+pub(super) const NO_CLASS: u16 = u16::MAX;
+
+/// In its class's list of slabs with free slots.
+pub(super) const LISTED: u8 = 1;
+/// Kept though empty, so that a class that hovers about empty does not take and release slabs all the time.
+pub(super) const KEPT: u8 = 2;
+/// The slab that a shard takes slots from now, or on its way between two shards: not to be listed or released.
+pub(super) const HELD: u8 = 4;
+/// Named by the table at open; what it holds is still being marked.
+pub(super) const OLD: u8 = 8;
+
+/// Words of the bitmap that lie in the slab's own line: 256 slots, classes of 256 bytes and more in a slab of 64 KiB.
+const NEAR_WORDS: usize = 4;
+
+/// One slab.
+#[repr(C, align(64))]
+pub(super) struct Slab {
+    class: AtomicU16,
+    owner: AtomicU16,
+    free: AtomicU16,
+    hint: AtomicU16,
+    written: AtomicU32,
+    flags: AtomicU8,
+    near: [AtomicU64; NEAR_WORDS],
+    /// The bitmap of small classes. Made once, as large as any class needs, and kept.
+    far: OnceLock<Box<Far>>,
+}
+
+struct Far(Box<[AtomicU64]>);
+
+const _: () = assert!(size_of::<Slab>() == 64, "one line a slab: DRAM per record depends on it");
+
+impl Slab {
+    pub(super) const fn new() -> Self {
+        Self {
+            class: AtomicU16::new(NO_CLASS),
+            owner: AtomicU16::new(0),
+            free: AtomicU16::new(0),
+            hint: AtomicU16::new(0),
+            written: AtomicU32::new(0),
+            flags: AtomicU8::new(0),
+            near: [const { AtomicU64::new(0) }; NEAR_WORDS],
+            far: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn class(&self) -> u16 {
+        self.class.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn owner(&self) -> u16 {
+        self.owner.load(Ordering::Acquire)
+    }
+
+    pub(super) fn give_to(&self, owner: u16) {
+        self.owner.store(owner, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn free_slots(&self) -> u32 {
+        u32::from(self.free.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::Acquire) & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u8) {
+        self.flags.store(self.flags.load(Ordering::Relaxed) | flag, Ordering::Release);
+    }
+
+    pub(super) fn unset(&self, flag: u8) {
+        self.flags.store(self.flags.load(Ordering::Relaxed) & !flag, Ordering::Release);
+    }
+
+    /// Makes this group an empty slab of `class`.
+    pub(super) fn format(&self, number: u16, class: Class, slab_bytes: u32, owner: u16, flags: u8) {
+        debug_assert_eq!(self.class(), NO_CLASS);
+        if class.words() > NEAR_WORDS {
+            let words = (slab_bytes / SLOT_MIN).div_ceil(64);
+            self.far.get_or_init(|| Box::new(Far((0..words).map(|_| AtomicU64::new(0)).collect())));
+        }
+        let words = self.words(class);
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        if !class.slots.is_multiple_of(64) {
+            words[words.len() - 1].store(u64::MAX << (class.slots % 64), Ordering::Relaxed);
+        }
+        self.free.store(u16::try_from(class.slots).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
+        self.hint.store(0, Ordering::Relaxed);
+        self.written.store(0, Ordering::Relaxed);
+        self.owner.store(owner, Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+        self.class.store(number, Ordering::Release);
+    }
+
+    /// This group is no slab any more.
+    pub(super) fn retire(&self) {
+        self.class.store(NO_CLASS, Ordering::Release);
+        self.flags.store(0, Ordering::Relaxed);
+    }
+
+    /// The words of the bitmap.
+    #[inline]
+    pub(super) fn words(&self, class: Class) -> &[AtomicU64] {
+        let words = class.words();
+        if words <= NEAR_WORDS {
+            &self.near[..words]
+        } else {
+            // Made by `format`, of the class that was read; an empty slice would be a defect of this module.
+            self.far.get().map_or(&[], |far| &far.0[..words])
+        }
+    }
+
+    /// Takes a free slot; its number.
+    #[inline]
+    pub(super) fn take(&self, class: Class) -> Option<u32> {
+        let free = self.free.load(Ordering::Relaxed);
+        if free == 0 {
+            return None;
+        }
+        let words = self.words(class);
+        let mut at = usize::from(self.hint.load(Ordering::Relaxed));
+        while let Some(word) = words.get(at) {
+            let bits = word.load(Ordering::Relaxed);
+            if bits != u64::MAX {
+                let bit = bits.trailing_ones();
+                word.store(bits | 1 << bit, Ordering::Relaxed);
+                #[expect(clippy::cast_possible_truncation, reason = "below the number of words, which fits 16 bits")]
+                self.hint.store(at as u16, Ordering::Relaxed);
+                self.free.store(free - 1, Ordering::Relaxed);
+                self.written.store(self.written.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+                return Some(at as u32 * 64 + bit);
+            }
+            at += 1;
+        }
+        debug_assert!(false, "free slots counted, none found");
+        None
+    }
+
+    /// Gives a slot back; the number of free slots before. `None`, and nothing changed, where it was free already.
+    #[inline]
+    pub(super) fn give(&self, class: Class, slot: u32) -> Option<u32> {
+        let at = slot as usize / 64;
+        let word = self.words(class).get(at)?;
+        let bits = word.load(Ordering::Relaxed);
+        let bit = 1u64 << (slot % 64);
+        if slot >= class.slots || bits & bit == 0 {
+            return None;
+        }
+        word.store(bits & !bit, Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of words, which fits 16 bits")]
+        let at = at as u16;
+        if at < self.hint.load(Ordering::Relaxed) {
+            self.hint.store(at, Ordering::Relaxed);
+        }
+        let free = self.free.load(Ordering::Relaxed);
+        self.free.store(free + 1, Ordering::Relaxed);
+        Some(u32::from(free))
+    }
+
+    /// Whether a slot is taken.
+    pub(super) fn is_taken(&self, class: Class, slot: u32) -> bool {
+        slot < class.slots
+            && self
+                .words(class)
+                .get(slot as usize / 64)
+                .is_some_and(|word| word.load(Ordering::Relaxed) >> (slot % 64) & 1 == 1)
+    }
+
+    /// Sets a slot's bit, from any thread, while the slab is `OLD`; false where it was set already.
+    pub(super) fn mark(&self, class: Class, slot: u32) -> bool {
+        let bit = 1u64 << (slot % 64);
+        match self.words(class).get(slot as usize / 64).filter(|_| slot < class.slots) {
+            Some(word) => word.fetch_or(bit, Ordering::Relaxed) & bit == 0,
+            None => false,
+        }
+    }
+
+    /// Clears a slot's bit while the slab is `OLD`.
+    pub(super) fn unmark(&self, class: Class, slot: u32) {
+        if let Some(word) = self.words(class).get(slot as usize / 64).filter(|_| slot < class.slots) {
+            word.fetch_and(!(1 << (slot % 64)), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether these words can be a bitmap of this class.
+    pub(super) fn fits(&self, class: Class, saved: &[u64]) -> bool {
+        let beyond = if class.slots.is_multiple_of(64) { 0 } else { u64::MAX << (class.slots % 64) };
+        saved.len() == self.words(class).len() && saved.last().is_some_and(|last| last & beyond == beyond)
+    }
+
+    /// Sets the bitmap as it was saved; false, and nothing changed, where the words cannot be this class's.
+    pub(super) fn load(&self, class: Class, saved: &[u64]) -> bool {
+        if !self.fits(class, saved) {
+            return false;
+        }
+        for (word, saved) in self.words(class).iter().zip(saved) {
+            word.store(*saved, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Counts the bitmap anew, after marks or a load; the number of slots taken.
+    pub(super) fn recount(&self, class: Class) -> u32 {
+        let taken = self.taken(class);
+        self.free.store(u16::try_from(class.slots - taken).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
+        self.hint.store(0, Ordering::Relaxed);
+        taken
+    }
+
+    /// Slots taken, by the bitmap.
+    pub(super) fn taken(&self, class: Class) -> u32 {
+        let words = self.words(class);
+        let ones: u32 = words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+        let beyond = u32::try_from(words.len()).expect("few") * 64 - class.slots;
+        ones.saturating_sub(beyond)
+    }
+
+    /// Slots handed out since this was asked last.
+    pub(super) fn take_written(&self) -> u32 {
+        let written = self.written.load(Ordering::Relaxed);
+        self.written.store(0, Ordering::Relaxed);
+        written
+    }
+
+    /// DRAM beside the line itself, in bytes.
+    pub(super) fn far_bytes(&self) -> usize {
+        self.far.get().map_or(0, |far| size_of::<Far>() + size_of_val(&*far.0) + 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_handed_out_once_each_and_come_back() {
+        for (size, slots) in [(304, 215), (32, 2048), (8192, 8), (1024, 64)] {
+            let class = Class { size, slots };
+            let slab = Slab::new();
+            slab.format(5, class, 65536, 0, HELD);
+            for expected in 0..slots {
+                assert_eq!(slab.take(class), Some(expected));
+            }
+            assert_eq!((slab.take(class), slab.free_slots(), slab.taken(class)), (None, 0, slots));
+            assert_eq!(slab.give(class, 3), Some(0));
+            assert_eq!(slab.give(class, 3), None, "twice");
+            assert_eq!(slab.give(class, slots), None, "beyond the end");
+            assert_eq!(slab.take(class), Some(3));
+            for slot in 0..slots {
+                assert_eq!(slab.give(class, slot), Some(slot));
+            }
+            assert_eq!((slab.free_slots(), slab.taken(class), slab.take_written()), (slots, 0, slots + 1));
+        }
+    }
+
+    #[test]
+    fn marks_are_counted_once() {
+        let class = Class { size: 304, slots: 215 };
+        let slab = Slab::new();
+        slab.format(5, class, 65536, 0, OLD);
+        assert!(slab.mark(class, 7) && slab.mark(class, 214) && !slab.mark(class, 7));
+        assert_eq!(slab.recount(class), 2);
+        assert_eq!((slab.free_slots(), slab.is_taken(class, 7), slab.is_taken(class, 8)), (213, true, false));
+    }
+}

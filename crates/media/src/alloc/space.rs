@@ -1,0 +1,233 @@
+//! Extents: the buddy trees of all regions, their words on the medium, and wear. One lock, taken once a slab (some hundred
+//! records) or once an extent.
+//!
+//! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
+//! 1. the tree takes the chunks (DRAM);
+//! 2. its word is stored; it, and every word cleared since the last time (`cleared`), is flushed;
+//! 3. fence. Only now does the caller learn of the extent.
+//!
+//! Persist order of giving one back ([`Space::give_back`]): the store of the free word; nothing waits for it. Its flush
+//! comes with the next hand-out, at the latest.
+//!
+//! Why a crash is harmless at every store. Let `live` be the extents handed out and not given back. After a crash the table holds
+//! all of `live` (3 came before they were used), and perhaps also words of extents given back but not yet
+//! flushed, and of one being handed out. None of those is reachable: an extent is given back only after the store that
+//! unlinked it is durable, and one being handed out is known to nobody. So marking never reaches them and the sweep
+//! frees them. None of them overlaps a live extent: before chunks of a cleared word can be in a live extent, that
+//! extent's own fence made the clearing durable (2). Hence a word of the table that begins inside another extent is always a
+//! stale one or lies inside one, and the open drops it.
+//!
+//! Wear words are stored and flushed with a hand-out and never waited for: a crash loses some counts, no more.
+
+use super::buddy::Buddy;
+use super::ground::Ground;
+use super::table::{self, Found, Word};
+use super::{ExtentKind, Place};
+use crate::nvptr::NvPtr;
+use crate::region_layout::RegionLayout;
+
+/// Cleared words that may wait for their flush.
+const CLEARED_MAX: usize = 1024;
+
+/// Bytes written somewhere, to be added to the wear of its segment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    /// Where the extent begins.
+    pub(super) place: Place,
+    /// Its length.
+    pub(super) chunks: u32,
+    /// Bytes written to all of it.
+    pub(super) bytes: u64,
+}
+
+/// One region's part.
+pub(super) struct Ranges {
+    pub(super) layout: RegionLayout,
+    pub(super) tree: Buddy,
+    /// Chunks behind damaged words (start, length): never handed out, their records believed.
+    pub(super) quarantine: Vec<(u32, u32)>,
+}
+
+/// All regions' parts.
+#[derive(Default)]
+pub(super) struct Space {
+    pub(super) regions: Vec<Ranges>,
+    /// Words stored as free since the last fence of a hand-out.
+    pub(super) cleared: Vec<NvPtr>,
+    /// Whether wear steers the choice of places.
+    pub(super) steer: bool,
+}
+
+impl Ranges {
+    /// The segment whose count stands for this block.
+    fn segment_of_block(&self, block: usize) -> u32 {
+        let first = u32::try_from(block << self.tree.block_order()).unwrap_or(u32::MAX).min(self.layout.chunks - 1);
+        let segment = self.layout.chunk(first).offset() / self.layout.wear_segment_bytes;
+        u32::try_from(segment).unwrap_or(u32::MAX).min(self.layout.wear_segments - 1)
+    }
+
+    /// log2 of the chunks whose bytes make up about one wear segment.
+    pub(super) fn block_order(layout: &RegionLayout) -> u32 {
+        (layout.wear_segment_bytes / u64::from(layout.chunk_bytes)).max(1).ilog2()
+    }
+
+    /// Takes the counts from the medium. A count that cannot be is taken for 0: wear steers, nothing depends on it.
+    pub(super) fn read_wear<G: Ground>(&mut self, ground: &G) {
+        const ABSURD: u64 = 1 << 60;
+        let segments: Vec<u32> = (0..self.tree.wear().len()).map(|block| self.segment_of_block(block)).collect();
+        let mut block = 0;
+        for sharing in segments.chunk_by(|a, b| a == b) {
+            let count =
+                Some(ground.load(self.layout.wear_word(sharing[0]))).filter(|count| *count < ABSURD).unwrap_or(0);
+            if count > 0 {
+                for index in block..block + sharing.len() {
+                    self.tree.add_block_wear(index, count / sharing.len() as u64);
+                }
+            }
+            block += sharing.len();
+        }
+    }
+
+    fn write_wear<G: Ground>(&self, ground: &G, block: usize) {
+        let segment = self.segment_of_block(block);
+        let (mut low, mut high) = (block, block);
+        while low > 0 && self.segment_of_block(low - 1) == segment {
+            low -= 1;
+        }
+        while high + 1 < self.tree.wear().len() && self.segment_of_block(high + 1) == segment {
+            high += 1;
+        }
+        let at = self.layout.wear_word(segment);
+        ground.put(at, self.tree.wear()[low..=high].iter().sum());
+        ground.flush(at, 8);
+    }
+}
+
+impl Space {
+    /// Takes `chunks` chunks for an extent and makes its word durable; `None` where no region has such a run.
+    pub(super) fn hand_out<G: Ground>(&mut self, ground: &G, word: Word, aligned: bool) -> Option<Place> {
+        let place = self.take(word.chunks, aligned)?;
+        let layout = &self.regions[usize::from(place.region)].layout;
+        let at = layout.extent_word(place.chunk);
+        ground.put(at, table::encode(word, place.region, place.chunk));
+        if !ground.word_late() {
+            self.flush_cleared(ground);
+            ground.flush(at, 8);
+            ground.fence();
+        }
+        debug_assert_eq!(self.word(ground, place), Found::Extent(word));
+        Some(place)
+    }
+
+    /// Gives an extent back; false where its chunks are not all in use.
+    #[must_use]
+    pub(super) fn give_back<G: Ground>(&mut self, ground: &G, place: Place, chunks: u32) -> bool {
+        let Some(ranges) = self.regions.get_mut(usize::from(place.region)) else { return false };
+        if !ranges.tree.give(place.chunk, chunks) {
+            return false;
+        }
+        let at = ranges.layout.extent_word(place.chunk);
+        self.clear_word(ground, at);
+        true
+    }
+
+    /// Stores a word as free, to be flushed with the next hand-out.
+    pub(super) fn clear_word<G: Ground>(&mut self, ground: &G, at: NvPtr) {
+        ground.put(at, 0);
+        self.cleared.push(at);
+        if self.cleared.len() >= CLEARED_MAX {
+            self.flush_cleared(ground);
+            ground.fence();
+        }
+    }
+
+    /// Flushes what was cleared; the caller fences.
+    pub(super) fn flush_cleared<G: Ground>(&mut self, ground: &G) {
+        // Neighbours share lines: sorted, each line is flushed once.
+        self.cleared.sort_unstable();
+        let mut last = NvPtr::NULL;
+        for at in self.cleared.drain(..) {
+            let line = NvPtr::from_raw(at.raw() & !63);
+            if line != last {
+                ground.flush(at, 8);
+                last = line;
+            }
+        }
+    }
+
+    /// Adds wear, and stores the counts that changed.
+    pub(super) fn wear<G: Ground>(&mut self, ground: &G, written: &[Written]) {
+        for part in written {
+            let Some(ranges) = self.regions.get_mut(usize::from(part.place.region)) else { continue };
+            let block_chunks = 1u32 << ranges.tree.block_order();
+            let first = part.place.chunk / block_chunks;
+            let last = (part.place.chunk + part.chunks.max(1) - 1) / block_chunks;
+            for block in first..=last {
+                // The share of an extent that lies in this block; a slab lies in one.
+                let start = part.place.chunk.max(block * block_chunks);
+                let end = (part.place.chunk + part.chunks.max(1)).min((block + 1).saturating_mul(block_chunks));
+                let share = part.bytes.saturating_mul(u64::from(end - start)) / u64::from(part.chunks.max(1));
+                ranges.tree.add_block_wear(block as usize, share);
+                ranges.write_wear(ground, block as usize);
+            }
+        }
+    }
+
+    /// The word that begins at this place.
+    pub(super) fn word<G: Ground>(&self, ground: &G, place: Place) -> Found {
+        match self.regions.get(usize::from(place.region)) {
+            Some(ranges) => read_word(ground, &ranges.layout, place.chunk),
+            None => Found::Bad,
+        }
+    }
+
+    /// Chunks that are free, in bytes.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.regions
+            .iter()
+            .map(|ranges| u64::from(ranges.tree.free_chunks()) * u64::from(ranges.layout.chunk_bytes))
+            .sum()
+    }
+
+    fn take(&mut self, chunks: u32, aligned: bool) -> Option<Place> {
+        let order = chunks.checked_next_power_of_two()?.ilog2();
+        let mut best: Option<(usize, u64)> = None;
+        for (index, ranges) in self.regions.iter().enumerate().filter(|(_, ranges)| ranges.tree.can_take(chunks, order))
+        {
+            let wear = ranges.tree.least_wear();
+            let lead = ranges.layout.wear_segment_bytes;
+            if best.is_none_or(|(_, least)| wear.saturating_add(lead) < least) {
+                best = Some((index, wear));
+            }
+            if !self.steer {
+                break;
+            }
+        }
+        let steer = self.steer;
+        let taken = |ranges: &mut Ranges, unaligned: bool| {
+            let lead = steer.then_some(ranges.layout.wear_segment_bytes);
+            if unaligned { ranges.tree.take_unaligned(chunks) } else { ranges.tree.take(chunks, lead) }
+        };
+        let (index, chunk) = match best {
+            Some((index, _)) => (index, taken(&mut self.regions[index], false)?),
+            None if aligned => return None,
+            None => {
+                self.regions.iter_mut().enumerate().find_map(|(index, ranges)| Some((index, taken(ranges, true)?)))?
+            }
+        };
+        Some(Place { region: u16::try_from(index).ok()?, chunk })
+    }
+}
+
+/// The word of a chunk, as the medium has it.
+pub(super) fn read_word<G: Ground>(ground: &G, layout: &RegionLayout, chunk: u32) -> Found {
+    if chunk >= layout.chunks {
+        return Found::Bad;
+    }
+    table::decode(ground.load(layout.extent_word(chunk)), layout.index, chunk, layout.chunks)
+}
+
+/// A word for an extent of an engine's or of a record's own.
+pub(super) fn plain_word(kind: ExtentKind, chunks: u32) -> Word {
+    Word { kind, class: 0, chunks }
+}

@@ -1,0 +1,111 @@
+//! Whether the trees, the extent tables and the slabs tell the same story.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::VerifyReport;
+
+use super::ground::Ground;
+use super::region::Region;
+use super::shard::Shard;
+use super::slab::{HELD, KEPT, LISTED, NO_CLASS, OLD};
+use super::space::Ranges;
+use super::{Allocator, ExtentKind, Place, lock};
+
+impl Allocator {
+    /// See [`Allocator::verify`](Self::verify).
+    pub(crate) fn verify_on<G: Ground>(&self, ground: &G, report: &mut VerifyReport) {
+        // All shards in ascending order, then space: the one place that holds more than one shard.
+        let shards: Vec<_> = (0..self.shards.len()).map(|index| self.shard(index)).collect();
+        let space = lock(&self.space);
+        let mut extent_bytes = 0;
+        for (region, ranges) in self.known_regions().zip(&space.regions) {
+            extent_bytes += self.verify_region(ground, region, ranges, report);
+        }
+        let counted = self.extent_bytes.load(Ordering::Relaxed);
+        if !self.is_recovering() && counted != extent_bytes {
+            report.find("allocator", format!("{counted} bytes of extents counted, {extent_bytes} in the tables"));
+        }
+        for (index, shard) in shards.iter().enumerate() {
+            self.verify_shard(index, shard, report);
+        }
+        let misfrees = self.misfrees.load(Ordering::Relaxed);
+        if misfrees > 0 {
+            report.find("allocator", format!("{misfrees} frees of what was free already"));
+        }
+    }
+
+    /// Bytes of extents that are no slabs.
+    fn verify_region<G: Ground>(&self, ground: &G, region: &Region, ranges: &Ranges, report: &mut VerifyReport) -> u64 {
+        let name = |chunk: u32| format!("region {} chunk {chunk}", region.layout.index);
+        if !ranges.tree.is_consistent() {
+            report.find(name(0), "the buddy tree contradicts itself");
+        }
+        let read = self.read_table(ground, &region.layout);
+        let mut in_use = vec![false; region.layout.chunks as usize];
+        let mut slabs = 0;
+        let mut extent_bytes = 0;
+        for (chunk, word) in &read.extents {
+            in_use[*chunk as usize..(*chunk + word.chunks) as usize].fill(true);
+            if word.kind == ExtentKind::SLAB {
+                slabs += 1;
+                let found = region.slab_at(*chunk).map_or(NO_CLASS, super::slab::Slab::class);
+                if found != word.class {
+                    report.find(
+                        name(*chunk),
+                        format!("the table has a slab of class {}, memory class {found}", word.class),
+                    );
+                }
+            } else {
+                extent_bytes += u64::from(word.chunks) * u64::from(region.layout.chunk_bytes);
+            }
+        }
+        for (start, len) in &ranges.quarantine {
+            in_use[*start as usize..(*start + *len) as usize].fill(true);
+            report.find(name(*start), format!("a damaged word of the extent table: {len} chunks are set aside"));
+        }
+        for (used, chunk) in in_use.iter().zip(0u32..) {
+            if *used == ranges.tree.is_free(chunk) {
+                let what =
+                    if *used { "in an extent, and free in the tree" } else { "in no extent, and not free in the tree" };
+                report.find(name(chunk), what);
+            }
+        }
+        let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS).count();
+        if known != slabs {
+            report.find(name(0), format!("{slabs} slabs in the table, {known} in memory"));
+        }
+        for (chunk, slab) in region.slabs() {
+            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has(OLD)) else { continue };
+            let (free, taken) = (slab.free_slots(), slab.taken(class));
+            if free + taken != class.slots {
+                report.find(
+                    name(chunk),
+                    format!("a slab of {} slots counts {free} free and has {taken} taken", class.slots),
+                );
+            }
+            if free > 0 && !slab.has(HELD) && !slab.has(LISTED) {
+                report.find(name(chunk), "a slab with free slots that nobody can find");
+            }
+        }
+        extent_bytes
+    }
+
+    fn verify_shard(&self, index: usize, shard: &Shard, report: &mut VerifyReport) {
+        for (number, slabs) in (0u16..).zip(&shard.classes) {
+            let mine = |place: &Place, flag: u8| {
+                self.slab(*place)
+                    .is_some_and(|slab| slab.class() == number && usize::from(slab.owner()) == index && slab.has(flag))
+            };
+            let name = || format!("shard {index} class {number}");
+            if slabs.current.is_some_and(|place| !mine(&place, HELD)) {
+                report.find(name(), "the current slab is not the shard's own");
+            }
+            let mut kept: Vec<Place> = slabs.partial.iter().copied().filter(|place| mine(place, KEPT)).collect();
+            kept.sort_unstable();
+            kept.dedup();
+            if kept.len() != slabs.kept as usize {
+                report.find(name(), format!("{} empty slabs kept, {} counted", kept.len(), slabs.kept));
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Counts of what is done to the medium, one set a thread slot, so that counting shares no cache line.
+//!
+//! Invariants: a set is written by the owner of its slot only (`slot.rs`, invariant 1), by relaxed loads and stores;
+//! anybody may read the sums at any time, which are then at most a moment old.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::slot::{MAX_SLOTS, thread_slot};
+
+/// The counts of one thread slot.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counts {
+    flushes: AtomicU64,
+    fences: AtomicU64,
+    bytes: AtomicU64,
+    /// Blocks of 256 bytes flushed since the last fence.
+    unfenced: AtomicU64,
+}
+
+/// The counts of all slots.
+pub(crate) struct Counters {
+    slots: Box<[Counts; MAX_SLOTS]>,
+}
+
+#[inline]
+fn add(count: &AtomicU64, more: u64) {
+    // Not an atomic addition: only the slot's owner writes.
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        let slots: Vec<Counts> = std::iter::repeat_with(Counts::default).take(MAX_SLOTS).collect();
+        match slots.into_boxed_slice().try_into() {
+            Ok(slots) => Self { slots },
+            Err(_) => unreachable!("as many sets as slots"),
+        }
+    }
+
+    #[inline]
+    fn mine(&self) -> &Counts {
+        &self.slots[thread_slot()]
+    }
+
+    /// Bytes were stored.
+    #[inline]
+    pub(crate) fn stored(&self, bytes: usize) {
+        add(&self.mine().bytes, bytes as u64);
+    }
+
+    /// Lines (or pages) were flushed, in `blocks` blocks of 256 bytes.
+    #[inline]
+    pub(crate) fn flushed(&self, lines: u64, blocks: u64) {
+        let mine = self.mine();
+        add(&mine.flushes, lines);
+        add(&mine.unfenced, blocks);
+    }
+
+    /// A fence was executed; how many blocks of 256 bytes this thread had flushed since its last.
+    #[inline]
+    pub(crate) fn fenced(&self) -> u64 {
+        let mine = self.mine();
+        add(&mine.fences, 1);
+        let unfenced = mine.unfenced.load(Ordering::Relaxed);
+        mine.unfenced.store(0, Ordering::Relaxed);
+        unfenced
+    }
+
+    fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+        self.slots.iter().map(|slot| count(slot).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.sum(|slot| &slot.flushes)
+    }
+
+    pub(crate) fn fences(&self) -> u64 {
+        self.sum(|slot| &slot.fences)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sum(|slot| &slot.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_cover_all_threads() {
+        let counters = Counters::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        counters.stored(3);
+                        counters.flushed(2, 1);
+                        counters.flushed(1, 1);
+                        assert_eq!(counters.fenced(), 2);
+                    }
+                });
+            }
+        });
+        assert_eq!((counters.bytes(), counters.flushes(), counters.fences()), (12_000, 12_000, 4000));
+    }
+}

@@ -1,0 +1,296 @@
+//! Epochs: media space is used again only when no reader can still see it.
+//!
+//! Readers hold a [`Guard`] while they follow pointers of the medium. Who unlinks a record (durably) retires it; it waits in the
+//! limbo of the retiring thread and is freed, in bags of about 64, when every guard of that time is gone
+//! (`protocol` says why that is right). Limbos of threads that have ended are emptied by the others. A limbo may hold
+//! [`Epochs::LIMIT_BYTES`] (or 1/64 of a smaller pool) before each further bag tries harder; only guards that are kept can make it longer.
+//!
+//! Invariants
+//! 1. `depth` of a slot is written by the slot's thread alone. While it is above 0 the seat is announced.
+//! 2. A guard that is dropped by anybody but its slot's present owner (a thread that is being torn down gives its slot back first)
+//!    leaves the slot pinned for ever: space is lost until the store is reopened, safety is not.
+//! 3. A limbo is changed under its own lock. Nothing is freed while a limbo lock is held.
+//!
+//! Anybody may call anything, from any thread. A guard must not be kept across waiting for other threads.
+
+#[cfg(test)]
+mod model;
+mod protocol;
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::alloc::{Allocator, Freed, Ground};
+use crate::nvptr::NvPtr;
+use crate::pool::Pool;
+use crate::slot::{self, MAX_SLOTS};
+
+use protocol::{Clock, Seat};
+
+/// The processor's atomics, under the names that the protocol uses.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+    /// A store with a full fence after it.
+    #[inline]
+    pub(super) fn announce(seat: &AtomicU64, epoch: u64) {
+        if cfg!(target_arch = "x86_64") {
+            // A locked exchange orders as the fence does, in a third of its time.
+            seat.swap(epoch, Ordering::SeqCst);
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        } else {
+            seat.store(epoch, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+/// Items of a bag.
+const BAG_ITEMS: usize = 64;
+/// Bags between two looks at the limbos of ended threads.
+const BAGS_A_LOOK: u32 = 32;
+/// Times that a full store lets other threads run.
+const PATIENCE: u32 = 64;
+/// Emptied vectors kept for the next bags.
+const SPARE_BAGS: usize = 4;
+
+/// Items retired by about the same time.
+struct Bag {
+    stamp: u64,
+    items: Vec<Freed>,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Limbo {
+    open: Vec<Freed>,
+    open_bytes: u64,
+    /// Oldest first.
+    sealed: VecDeque<Bag>,
+    spare: Vec<Vec<Freed>>,
+    bags: u32,
+}
+
+#[repr(align(128))]
+struct Slot {
+    seat: Seat,
+    depth: AtomicU64,
+    /// Bytes in the limbo; written under its lock.
+    waiting: AtomicU64,
+    limbo: Mutex<Limbo>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Limbo> {
+        self.limbo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The epochs of one pool.
+pub struct Epochs {
+    clock: Clock<2>,
+    slots: Box<[Slot]>,
+    /// Bytes that may wait in one limbo before it tries harder.
+    limit: u64,
+}
+
+/// Keeps what can be seen now from being used again. See [`Epochs::pin`].
+#[must_use = "nothing is protected once the guard is dropped"]
+pub struct Guard<'a> {
+    slot: &'a Slot,
+    number: usize,
+    /// It belongs to its thread's slot.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !slot::is_mine(self.number) {
+            return;
+        }
+        let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
+        self.slot.depth.store(depth, Ordering::Relaxed);
+        if depth == 0 {
+            self.slot.seat.unpin();
+        }
+    }
+}
+
+impl Epochs {
+    /// Bytes that may wait in a thread's limbo of a large pool.
+    pub const LIMIT_BYTES: u64 = 16 << 20;
+
+    /// For a pool of this capacity, in bytes.
+    pub(crate) fn new(capacity: u64) -> Self {
+        let slot = || Slot {
+            seat: Seat::new(),
+            depth: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            limbo: Mutex::new(Limbo::default()),
+        };
+        let limit = (capacity / 64).min(Self::LIMIT_BYTES);
+        Self { clock: Clock::new(), slots: (0..MAX_SLOTS).map(|_| slot()).collect(), limit }
+    }
+
+    /// While the guard lives, nothing that can be reached now, or later, is used again. Reentrant; about 8 ns.
+    #[inline]
+    pub fn pin(&self) -> Guard<'_> {
+        let number = slot::thread_slot();
+        let slot = &self.slots[number];
+        let depth = slot.depth.load(Ordering::Relaxed);
+        slot.depth.store(depth + 1, Ordering::Relaxed);
+        if depth == 0 {
+            self.clock.pin(&slot.seat);
+        }
+        Guard { slot, number, not_send: PhantomData }
+    }
+
+    /// Frees the record once every guard that exists now is gone. The store that unlinked it must be durable.
+    pub fn retire(&self, pool: &Pool, at: NvPtr, len: usize) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+        self.retire_on(pool.allocator(), pool, Freed { at, len });
+    }
+
+    /// The same for an extent.
+    pub fn retire_extent(&self, pool: &Pool, at: NvPtr) {
+        self.retire_on(pool.allocator(), pool, Freed { at, len: Freed::EXTENT });
+    }
+
+    /// Frees what can be freed now, of all threads. While the caller holds a guard itself, that is little.
+    pub fn collect(&self, pool: &Pool) {
+        self.collect_on(pool.allocator(), pool, |_| true);
+    }
+
+    /// Before a store counts as full: frees what can be freed, and where nothing can, lets the threads that hold guards run, for a bounded
+    /// while. The caller may hold a guard itself; what was retired after that stays.
+    #[cold]
+    pub(crate) fn collect_patiently(&self, pool: &Pool) {
+        let before = self.waiting_bytes();
+        for _ in 0..PATIENCE {
+            self.collect(pool);
+            if before == 0 || self.waiting_bytes() < before {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until every guard of other threads that exists now is gone.
+    pub fn synchronize(&self) {
+        // The fence in it makes every guard that may have read what the caller changed before visible here.
+        let stamp = self.clock.stamp();
+        let mine = slot::thread_slot();
+        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine) {
+            let seen = slot.seat.announced();
+            // A thread that pins again, newly, shows a newer epoch as soon as the clock has moved.
+            while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen {
+                self.advance();
+                std::thread::yield_now();
+            }
+        }
+        // What those guards read, they read before what follows.
+        std::sync::atomic::fence(Ordering::Acquire);
+    }
+
+    /// Bytes that wait for guards to go.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.used_slots().iter().map(|slot| slot.waiting.load(Ordering::Relaxed)).sum()
+    }
+
+    /// DRAM of the epochs, in bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        let limbos = self.used_slots().iter().map(|slot| {
+            let limbo = slot.lock();
+            let bags = limbo.sealed.iter().map(|bag| bag.items.capacity()).chain(limbo.spare.iter().map(Vec::capacity));
+            (bags.sum::<usize>() + limbo.open.capacity()) * size_of::<Freed>()
+                + limbo.sealed.capacity() * size_of::<Bag>()
+        });
+        (limbos.sum::<usize>() + size_of_val(&*self.slots)) as u64
+    }
+
+    pub(crate) fn retire_on<G: Ground>(&self, alloc: &Allocator, ground: &G, item: Freed) {
+        if alloc.is_recovering() {
+            alloc.note_kept(item);
+        }
+        let bytes = alloc.bytes_of(ground, item);
+        let slot = &self.slots[slot::thread_slot()];
+        let look = {
+            let mut limbo = slot.lock();
+            limbo.open.push(item);
+            limbo.open_bytes += bytes;
+            let waiting = slot.waiting.load(Ordering::Relaxed) + bytes;
+            slot.waiting.store(waiting, Ordering::Relaxed);
+            if limbo.open.len() < BAG_ITEMS && limbo.open_bytes <= self.limit / 16 {
+                return;
+            }
+            self.seal(&mut limbo);
+            limbo.bags = limbo.bags.wrapping_add(1);
+            limbo.bags.is_multiple_of(BAGS_A_LOOK) || waiting > self.limit
+        };
+        self.advance();
+        self.free_over(alloc, ground, slot);
+        if look {
+            let mine = slot::thread_slot();
+            self.collect_on(alloc, ground, |number| number == mine || !slot::is_taken(number));
+        }
+    }
+
+    pub(crate) fn collect_on<G: Ground>(&self, alloc: &Allocator, ground: &G, whose: impl Fn(usize) -> bool) {
+        // Stamped now, free after two steps; a third for a clock that another thread moved meanwhile.
+        for _ in 0..3 {
+            let mut left = false;
+            for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+                if slot.waiting.load(Ordering::Relaxed) > 0 {
+                    self.seal(&mut slot.lock());
+                    self.free_over(alloc, ground, slot);
+                    left |= slot.waiting.load(Ordering::Relaxed) > 0;
+                }
+            }
+            if !left || !self.advance() {
+                break;
+            }
+        }
+        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+            if slot.waiting.load(Ordering::Relaxed) > 0 {
+                self.free_over(alloc, ground, slot);
+            }
+        }
+    }
+
+    fn used_slots(&self) -> &[Slot] {
+        &self.slots[..slot::slots_used().min(MAX_SLOTS)]
+    }
+
+    fn advance(&self) -> bool {
+        self.clock.advance(|| self.used_slots().iter().map(|slot| &slot.seat))
+    }
+
+    fn seal(&self, limbo: &mut Limbo) {
+        if limbo.open.is_empty() {
+            return;
+        }
+        let next = limbo.spare.pop().unwrap_or_else(|| Vec::with_capacity(BAG_ITEMS));
+        let items = std::mem::replace(&mut limbo.open, next);
+        let bag = Bag { stamp: self.clock.stamp(), items, bytes: std::mem::take(&mut limbo.open_bytes) };
+        limbo.sealed.push_back(bag);
+    }
+
+    /// Frees this slot's bags whose time is over.
+    fn free_over<G: Ground>(&self, alloc: &Allocator, ground: &G, slot: &Slot) {
+        loop {
+            let mut limbo = slot.lock();
+            let Some(mut bag) = limbo.sealed.pop_front_if(|bag| self.clock.is_over(bag.stamp)) else { return };
+            slot.waiting.store(slot.waiting.load(Ordering::Relaxed).saturating_sub(bag.bytes), Ordering::Relaxed);
+            drop(limbo);
+            alloc.free_all(ground, &bag.items);
+            bag.items.clear();
+            let mut limbo = slot.lock();
+            if limbo.spare.len() < SPARE_BAGS {
+                limbo.spare.push(bag.items);
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The files of a store: a directory of mode 0700 with `LOCK`, `pool.0000`, `pool.0001`, ... of mode 0600.
+//!
+//! A region is made under the name `pool.NNNN.new` and takes its name when it is whole, so whatever ends in `.new` was
+//! never part of a store, and a directory with nothing but `LOCK` and such files is a creation that was interrupted:
+//! it holds no store ([`Error::Missing`] at an open), and the next creation starts over.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestore_contract::{Error, Result};
+use rustix::io::Errno;
+
+use crate::lock::LOCK_FILE;
+use crate::options::{PoolOptions, Prefault};
+use crate::probe::{self, MediumKind};
+use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region_layout::PAGE_BYTES;
+
+/// Bytes touched between two looks at whether to stop.
+const SLICE_BYTES: u64 = 16 << 20;
+
+/// The file of region `index`.
+pub(crate) fn region_path(dir: &Path, index: u16) -> PathBuf {
+    dir.join(format!("pool.{index:04}"))
+}
+
+/// The file of region `index` until it is whole.
+pub(crate) fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
+    dir.join(format!("pool.{index:04}.new"))
+}
+
+/// What there is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No such directory.
+    Nothing,
+    /// An empty directory, or what an interrupted creation left.
+    Empty,
+    /// A store.
+    Store,
+    /// Something else.
+    Other,
+}
+
+/// Looks what there is at `dir`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn look(dir: &Path) -> Result<Found> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(refused) if refused.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(refused) if refused.kind() == ErrorKind::NotADirectory => return Ok(Found::Other),
+        Err(refused) => return Err(Error::io("reading", dir, refused)),
+    };
+    let mut found = Found::Empty;
+    for entry in entries {
+        let name = entry.map_err(|refused| Error::io("reading", dir, refused))?.file_name();
+        match name.to_str() {
+            Some("pool.0000") => return Ok(Found::Store),
+            Some(LOCK_FILE) => {}
+            Some(name) if name.starts_with("pool.") && name.ends_with(".new") => {}
+            _ => found = Found::Other,
+        }
+    }
+    Ok(found)
+}
+
+/// Makes the directory of a new store.
+///
+/// # Errors
+/// [`Error::Exists`] where there is something else already, [`Error::Io`].
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
+    match look(dir)? {
+        Found::Empty => Ok(()),
+        Found::Store | Found::Other => Err(Error::Exists { path: dir.into() }),
+        Found::Nothing => DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|refused| Error::io("creating", dir, refused)),
+    }
+}
+
+/// Removes what was never part of the store.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn remove_unfinished(dir: &Path) -> Result<()> {
+    let io = |refused| Error::io("reading", dir, refused);
+    for entry in std::fs::read_dir(dir).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("pool.") && name.ends_with(".new") {
+            std::fs::remove_file(entry.path()).map_err(|refused| Error::io("removing", entry.path(), refused))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes changes of names in `dir` durable.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|open| open.sync_all()).map_err(|refused| Error::io("syncing", dir, refused))
+}
+
+/// How region files of one pool are made.
+#[derive(Debug, Clone)]
+pub(crate) struct RegionMaker {
+    pub(crate) dir: PathBuf,
+    pub(crate) huge_pages: bool,
+    pub(crate) prefault: Prefault,
+    /// For the error's text.
+    pub(crate) capacity: u64,
+}
+
+impl RegionMaker {
+    pub(crate) fn new(dir: &Path, opts: &PoolOptions) -> Self {
+        Self { dir: dir.into(), huge_pages: opts.huge_pages, prefault: opts.prefault, capacity: opts.capacity }
+    }
+
+    fn full(&self, needed: u64) -> Error {
+        Error::Full { needed, capacity: self.capacity }
+    }
+
+    /// Makes region `index` under its unfinished name: its bytes are all zero and all there, so that no later touch
+    /// can fail. `None` where `stop` became true on the way.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where the medium has no room, [`Error::Io`]; then no file is left.
+    pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
+        let path = unfinished_path(&self.dir, index);
+        let made = self.try_make(&path, len, stop);
+        if !matches!(made, Ok(Some(_))) {
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    fn try_make(&self, path: &Path, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
+        let io = |doing: &'static str| move |refused: Errno| Error::io(doing, path, refused.into());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|refused| Error::io("creating", path, refused))?;
+        if probe::free_bytes(&file).map_err(io("probing"))? < len {
+            return Err(self.full(len));
+        }
+        let sized = |done: Result<(), Errno>| match done {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC | Errno::FBIG | Errno::DQUOT) => Err(self.full(len)),
+            Err(refused) => Err(io("sizing")(refused)),
+        };
+        sized(rustix::fs::ftruncate(&file, len))?;
+        let (medium, name) = probe::medium_of(&file).map_err(io("probing"))?;
+        let populate = medium == MediumKind::Shm && self.prefault == Prefault::Ahead;
+        if !populate {
+            // On shared memory this makes small pages, so it is the way only where nothing shall be touched ahead.
+            sized(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len))?;
+        }
+        let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax).map_err(io("mapping"))?;
+        advise_huge(&mapping, medium, self.huge_pages);
+        if populate && !self.populate(path, &mapping, stop)? {
+            return Ok(None);
+        }
+        Ok(Some(Made { mapping, medium, name }))
+    }
+
+    /// Touches every page for writing; false where `stop` became true. A full file system is an error here, and would
+    /// be a SIGBUS later.
+    fn populate(&self, path: &Path, mapping: &Mapping, stop: &AtomicBool) -> Result<bool> {
+        let mut at = 0;
+        while at < mapping.len() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let slice = SLICE_BYTES.min(mapping.len() - at);
+            if self.huge_pages {
+                make_huge(mapping, at, slice);
+            }
+            if let Err(refused) = mapping.advise(at, slice, Advice::PopulateWrite) {
+                return match refused.raw_os_error() {
+                    Some(libc::EFAULT | libc::ENOMEM | libc::ENOSPC) => Err(self.full(mapping.len())),
+                    // A kernel before 5.14: reserve the pages instead.
+                    Some(libc::EINVAL) => self.reserve(path, mapping).map(|()| true),
+                    _ => Err(Error::io("filling", path, refused)),
+                };
+            }
+            at += slice;
+        }
+        Ok(true)
+    }
+
+    fn reserve(&self, path: &Path, mapping: &Mapping) -> Result<()> {
+        let Some(file) = mapping.file() else { return Ok(()) };
+        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, mapping.len()) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(self.full(mapping.len())),
+            Err(refused) => Err(Error::io("reserving", path, refused.into())),
+        }
+    }
+
+    /// Gives the unfinished region its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn finish(&self, index: u16) -> Result<()> {
+        let path = region_path(&self.dir, index);
+        std::fs::rename(unfinished_path(&self.dir, index), &path).map_err(|refused| Error::io("naming", path, refused))
+    }
+}
+
+/// Makes untouched pages huge at once: one small page of each huge one is touched, then they are joined. Doing so after all
+/// were touched costs a copy of each, several times as much. What cannot be made huge stays as it is.
+fn make_huge(mapping: &Mapping, at: u64, len: u64) {
+    for page in (at..at + len).step_by(HUGE_BYTES as usize) {
+        if mapping.len() - page < HUGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
+            return;
+        }
+    }
+    let whole = len / HUGE_BYTES * HUGE_BYTES;
+    if whole > 0 {
+        // Refused where the kernel is older than 6.1 or memory has no huge page left.
+        let _ = mapping.advise(at, whole, Advice::Collapse);
+    }
+}
+
+/// A region just made.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) mapping: Mapping,
+    pub(crate) medium: MediumKind,
+    /// The file system's name.
+    pub(crate) name: String,
+}
+
+fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
+    if wanted && medium != MediumKind::File && mapping.len() >= HUGE_BYTES {
+        // A wish only: without it everything works, slower.
+        let _ = mapping.advise(0, mapping.len(), Advice::HugePage);
+    }
+}
+
+/// Opens and maps an existing region file of exactly `len` bytes.
+///
+/// # Errors
+/// [`Error::Corrupt`] where it is missing or of another length (so that no access can go past its end), [`Error::Io`].
+pub(crate) fn open_region(dir: &Path, index: u16, len: u64, opts: &PoolOptions) -> Result<Made> {
+    let path = region_path(dir, index);
+    let (file, found) = open_file(&path)?;
+    if found != len {
+        return Err(Error::corrupt(path.display().to_string(), format!("{found} bytes long, but {len} were made")));
+    }
+    let (medium, name) = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
+    let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax)
+        .map_err(|refused| Error::io("mapping", &path, refused.into()))?;
+    advise_huge(&mapping, medium, opts.huge_pages);
+    Ok(Made { mapping, medium, name })
+}
+
+/// A region file open for reading and writing, and its length.
+///
+/// # Errors
+/// [`Error::Corrupt`] where there is none, [`Error::Io`].
+pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(refused) if refused.kind() == ErrorKind::NotFound => {
+            return Err(Error::corrupt(path.display().to_string(), "this region's file is missing"));
+        }
+        Err(refused) => return Err(Error::io("opening", path, refused)),
+    };
+    let len = file.metadata().map_err(|refused| Error::io("reading the length of", path, refused))?.len();
+    Ok((file, len))
+}
+
+/// At most `most` bytes from the start of a file.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn read_start(file: &File, path: &Path, most: usize) -> Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; most];
+    let mut filled = 0;
+    while filled < most {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(refused) if refused.kind() == ErrorKind::Interrupted => {}
+            Err(refused) => return Err(Error::io("reading", path, refused)),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}

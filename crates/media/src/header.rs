@@ -1,0 +1,336 @@
+//! The headers on the medium.
+//!
+//! Region 0 begins with two copies of the pool header, at 0 and 4096. Each change is written to both, one after
+//! the other, each made durable before the next begins; the valid copy with the higher sequence counts. Little-endian.
+//!
+//! ```text
+//! pool header copy (checksummed part: 1024 bytes; the rest of its 4096 is reserved for a table of readers)
+//!    0  8  magic "LODEPOOL"                 (written last at creation)
+//!    8  4  format version                   12  4  crc32c of bytes 8..12 and 16..1024
+//!   16  8  sequence
+//!   24 16  pool id                          40 16  boot id of the last open
+//!   56 32  engine name, zero-padded         88  4  engine format
+//!   92  4  flags: 1 clean, 2 emulate_dax
+//!   96  8  capacity                        104  8  region_bytes
+//!  112  4  chunk_bytes                     116  4  number of regions
+//!  120  4  durability: 0 process, 1 power, 2 interval
+//!  124  4  zero                            128  8  interval in milliseconds
+//!  136  8  length of region 0              144     zero
+//!
+//! region header (other regions)
+//!    0  8  magic "LODEREGN"
+//!    8  4  format version                   12  4  crc32c of bytes 8..12 and 16..64
+//!   16 16  pool id                          32  4  index
+//!   36  4  chunk_bytes                      40  8  length
+//!   48     zero
+//! ```
+//!
+//! Nothing here panics on any bytes.
+
+use std::time::Duration;
+
+use lodestore_contract::{Durability, Error, Result};
+
+use crate::crc32c;
+use crate::options::ENGINE_NAME_MAX;
+use crate::region::MAX_REGIONS;
+use crate::region_layout::{HEADER_BYTES, RegionLayout};
+
+/// Newest pool format known here.
+pub const POOL_FORMAT: u32 = 1;
+/// Bytes of a header copy under its checksum.
+pub(crate) const HEADER_USED: usize = 1024;
+/// Bytes of a region header under its checksum.
+pub(crate) const REGION_HEADER_USED: usize = 64;
+pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
+const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
+const FLAG_CLEAN: u32 = 1;
+const FLAG_EMULATE_DAX: u32 = 2;
+
+const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED <= HEADER_BYTES as usize);
+
+/// What a pool header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PoolHeader {
+    pub(crate) sequence: u64,
+    pub(crate) pool_id: [u8; 16],
+    pub(crate) boot_id: [u8; 16],
+    pub(crate) engine: String,
+    pub(crate) engine_format: u32,
+    pub(crate) clean: bool,
+    pub(crate) emulate_dax: bool,
+    pub(crate) capacity: u64,
+    pub(crate) region_bytes: u64,
+    pub(crate) chunk_bytes: u32,
+    pub(crate) regions: u32,
+    pub(crate) durability: Durability,
+    pub(crate) region0_bytes: u64,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |part| u32::from_le_bytes(part.try_into().unwrap_or_default()))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |part| u64::from_le_bytes(part.try_into().unwrap_or_default()))
+}
+
+fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
+    bytes.get(at..at + 16).and_then(|part| part.try_into().ok()).unwrap_or_default()
+}
+
+fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
+    bytes[at..at + part.len()].copy_from_slice(part);
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c(&[&bytes[8..12], &bytes[16..]])
+}
+
+/// Why a copy does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    /// No pool header was ever finished here.
+    NoMagic,
+    /// Its bytes are not what was written.
+    Torn,
+    /// Whole, but of this newer format.
+    Newer(u32),
+}
+
+impl PoolHeader {
+    /// The bytes of a copy.
+    pub(crate) fn encode(&self) -> [u8; HEADER_USED] {
+        let mut bytes = [0; HEADER_USED];
+        let (level, window) = match self.durability {
+            Durability::Process => (0u32, 0),
+            Durability::Power => (1, 0),
+            Durability::Interval(window) => (2, u64::try_from(window.as_millis()).unwrap_or(u64::MAX)),
+        };
+        let flags = if self.clean { FLAG_CLEAN } else { 0 } | if self.emulate_dax { FLAG_EMULATE_DAX } else { 0 };
+        put(&mut bytes, 0, &POOL_MAGIC.to_le_bytes());
+        put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
+        put(&mut bytes, 16, &self.sequence.to_le_bytes());
+        put(&mut bytes, 24, &self.pool_id);
+        put(&mut bytes, 40, &self.boot_id);
+        put(&mut bytes, 56, self.engine.as_bytes());
+        put(&mut bytes, 88, &self.engine_format.to_le_bytes());
+        put(&mut bytes, 92, &flags.to_le_bytes());
+        put(&mut bytes, 96, &self.capacity.to_le_bytes());
+        put(&mut bytes, 104, &self.region_bytes.to_le_bytes());
+        put(&mut bytes, 112, &self.chunk_bytes.to_le_bytes());
+        put(&mut bytes, 116, &self.regions.to_le_bytes());
+        put(&mut bytes, 120, &level.to_le_bytes());
+        put(&mut bytes, 128, &window.to_le_bytes());
+        put(&mut bytes, 136, &self.region0_bytes.to_le_bytes());
+        let sum = checksum(&bytes);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one copy of at least [`HEADER_USED`] bytes.
+    fn decode(bytes: &[u8], trust: bool) -> Result<Self, Flaw> {
+        let bytes = bytes.get(..HEADER_USED).ok_or(Flaw::NoMagic)?;
+        if u64_at(bytes, 0) != POOL_MAGIC {
+            return Err(Flaw::NoMagic);
+        }
+        if u32_at(bytes, 12) != checksum(bytes) && !trust {
+            return Err(Flaw::Torn);
+        }
+        if u32_at(bytes, 8) > POOL_FORMAT {
+            return Err(Flaw::Newer(u32_at(bytes, 8)));
+        }
+        let name = &bytes[56..88];
+        let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
+        let durability = match u32_at(bytes, 120) {
+            0 => Durability::Process,
+            1 => Durability::Power,
+            2 => Durability::Interval(Duration::from_millis(u64_at(bytes, 128))),
+            _ => return Err(Flaw::Torn),
+        };
+        let header = Self {
+            sequence: u64_at(bytes, 16),
+            pool_id: id_at(bytes, 24),
+            boot_id: id_at(bytes, 40),
+            engine: String::from_utf8(name.into()).map_err(|_| Flaw::Torn)?,
+            engine_format: u32_at(bytes, 88),
+            clean: u32_at(bytes, 92) & FLAG_CLEAN != 0,
+            emulate_dax: u32_at(bytes, 92) & FLAG_EMULATE_DAX != 0,
+            capacity: u64_at(bytes, 96),
+            region_bytes: u64_at(bytes, 104),
+            chunk_bytes: u32_at(bytes, 112),
+            regions: u32_at(bytes, 116),
+            durability,
+            region0_bytes: u64_at(bytes, 136),
+        };
+        if header.is_possible() { Ok(header) } else { Err(Flaw::Torn) }
+    }
+
+    /// Whether the numbers can be a pool's: a matching checksum alone does not say so.
+    fn is_possible(&self) -> bool {
+        !self.engine.is_empty()
+            && self.engine.len() <= ENGINE_NAME_MAX
+            && (1..=MAX_REGIONS as u32).contains(&self.regions)
+            && RegionLayout::new(0, self.region0_bytes, self.chunk_bytes).is_some()
+            && RegionLayout::new(1, self.region_bytes, self.chunk_bytes).is_some()
+    }
+
+    /// The newest valid copy of the two at the start of region 0. `trust` ignores checksums (a planted fault).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where no copy is valid, [`Error::NewerFormat`].
+    pub(crate) fn newest(region0: &[u8], place: &str, trust: bool) -> Result<Self> {
+        let size = HEADER_BYTES as usize;
+        let copies = [region0.get(..size), region0.get(size..2 * size)]
+            .map(|copy| copy.map_or(Err(Flaw::NoMagic), |bytes| Self::decode(bytes, trust)));
+        match copies {
+            [Err(Flaw::Newer(found)), _] | [_, Err(Flaw::Newer(found))] => {
+                Err(Error::NewerFormat { part: "pool".into(), found, known: POOL_FORMAT })
+            }
+            [Ok(a), Ok(b)] if a.pool_id != b.pool_id => {
+                Err(Error::corrupt(place, "the two header copies are of different pools"))
+            }
+            [Ok(a), Ok(b)] => Ok(if a.sequence >= b.sequence { a } else { b }),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+            [Err(Flaw::NoMagic), Err(Flaw::NoMagic)] => Err(Error::corrupt(place, "no pool header: this is no store")),
+            [Err(_), Err(_)] => Err(Error::corrupt(place, "neither header copy is valid")),
+        }
+    }
+
+    /// Whether a header was ever finished at the start of these bytes.
+    #[cfg(feature = "sim")]
+    pub(crate) fn was_finished(region0: &[u8]) -> bool {
+        u64_at(region0, 0) == POOL_MAGIC || u64_at(region0, HEADER_BYTES as usize) == POOL_MAGIC
+    }
+}
+
+/// What the header of a region other than 0 says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegionHeader {
+    pub(crate) pool_id: [u8; 16],
+    pub(crate) index: u16,
+    pub(crate) chunk_bytes: u32,
+    pub(crate) bytes: u64,
+}
+
+impl RegionHeader {
+    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED] {
+        let mut bytes = [0; REGION_HEADER_USED];
+        put(&mut bytes, 0, &REGION_MAGIC.to_le_bytes());
+        put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
+        put(&mut bytes, 16, &self.pool_id);
+        put(&mut bytes, 32, &u32::from(self.index).to_le_bytes());
+        put(&mut bytes, 36, &self.chunk_bytes.to_le_bytes());
+        put(&mut bytes, 40, &self.bytes.to_le_bytes());
+        let sum = checksum(&bytes);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Checks that these are the first bytes of region `index` of the pool that `pool` describes, of a file of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming `place`.
+    pub(crate) fn check(bytes: &[u8], place: &str, pool: &PoolHeader, index: u16, len: u64) -> Result<()> {
+        let corrupt = |what: &str| Err(Error::corrupt(place, what));
+        let Some(bytes) = bytes.get(..REGION_HEADER_USED) else {
+            return corrupt("shorter than a region header");
+        };
+        if u64_at(bytes, 0) != REGION_MAGIC || u32_at(bytes, 12) != checksum(bytes) {
+            return corrupt("no valid region header");
+        }
+        let (own_index, own_bytes) = (u32_at(bytes, 32), u64_at(bytes, 40));
+        if id_at(bytes, 16) != pool.pool_id {
+            return corrupt("a region of another pool");
+        }
+        if own_index != u32::from(index) {
+            return Err(Error::corrupt(place, format!("this is region {own_index}, not {index}")));
+        }
+        if own_bytes != len {
+            return Err(Error::corrupt(place, format!("{len} bytes long, but {own_bytes} were made")));
+        }
+        if u32_at(bytes, 36) != pool.chunk_bytes || RegionLayout::new(index, len, pool.chunk_bytes).is_none() {
+            return corrupt("its lengths cannot be a region's");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> PoolHeader {
+        PoolHeader {
+            sequence: 9,
+            pool_id: [3; 16],
+            boot_id: [4; 16],
+            engine: "hikv".into(),
+            engine_format: 2,
+            clean: true,
+            emulate_dax: false,
+            capacity: 1 << 30,
+            region_bytes: 256 << 20,
+            chunk_bytes: 4096,
+            regions: 3,
+            durability: Durability::Interval(Duration::from_millis(20)),
+            region0_bytes: 256 << 20,
+        }
+    }
+
+    fn region(a: &[u8], b: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 8192];
+        put(&mut bytes, 0, a);
+        put(&mut bytes, 4096, b);
+        bytes
+    }
+
+    #[test]
+    fn the_newest_valid_copy_counts() {
+        let old = header();
+        let new = PoolHeader { sequence: 10, clean: false, ..old.clone() };
+        for bytes in [region(&old.encode(), &new.encode()), region(&new.encode(), &old.encode())] {
+            assert_eq!(PoolHeader::newest(&bytes, "x", false).expect("valid"), new);
+        }
+        let mut torn = new.encode();
+        torn[92] ^= 1;
+        for bytes in [region(&old.encode(), &torn), region(&torn, &old.encode())] {
+            assert_eq!(PoolHeader::newest(&bytes, "x", false).expect("one valid"), old);
+        }
+        let both = PoolHeader::newest(&region(&torn, &torn), "x", false);
+        assert!(matches!(both, Err(Error::Corrupt { .. })));
+        assert!(matches!(PoolHeader::newest(&[], "x", false), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_number() {
+        let mut bytes = header().encode();
+        put(&mut bytes, 8, &7u32.to_le_bytes());
+        let sum = checksum(&bytes);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        for region in [region(&bytes, &header().encode()), region(&header().encode(), &bytes)] {
+            let refused = PoolHeader::newest(&region, "x", false);
+            assert!(matches!(refused, Err(Error::NewerFormat { found: 7, known: POOL_FORMAT, .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn every_single_flipped_bit_is_seen() {
+        let good = header().encode();
+        for bit in 0..HEADER_USED * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(PoolHeader::decode(&bad, false).is_err(), "bit {bit}");
+        }
+        let made = RegionHeader { pool_id: [3; 16], index: 2, chunk_bytes: 4096, bytes: 1 << 20 };
+        let good = made.encode();
+        RegionHeader::check(&good, "x", &header(), 2, 1 << 20).expect("as made");
+        assert!(RegionHeader::check(&good, "x", &header(), 3, 1 << 20).is_err());
+        assert!(RegionHeader::check(&good, "x", &header(), 2, 2 << 20).is_err());
+        for bit in 0..REGION_HEADER_USED * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(RegionHeader::check(&bad, "x", &header(), 2, 1 << 20).is_err(), "bit {bit}");
+        }
+    }
+}

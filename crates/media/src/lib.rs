@@ -1,0 +1,61 @@
+//! The substrate: bytes that survive. Nothing else in the workspace writes to a medium.
+//!
+//! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header and its lock; the verbs on it
+//! are the only way to a medium. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
+//! guards their reuse; [`probe`] tells what a medium really is. With the feature `sim`, `sim` holds the crash
+//! simulator.
+//!
+//! `unsafe` is allowed here; each use cites an invariant of SAFETY.md.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("lodestore runs on Linux on x86-64; what depends on the processor stands in x86.rs");
+
+mod ahead;
+pub mod alloc;
+mod boot;
+mod counters;
+pub mod epoch;
+mod files;
+mod gather;
+mod header;
+mod latency;
+mod lock;
+mod memory;
+mod mutant;
+mod nvptr;
+mod open;
+mod options;
+mod pool;
+mod probe;
+mod region;
+pub mod region_layout;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod slot;
+mod verbs;
+mod words;
+mod x86;
+
+pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
+pub use epoch::{Epochs, Guard};
+pub use header::POOL_FORMAT;
+pub use mutant::Mutant;
+pub use nvptr::NvPtr;
+pub use open::HeaderSummary;
+pub use options::{ENGINE_NAME_MAX, PoolOptions, Prefault};
+pub use pool::{OpenReport, Pool};
+pub use probe::{MediumKind, MediumReport, probe};
+pub use region::MAX_REGIONS;
+pub use region_layout::RegionLayout;
+pub use slot::{MAX_SLOTS, slots_used, thread_slot};
+pub use x86::{FlushInstruction, flush_instruction, has_cmpxchg16b};
+
+/// CRC32C (Castagnoli).
+#[inline]
+pub fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize() as u32
+}

@@ -1,0 +1,99 @@
+//! Planted faults: what the crash explorer must be able to see.
+//!
+//! Engines and the pool ask [`Pool::mutant`](crate::Pool::mutant) at the places named here. Without
+//! the feature `sim` the answer is a constant `false` and the fault is compiled away; with it, one
+//! fault at most is active in a pool, chosen by its `SimSpec`. Each name is one of the bug
+//! classes that studies of persistent-memory programs report (Agamotto, OSDI 2020; Witcher, SOSP 2021).
+
+/// One planted fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Mutant {
+    /// A record's bytes are stored but never flushed (missing flush of the payload).
+    RecordNotFlushed = 1,
+    /// No fence between the record and the entry that points to it (missing fence before publish).
+    NoFenceBeforePublish = 2,
+    /// The entry is stored but not flushed (acknowledged before it is durable).
+    EntryNotFlushed = 3,
+    /// The entry is flushed but the operation returns before the fence.
+    NoFenceAfterEntry = 4,
+    /// The entry is published first, the record written after it.
+    PublishBeforeRecord = 5,
+    /// The space of a replaced record goes back at once, before its unlinking is durable.
+    ReuseBeforeDurable = 6,
+    /// Recovery takes a half-written 16-byte entry for a live one.
+    TornEntryAccepted = 7,
+    /// Recovery completes a half-done split in a way that a second run of it does wrong.
+    SplitRecoveryTwice = 8,
+    /// Recovery ignores a half-done split.
+    SplitRecoverySkipped = 9,
+    /// A split points the directory at the sibling before the sibling is durable.
+    SplitFlipsEarly = 10,
+    /// An extent is used before its word in the extent table is durable.
+    ExtentWordLate = 11,
+    /// The pool header is rewritten in place, in its only valid copy.
+    HeaderInPlace = 12,
+    /// The checksum of the pool header is not looked at.
+    HeaderChecksumIgnored = 13,
+    /// The clean flag stays set while the pool is open.
+    CleanFlagKept = 14,
+    /// A region is used before the header names it.
+    RegionNotInHeader = 15,
+    /// A delete is acknowledged before the cleared entry is flushed.
+    DeleteNotFlushed = 16,
+    /// An update swaps the halves of its entry one by one, in place of one 16-byte swap.
+    EntryInHalves = 17,
+    /// The checkpoint of a clean stop is trusted although the store was written after it.
+    StaleCheckpointTrusted = 18,
+    /// An expired key's space is swept before the cleared entry is durable.
+    SweepBeforeDurable = 19,
+    /// A reader answers from an entry that is not durable yet, without persisting it first.
+    ReadUnpersisted = 20,
+    /// A record's space is not marked in recovery, so that it is handed out again.
+    RecordNotMarked = 21,
+    /// A split's children forget entries that were to be moved to the sibling.
+    SplitDropsEntry = 22,
+    /// The root of a new store is published before what it points to is durable.
+    RootEarly = 23,
+    /// The toy log of the simulator's own tests: length before data.
+    ToyLengthFirst = 24,
+    /// The toy log: data not flushed.
+    ToyDataNotFlushed = 25,
+    /// The toy log: length not fenced.
+    ToyLengthNotFenced = 26,
+    /// The toy log: recovery appends what it has appended already.
+    ToyRecoveryTwice = 27,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 27] = [
+        Self::RecordNotFlushed,
+        Self::NoFenceBeforePublish,
+        Self::EntryNotFlushed,
+        Self::NoFenceAfterEntry,
+        Self::PublishBeforeRecord,
+        Self::ReuseBeforeDurable,
+        Self::TornEntryAccepted,
+        Self::SplitRecoveryTwice,
+        Self::SplitRecoverySkipped,
+        Self::SplitFlipsEarly,
+        Self::ExtentWordLate,
+        Self::HeaderInPlace,
+        Self::HeaderChecksumIgnored,
+        Self::CleanFlagKept,
+        Self::RegionNotInHeader,
+        Self::DeleteNotFlushed,
+        Self::EntryInHalves,
+        Self::StaleCheckpointTrusted,
+        Self::SweepBeforeDurable,
+        Self::ReadUnpersisted,
+        Self::RecordNotMarked,
+        Self::SplitDropsEntry,
+        Self::RootEarly,
+        Self::ToyLengthFirst,
+        Self::ToyDataNotFlushed,
+        Self::ToyLengthNotFenced,
+        Self::ToyRecoveryTwice,
+    ];
+}

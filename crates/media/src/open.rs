@@ -1,0 +1,435 @@
+//! Making a pool and opening one; persist order in `pool.rs`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lodestore_contract::{Durability, Error, Result};
+
+use crate::ahead::Ahead;
+use crate::boot;
+use crate::files::{self, Found, Made, RegionMaker};
+use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader, REGION_HEADER_USED, RegionHeader};
+use crate::latency::Latency;
+use crate::lock::StoreLock;
+use crate::memory::{Memory, Persist};
+use crate::mutant::Mutant;
+use crate::nvptr::NvPtr;
+use crate::options::{PoolOptions, Prefault};
+use crate::pool::{OpenReport, Parts, Pool, write_header};
+use crate::probe::{self, MediumKind};
+use crate::region_layout::HEADER_BYTES;
+
+/// What a store says of itself, read without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderSummary {
+    /// The engine that made it.
+    pub engine: String,
+    /// The engine's format on the medium.
+    pub engine_format: u32,
+    /// The last stop was clean (false while it is open).
+    pub clean: bool,
+    /// Machine boot is the same as at the last open.
+    pub same_boot: bool,
+    /// Most bytes that it may grow to.
+    pub capacity: u64,
+    /// Bytes of one region.
+    pub region_bytes: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// Its durability.
+    pub durability: Durability,
+    /// Whether it treats its mapping as DAX.
+    pub emulate_dax: bool,
+}
+
+impl HeaderSummary {
+    fn of(header: &PoolHeader) -> Self {
+        Self {
+            engine: header.engine.clone(),
+            engine_format: header.engine_format,
+            clean: header.clean,
+            same_boot: header.boot_id == boot::boot_id(),
+            capacity: header.capacity,
+            region_bytes: header.region_bytes,
+            chunk_bytes: header.chunk_bytes,
+            regions: header.regions,
+            durability: header.durability,
+            emulate_dax: header.emulate_dax,
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a store in `dir`, which does not exist yet or is empty. A creation that was interrupted there before is
+    /// started over.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where there is a store, or something else; [`Error::InvalidOption`],
+    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
+    pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+        opts.check(engine)?;
+        files::make_dir(dir)?;
+        let lock = StoreLock::take(dir)?;
+        // Again under the lock: another process may have made a store meanwhile.
+        files::make_dir(dir)?;
+        files::remove_unfinished(dir)?;
+        let maker = RegionMaker::new(dir, &opts);
+        let never = AtomicBool::new(false);
+        let Made { mapping, medium, name } = maker.make(0, opts.first_region_bytes(), &never)?.ok_or(Error::Closed)?;
+        let made = (|| {
+            let persist = probe::policy(medium, opts.durability, opts.emulate_dax, &name)?;
+            let memory = memory_for(persist, &opts)?;
+            let mapping = Arc::new(mapping);
+            memory.regions.add(Arc::clone(&mapping));
+            let header = first_header(engine, engine_format, &opts)
+                .map_err(|refused| Error::io("making an id for", dir, refused))?;
+            let header = write_first_header(&memory, header);
+            if let (true, Some(file)) = (memory.persists(), mapping.file()) {
+                file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
+            }
+            maker.finish(0)?;
+            if memory.persists() {
+                files::sync_dir(dir)?;
+            }
+            Ok((memory, header, mapping))
+        })();
+        let (memory, header, mapping) = made.inspect_err(|_| {
+            let _ = files::remove_unfinished(dir);
+        })?;
+        let ahead = Some(Ahead::new(maker));
+        let parts =
+            Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
+        let pool = Self::assemble(parts, true)?;
+        pool.join_pages(&mapping);
+        Ok((pool, OpenReport::new(engine, engine_format, true, true, true)))
+    }
+
+    /// Opens the store in `dir`; which options count is said at [`PoolOptions`]'s module. After an unclean stop the report
+    /// says so, and the engine recovers.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Locked`], [`Error::Corrupt`] (headers, missing or shortened regions),
+    /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::MachineRestarted`] (unless
+    /// `salvage`), [`Error::Io`]. Nothing is changed then.
+    pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+        if files::look(dir)? != Found::Store {
+            return Err(Error::Missing { path: dir.into() });
+        }
+        let lock = StoreLock::take(dir)?;
+        let header = read_header(dir)?;
+        check_engine(&header, engine, engine_format)?;
+        let opts = options_in_force(opts, &header);
+        let report = report_of(&header);
+        // On shared memory nothing survives a restart, so a store found there with another boot id was copied; the
+        // copy may be torn in the same way.
+        let only_process = header.durability == Durability::Process || header.emulate_dax;
+        if !report.clean && !report.same_boot && !opts.salvage && only_process {
+            return Err(Error::MachineRestarted { path: dir.into() });
+        }
+        let Made { mapping, medium, name } = files::open_region(dir, 0, header.region0_bytes, &opts)?;
+        let memory = memory_for(probe::policy(medium, opts.durability, opts.emulate_dax, &name)?, &opts)?;
+        memory.regions.add(Arc::new(mapping));
+        for index in 1..header.regions as u16 {
+            memory.regions.add(Arc::new(open_later_region(dir, index, &header, &opts)?));
+        }
+        files::remove_unfinished(dir)?;
+        remove_unnamed_region(dir, &header)?;
+        let header = mark_open(&memory, header, &opts);
+        let maker = RegionMaker::new(dir, &opts);
+        let ahead = Some(Ahead::new(maker));
+        let parts =
+            Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
+        let pool = Self::assemble(parts, report.clean)?;
+        pool.check()?;
+        pool.fill_behind();
+        Ok((pool, report))
+    }
+
+    /// Reads what the store in `dir` says of itself, without its lock: for choosing the engine.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
+    pub fn inspect(dir: &Path) -> Result<HeaderSummary> {
+        if files::look(dir)? != Found::Store {
+            return Err(Error::Missing { path: dir.into() });
+        }
+        // The header may be changing under us; a moment later it is whole.
+        let mut found = read_header(dir);
+        for _again in 0..3 {
+            if !matches!(found, Err(Error::Corrupt { .. })) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            found = read_header(dir);
+        }
+        found.map(|header| HeaderSummary::of(&header))
+    }
+
+    /// Fills the page tables of an opened store behind the caller, where its bytes are in memory or fit there.
+    fn fill_behind(&self) {
+        let Some(ahead) = &self.ahead else { return };
+        if self.opts.prefault == Prefault::None {
+            return;
+        }
+        let total = self.memory.regions.total_bytes();
+        if self.medium == MediumKind::File && total > available_memory() / 2 {
+            return;
+        }
+        for mapping in self.memory.regions.mappings() {
+            ahead.fill(Arc::clone(&mapping));
+            self.join_pages(&mapping);
+        }
+    }
+}
+
+impl OpenReport {
+    fn new(engine: &str, engine_format: u32, clean: bool, same_boot: bool, created: bool) -> Self {
+        Self { engine: engine.into(), engine_format, clean, same_boot, created }
+    }
+}
+
+fn report_of(header: &PoolHeader) -> OpenReport {
+    let same_boot = header.boot_id == boot::boot_id();
+    OpenReport::new(&header.engine, header.engine_format, header.clean, same_boot, false)
+}
+
+fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
+    let latency = Latency::new(opts.persist_ns, opts.persist_per_block, opts.read_ns);
+    Memory::new(persist, latency, opts.events.clone())
+}
+
+/// The header of a new pool.
+fn first_header(engine: &str, engine_format: u32, opts: &PoolOptions) -> std::io::Result<PoolHeader> {
+    Ok(PoolHeader {
+        sequence: 0,
+        pool_id: boot::random_id()?,
+        boot_id: boot::boot_id(),
+        engine: engine.into(),
+        engine_format,
+        clean: false,
+        emulate_dax: opts.emulate_dax,
+        capacity: opts.capacity,
+        region_bytes: opts.region_bytes,
+        chunk_bytes: opts.chunk_bytes,
+        regions: 1,
+        durability: opts.durability,
+        region0_bytes: opts.first_region_bytes(),
+    })
+}
+
+/// Both copies without their magic, then the magic of one, then of the other: a crash leaves no header or a whole one.
+fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
+    assert!(header.sequence == 0, "a new pool");
+    let mut places = [NvPtr::NULL; 2];
+    for place in &mut places {
+        header.sequence += 1;
+        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
+        let bytes = header.encode();
+        memory.store(place.add(8), &bytes[8..]);
+        memory.flush(*place, HEADER_USED);
+    }
+    memory.fence();
+    for place in places {
+        memory.publish_u64(place, POOL_MAGIC);
+        memory.flush(place, 8);
+        memory.fence();
+    }
+    header
+}
+
+/// Clears the clean flag, and stores the boot and the options that were overridden.
+fn mark_open(memory: &Memory, header: PoolHeader, opts: &PoolOptions) -> PoolHeader {
+    let mut header = PoolHeader {
+        clean: false,
+        boot_id: boot::boot_id(),
+        capacity: opts.capacity,
+        durability: opts.durability,
+        emulate_dax: opts.emulate_dax,
+        ..header
+    };
+    #[cfg(feature = "sim")]
+    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::CleanFlagKept)) {
+        return header;
+    }
+    let _ = Mutant::CleanFlagKept;
+    write_header(memory, &mut header);
+    header
+}
+
+/// The options given, with what the store keeps of its own.
+fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> PoolOptions {
+    let mut opts = PoolOptions { region_bytes: header.region_bytes, chunk_bytes: header.chunk_bytes, ..opts };
+    if !opts.override_stored {
+        opts.capacity = header.capacity;
+        opts.durability = header.durability;
+        opts.emulate_dax = header.emulate_dax;
+    }
+    opts
+}
+
+fn check_engine(header: &PoolHeader, engine: &str, engine_format: u32) -> Result<()> {
+    if header.engine != engine {
+        return Err(Error::WrongEngine { found: header.engine.clone(), asked: engine.into() });
+    }
+    if header.engine_format > engine_format {
+        return Err(Error::NewerFormat { part: engine.into(), found: header.engine_format, known: engine_format });
+    }
+    Ok(())
+}
+
+fn read_header(dir: &Path) -> Result<PoolHeader> {
+    let path = files::region_path(dir, 0);
+    let file = std::fs::File::open(&path).map_err(|refused| Error::io("opening", &path, refused))?;
+    let bytes = files::read_start(&file, &path, 2 * HEADER_BYTES as usize)?;
+    PoolHeader::newest(&bytes, &path.display().to_string(), false)
+}
+
+fn open_later_region(dir: &Path, index: u16, pool: &PoolHeader, opts: &PoolOptions) -> Result<crate::region::Mapping> {
+    let path = files::region_path(dir, index);
+    let (file, len) = files::open_file(&path)?;
+    let bytes = files::read_start(&file, &path, REGION_HEADER_USED)?;
+    RegionHeader::check(&bytes, &path.display().to_string(), pool, index, len)?;
+    Ok(files::open_region(dir, index, len, opts)?.mapping)
+}
+
+/// Removes a region whose growth was interrupted before the header named it. Both header copies name a region before
+/// anything points into it, so nothing does.
+fn remove_unnamed_region(dir: &Path, header: &PoolHeader) -> Result<()> {
+    let path = files::region_path(dir, header.regions as u16);
+    match std::fs::remove_file(&path) {
+        Err(refused) if refused.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, refused)),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of memory that could be had (`MemAvailable`).
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(feature = "sim")]
+mod simulated {
+    //! Pools in heap memory under the recorder.
+
+    use super::*;
+    use crate::region::Mapping;
+    use crate::sim::{Recorder, SimImage, SimSpec};
+
+    fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
+        if spec.stores_persist {
+            return Ok(Persist::Nothing);
+        }
+        // A simulated medium forgets what is not flushed, so `process` on it is kept by flushing as well.
+        let asked = if opts.durability == Durability::Process { Durability::Power } else { opts.durability };
+        probe::policy(MediumKind::Sim, asked, false, "simulated")
+    }
+
+    fn heap(len: u64, image: Option<&[u8]>, place: &str) -> Result<Arc<Mapping>> {
+        let mapping = Mapping::of_heap(len, image);
+        mapping.map(Arc::new).ok_or_else(|| Error::corrupt(place, format!("{len} bytes cannot be a region")))
+    }
+
+    impl Pool {
+        /// Makes a pool in simulated memory. Its stores, from the first header on, go to a recorder
+        /// ([`Pool::recorder`]).
+        ///
+        /// # Errors
+        /// As [`Pool::create`].
+        pub fn create_sim(
+            spec: &SimSpec,
+            engine: &str,
+            engine_format: u32,
+            opts: PoolOptions,
+        ) -> Result<(Arc<Self>, OpenReport)> {
+            opts.check(engine)?;
+            let mut memory = memory_for(policy(spec, &opts)?, &opts)?;
+            let recorder = Recorder::new(spec);
+            let len = opts.first_region_bytes();
+            recorder.region_added(0, len);
+            memory.regions.add(heap(len, None, "a simulated region")?);
+            memory.recorder = Some(recorder);
+            let mut header = first_header(engine, engine_format, &opts)
+                .map_err(|refused| Error::io("making an id for", "a simulated pool", refused))?;
+            // The same bytes in each run, so that a seed reproduces.
+            header.pool_id = *b"simulated pool 0";
+            let header = write_first_header(&memory, header);
+            let pool = Self::assemble(sim_parts(memory, opts, header), true)?;
+            Ok((pool, OpenReport::new(engine, engine_format, true, true, true)))
+        }
+
+        /// Opens a pool from what a crash left. Its own stores go to a new recorder, so that a crash inside recovery can
+        /// be explored.
+        ///
+        /// # Errors
+        /// As [`Pool::open`]; [`Error::Missing`] where the crash came before the creation was complete.
+        pub fn open_sim(
+            image: &SimImage,
+            engine: &str,
+            engine_format: u32,
+            opts: PoolOptions,
+        ) -> Result<(Arc<Self>, OpenReport)> {
+            let region0 = image.regions.first().map_or(&[][..], Vec::as_slice);
+            if !PoolHeader::was_finished(region0) {
+                return Err(Error::Missing { path: "a simulated pool".into() });
+            }
+            let recorder = Recorder::new(&image.spec);
+            let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
+            check_engine(&header, engine, engine_format)?;
+            let opts = options_in_force(opts, &header);
+            let report = report_of(&header);
+            let mut memory = memory_for(policy(&image.spec, &opts)?, &opts)?;
+            for index in 0..header.regions as u16 {
+                let place = format!("region {index}");
+                let missing = || Error::corrupt(&place, "this region is missing");
+                let bytes = image.regions.get(usize::from(index)).ok_or_else(missing)?;
+                let len = bytes.len() as u64;
+                if index == 0 && len != header.region0_bytes {
+                    return Err(Error::corrupt(
+                        place,
+                        format!("{len} bytes long, but {} were made", header.region0_bytes),
+                    ));
+                }
+                if index > 0 {
+                    RegionHeader::check(bytes, &place, &header, index, len)?;
+                }
+                memory.regions.add(heap(len, Some(bytes), &place)?);
+            }
+            memory.recorder = Some(recorder);
+            let header = mark_open(&memory, header, &opts);
+            let pool = Self::assemble(sim_parts(memory, opts, header), report.clean)?;
+            Ok((pool, report))
+        }
+    }
+
+    fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
+        Parts {
+            memory,
+            opts,
+            medium: MediumKind::Sim,
+            medium_name: String::new(),
+            dir: None,
+            ahead: None,
+            header,
+            lock: None,
+        }
+    }
+}
+
+impl Pool {
+    /// Removes the files of a pool that is not open, and its directory if nothing else is in it: for a creation that failed behind
+    /// [`Pool::create`]. What cannot be removed stays.
+    pub fn remove(dir: &Path) {
+        for index in 0..=u16::MAX {
+            if std::fs::remove_file(files::region_path(dir, index)).is_err() {
+                break;
+            }
+        }
+        let _ = std::fs::remove_file(dir.join(crate::lock::LOCK_FILE));
+        let _ = std::fs::remove_dir(dir);
+    }
+}

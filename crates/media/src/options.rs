@@ -1,0 +1,165 @@
+//! How a pool is made and opened.
+//!
+//! The rule for an open: what shapes the store (`capacity`, `region_bytes`, `chunk_bytes`, `durability`, `emulate_dax`)
+//! was stored at its creation and is taken from there; what shapes only this run (all other options) is taken from the
+//! options given. With `override_stored`, `capacity`, `durability` and `emulate_dax` are taken from the options given as
+//! well, and stored. [`Pool::options`](crate::Pool::options) tells the result.
+
+use std::fmt;
+
+use lodestore_contract::{Durability, Error, EventSink, Result};
+
+use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
+
+/// Longest name of an engine, in bytes.
+pub const ENGINE_NAME_MAX: usize = 31;
+
+/// Whether a background thread does the work of first touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prefault {
+    /// The next region is made and touched before it is needed; at an open the mapping is filled behind the caller.
+    #[default]
+    Ahead,
+    /// No background thread: regions are made when they are needed, pages are touched when they are used.
+    None,
+}
+
+/// Options of a pool; see the module for which of them an open takes from the store.
+#[derive(Clone)]
+pub struct PoolOptions {
+    /// Most bytes of all regions together.
+    pub capacity: u64,
+    /// Bytes of one region; a smaller capacity makes one region of that size.
+    pub region_bytes: u64,
+    /// Unit of extents in bytes, a power of two; slab extents are 16 of them.
+    pub chunk_bytes: u32,
+    /// What an acknowledged write shall survive.
+    pub durability: Durability,
+    /// Treat the mapping as DAX, whatever it is: every flush and fence is executed. For evaluation; on `Shm` and
+    /// `File` it does not make writes survive power loss.
+    pub emulate_dax: bool,
+    /// Nanoseconds to spin after each fence that persists something.
+    pub persist_ns: u64,
+    /// Spin `persist_ns` for each 256-byte block flushed since the last fence, in place of once.
+    pub persist_per_block: bool,
+    /// Nanoseconds to spin at each first read of a record.
+    pub read_ns: u64,
+    /// Ask for huge pages where the medium has them.
+    pub huge_pages: bool,
+    /// Whether a background thread touches pages ahead.
+    pub prefault: Prefault,
+    /// Place extents by the write counts of the medium's segments.
+    pub wear_aware: bool,
+    /// Accept a process-durable store whose machine restarted.
+    pub salvage: bool,
+    /// At an open: take `capacity`, `durability` and `emulate_dax` from here, not from the store.
+    pub override_stored: bool,
+    /// Receives what the pool does on its own.
+    pub events: Option<EventSink>,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 8 << 30,
+            region_bytes: 256 << 20,
+            chunk_bytes: 4096,
+            durability: Durability::Process,
+            emulate_dax: false,
+            persist_ns: 0,
+            persist_per_block: false,
+            read_ns: 0,
+            huge_pages: true,
+            prefault: Prefault::Ahead,
+            wear_aware: true,
+            salvage: false,
+            override_stored: false,
+            events: None,
+        }
+    }
+}
+
+impl fmt::Debug for PoolOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolOptions")
+            .field("capacity", &self.capacity)
+            .field("region_bytes", &self.region_bytes)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("durability", &self.durability)
+            .field("emulate_dax", &self.emulate_dax)
+            .field("persist_ns", &self.persist_ns)
+            .field("persist_per_block", &self.persist_per_block)
+            .field("read_ns", &self.read_ns)
+            .field("huge_pages", &self.huge_pages)
+            .field("prefault", &self.prefault)
+            .field("wear_aware", &self.wear_aware)
+            .field("salvage", &self.salvage)
+            .field("override_stored", &self.override_stored)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refuse(name: &str, value: impl fmt::Display, why: String) -> Error {
+    Error::InvalidOption { name: name.into(), value: value.to_string(), why }
+}
+
+impl PoolOptions {
+    /// Refuses numbers that no pool can have, and an engine name that the header cannot hold.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub(crate) fn check(&self, engine: &str) -> Result<()> {
+        if engine.is_empty() || engine.len() > ENGINE_NAME_MAX || engine.contains('\0') {
+            return Err(refuse("engine", engine, format!("give a name of 1 to {ENGINE_NAME_MAX} bytes")));
+        }
+        if self.capacity < REGION_BYTES_MIN {
+            return Err(refuse("capacity", self.capacity, format!("give at least {REGION_BYTES_MIN} bytes")));
+        }
+        if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&self.region_bytes)
+            || !self.region_bytes.is_multiple_of(PAGE_BYTES)
+        {
+            let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
+            return Err(refuse("region_bytes", self.region_bytes, why));
+        }
+        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) || !self.chunk_bytes.is_power_of_two() {
+            let why = format!("give a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}");
+            return Err(refuse("chunk_bytes", self.chunk_bytes, why));
+        }
+        if u64::from(self.chunk_bytes) > self.first_region_bytes() / 8 {
+            let why = "give at most an eighth of a region".into();
+            return Err(refuse("chunk_bytes", self.chunk_bytes, why));
+        }
+        Ok(())
+    }
+
+    /// Bytes of region 0.
+    pub(crate) fn first_region_bytes(&self) -> u64 {
+        self.region_bytes.min(self.capacity / PAGE_BYTES * PAGE_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_no_pool_can_have_are_refused() {
+        let good = PoolOptions::default();
+        assert!(good.check("hikv").is_ok());
+        assert!(good.check("").is_err());
+        assert!(good.check(&"x".repeat(32)).is_err());
+        for bad in [
+            PoolOptions { capacity: 1000, ..good.clone() },
+            PoolOptions { region_bytes: 0, ..good.clone() },
+            PoolOptions { region_bytes: (1 << 20) + 1, ..good.clone() },
+            PoolOptions { region_bytes: 2 << 40, ..good.clone() },
+            PoolOptions { chunk_bytes: 0, ..good.clone() },
+            PoolOptions { chunk_bytes: 3000, ..good.clone() },
+            PoolOptions { chunk_bytes: 65536, region_bytes: 65536, ..good.clone() },
+        ] {
+            assert!(matches!(bad.check("hikv"), Err(Error::InvalidOption { .. })), "{bad:?}");
+        }
+        let small = PoolOptions { capacity: 100_000, ..good };
+        assert_eq!(small.first_region_bytes(), 24 * 4096);
+    }
+}

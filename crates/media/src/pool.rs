@@ -1,0 +1,463 @@
+//! A pool: the regions of one store, its header, and the verbs on them.
+//!
+//! ## Persist order of the header
+//! Every change goes to both copies, one after the other: store, flush, fence; store, flush, fence. So at any moment one
+//! copy is whole, and a copy that goes bad later is covered by its twin.
+//! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist; only then the file takes its name.
+//! * open: `clean` is cleared before anything else is stored.
+//! * growth: region file and region header, persist; then the header with the new number of regions; only then the
+//!   allocator hears of the region, so no pointer into it can be published earlier.
+//! * close: everything else durable first; then `clean`.
+//!
+//! ## Who may call what
+//! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
+
+use crate::ahead::Ahead;
+use crate::alloc::Allocator;
+use crate::epoch::Epochs;
+use crate::header::{HEADER_USED, PoolHeader, REGION_HEADER_USED, RegionHeader};
+use crate::lock::StoreLock;
+use crate::memory::Memory;
+use crate::mutant::Mutant;
+use crate::nvptr::NvPtr;
+use crate::options::{PoolOptions, Prefault};
+use crate::probe::MediumKind;
+use crate::region::{MAX_REGIONS, Mapping};
+use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+
+/// What an open found.
+#[derive(Debug, Clone)]
+pub struct OpenReport {
+    /// The engine that made the store.
+    pub engine: String,
+    /// The engine's format on the medium.
+    pub engine_format: u32,
+    /// The last stop was clean.
+    pub clean: bool,
+    /// Machine boot is the same as at the last open.
+    pub same_boot: bool,
+    /// The store was made by this call.
+    pub created: bool,
+}
+
+/// What only one thread at a time may change.
+pub(crate) struct Control {
+    pub(crate) header: PoolHeader,
+    pub(crate) lock: Option<StoreLock>,
+    pub(crate) closed: bool,
+}
+
+/// The regions of one store, mapped, with everything that is done to them. See the module.
+pub struct Pool {
+    pub(crate) memory: Memory,
+    pub(crate) opts: PoolOptions,
+    pub(crate) medium: MediumKind,
+    pub(crate) medium_name: String,
+    /// The store's directory; none for a simulated pool.
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) ahead: Option<Ahead>,
+    pub(crate) control: Mutex<Control>,
+    closed: AtomicBool,
+    alloc: Allocator,
+    epochs: Epochs,
+}
+
+/// All that a pool is put together from.
+pub(crate) struct Parts {
+    pub(crate) memory: Memory,
+    pub(crate) opts: PoolOptions,
+    pub(crate) medium: MediumKind,
+    pub(crate) medium_name: String,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) ahead: Option<Ahead>,
+    pub(crate) header: PoolHeader,
+    pub(crate) lock: Option<StoreLock>,
+}
+
+impl Pool {
+    /// Bytes of the engine's root area.
+    pub const ROOT_BYTES: u64 = ROOT_BYTES;
+
+    /// Puts a pool together and lets the allocator read its regions; `clean` is whether the last stop was clean.
+    pub(crate) fn assemble(parts: Parts, clean: bool) -> Result<Arc<Self>> {
+        let alloc = new_allocator(&parts)?;
+        let epochs = Epochs::new(parts.opts.capacity);
+        let pool = Arc::new(Self {
+            memory: parts.memory,
+            opts: parts.opts,
+            medium: parts.medium,
+            medium_name: parts.medium_name,
+            dir: parts.dir,
+            ahead: parts.ahead,
+            control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
+            closed: AtomicBool::new(false),
+            alloc,
+            epochs,
+        });
+        pool.alloc.open(&*pool, clean)?;
+        Ok(pool)
+    }
+
+    /// The engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.
+    pub fn root(&self) -> NvPtr {
+        NvPtr::new(0, ROOT_OFFSET)
+    }
+
+    /// The options in force: those given, with what the store keeps of its own.
+    pub fn options(&self) -> &PoolOptions {
+        &self.opts
+    }
+
+    /// The medium found.
+    pub fn medium(&self) -> MediumKind {
+        self.medium
+    }
+
+    /// The medium with its particulars, as in `shm (tmpfs)`.
+    pub fn medium_name(&self) -> String {
+        let emulated = if self.opts.emulate_dax { ", emulating dax" } else { "" };
+        if self.medium_name.is_empty() {
+            format!("{}{emulated}", self.medium)
+        } else {
+            format!("{} ({}{emulated})", self.medium, self.medium_name)
+        }
+    }
+
+    /// The durability that is really given.
+    pub fn durability(&self) -> Durability {
+        self.opts.durability
+    }
+
+    /// Whether flush and fence do anything (a reader that meets an unpersisted entry must persist it).
+    #[inline]
+    pub fn persists(&self) -> bool {
+        self.memory.persists()
+    }
+
+    /// The allocator of this pool's space.
+    #[inline]
+    pub fn allocator(&self) -> &Allocator {
+        &self.alloc
+    }
+
+    /// The epochs that guard the reuse of this pool's space.
+    #[inline]
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// Number of regions.
+    pub fn regions(&self) -> u16 {
+        self.memory.regions.count() as u16
+    }
+
+    /// The layout of a region; `None` where there is none of this index.
+    pub fn layout(&self, index: u16) -> Option<RegionLayout> {
+        RegionLayout::new(index, self.memory.regions.len_of(index), self.opts.chunk_bytes)
+    }
+
+    /// Whether this fault is planted (feature `sim`, simulated pools); otherwise a constant false.
+    #[inline]
+    pub fn mutant(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "sim")]
+        return self.memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(mutant));
+        #[cfg(not(feature = "sim"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+
+    /// The recorder of a simulated pool.
+    #[cfg(feature = "sim")]
+    pub fn recorder(&self) -> Option<&crate::sim::Recorder> {
+        self.memory.recorder.as_ref()
+    }
+
+    // ---- growth ----
+
+    /// Adds a region in which an extent of `min_bytes` bytes fits; its index. Regions that are there never move.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where the capacity or the medium does not allow it, [`Error::Io`], [`Error::Poisoned`],
+    /// [`Error::Closed`].
+    pub fn grow(&self, min_bytes: u64) -> Result<u16> {
+        self.grow_from(self.regions(), min_bytes)
+    }
+
+    /// As [`Self::grow`], but does nothing where there are more than `seen` regions by now, since another thread grew the
+    /// pool meanwhile; the index of the newest region then.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub fn grow_from(&self, seen: u16, min_bytes: u64) -> Result<u16> {
+        let mut control = self.control();
+        self.check()?;
+        let index = self.regions();
+        if index > seen {
+            return Ok(index - 1);
+        }
+        let len = self.next_region_bytes(index, min_bytes)?;
+        let mapping = self.new_region(index, len)?;
+        self.memory.regions.add(mapping);
+        let header =
+            RegionHeader { pool_id: control.header.pool_id, index, chunk_bytes: self.opts.chunk_bytes, bytes: len };
+        let at = NvPtr::new(index, 0);
+        self.memory.store(at, &header.encode());
+        self.memory.flush(at, REGION_HEADER_USED);
+        self.memory.fence();
+        if !self.mutant(Mutant::RegionNotInHeader) {
+            control.header.regions = u32::from(index) + 1;
+            write_header(&self.memory, &mut control.header);
+        }
+        self.check()?;
+        self.alloc.adopt(self, index)?;
+        drop(control);
+        self.tell(&Event::Grown { bytes: self.memory.regions.total_bytes() });
+        Ok(index)
+    }
+
+    /// Bytes of the next region: the usual length, less where the capacity ends, more where an extent needs it.
+    fn next_region_bytes(&self, index: u16, min_bytes: u64) -> Result<u64> {
+        let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
+        if usize::from(index) >= MAX_REGIONS {
+            return Err(full());
+        }
+        let room = self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()) / PAGE_BYTES * PAGE_BYTES;
+        let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
+        let usual = self.opts.region_bytes.min(room);
+        let fits =
+            |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
+        let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
+        if len <= room { Ok(len) } else { Err(full()) }
+    }
+
+    fn new_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
+        let (Some(ahead), Some(dir)) = (&self.ahead, &self.dir) else {
+            return self.new_simulated_region(index, len);
+        };
+        let made = ahead.take_or_make(index, len)?;
+        ahead.maker().finish(index)?;
+        if self.persists() {
+            if let Some(file) = made.mapping.file() {
+                file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
+            }
+            crate::files::sync_dir(dir)?;
+        }
+        let mapping = Arc::new(made.mapping);
+        self.join_pages(&mapping);
+        Ok(mapping)
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn new_simulated_region(&self, _index: u16, len: u64) -> Result<Arc<Mapping>> {
+        Err(Error::Full { needed: len, capacity: self.opts.capacity })
+    }
+
+    #[cfg(feature = "sim")]
+    fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
+        let full = Error::Full { needed: len, capacity: self.opts.capacity };
+        let mapping = Mapping::of_heap(len, None).ok_or(full)?;
+        if let Some(recorder) = &self.memory.recorder {
+            recorder.region_added(index, len);
+        }
+        Ok(Arc::new(mapping))
+    }
+
+    /// Has small pages joined to huge ones behind, where the system does not make them huge by itself.
+    pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
+        let wanted = self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium == MediumKind::Shm;
+        if let (true, Some(ahead)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.ahead) {
+            ahead.join(Arc::clone(mapping));
+        }
+    }
+
+    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half a region
+    /// the next one is made ahead. Cheap.
+    #[inline]
+    pub fn hint_free(&self, free_bytes: u64) {
+        if free_bytes < self.opts.region_bytes / 2 {
+            self.want_region();
+        }
+    }
+
+    #[cold]
+    fn want_region(&self) {
+        let Some(ahead) = &self.ahead else { return };
+        if self.opts.prefault == Prefault::None || ahead.has_asked() || self.check().is_err() {
+            return;
+        }
+        let index = self.regions();
+        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes)) {
+            ahead.want(index, len);
+        }
+    }
+
+    // ---- life ----
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(sink) = &self.opts.events {
+            sink(event);
+        }
+    }
+
+    /// Writes must go no further where this fails: call it at the end (and the start) of each.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`].
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) || self.memory.is_poisoned() { self.refusal() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Result<()> {
+        match self.memory.cause() {
+            Some(cause) => Err(Error::Poisoned { cause }),
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// The first failure that made the pool refuse writes, if there was one.
+    pub fn poisoned(&self) -> Option<String> {
+        self.memory.cause()
+    }
+
+    /// Makes the pool refuse writes from now on, for this reason: a panic in the middle of a write, for example.
+    pub fn poison(&self, cause: &str) {
+        self.memory.poison(cause);
+    }
+
+    /// Makes everything stored so far survive power loss: `fsync` of all regions.
+    ///
+    /// # Errors
+    /// [`Error::DurabilityRefused`] on shared memory (unless it is treated as DAX), which cannot; [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], and
+    /// the pool is poisoned then.
+    pub fn sync(&self) -> Result<()> {
+        self.check()?;
+        if self.medium == MediumKind::Shm && !self.opts.emulate_dax {
+            return Err(Error::DurabilityRefused {
+                asked: Durability::Power,
+                medium: self.medium_name(),
+                instead:
+                    "what is written there survives the process without a sync, and never power; use a file or DAX"
+                        .into(),
+            });
+        }
+        self.sync_files()
+    }
+
+    fn sync_files(&self) -> Result<()> {
+        if !matches!(self.medium, MediumKind::File | MediumKind::Dax) {
+            return Ok(());
+        }
+        for (index, mapping) in self.memory.regions.mappings().iter().enumerate() {
+            let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
+            if let Err(refused) = synced {
+                self.memory.poison(&format!("fsync of region {index}: {refused}"));
+                let path = self.dir.as_deref().unwrap_or(Path::new(""));
+                return Err(Error::io("syncing a region of", path, refused));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the use of the store and lets others open it. With `clean`, everything is made durable as far as the medium
+    /// can, then the header says that the stop was clean; without, the next open recovers as after a crash.
+    /// Idempotent. The bytes stay readable until the pool is dropped; nobody may store to it any more.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then the store is closed
+    /// all the same, and stays unclean.
+    pub fn close(&self, clean: bool) -> Result<()> {
+        let mut control = self.control();
+        if control.closed {
+            return Ok(());
+        }
+        control.closed = true;
+        let result = if clean { self.mark_clean(&mut control.header) } else { Ok(()) };
+        self.closed.store(true, Ordering::Release);
+        if let Some(ahead) = &self.ahead {
+            ahead.stop();
+        }
+        control.lock = None;
+        result
+    }
+
+    fn mark_clean(&self, header: &mut PoolHeader) -> Result<()> {
+        self.check()?;
+        self.alloc.save_for_close(self);
+        self.memory.fence();
+        self.sync_files()?;
+        header.clean = true;
+        write_header(&self.memory, header);
+        self.sync_files()?;
+        self.check()
+    }
+
+    /// Use of the medium. `live`, `dead` and `free` are the allocator's.
+    pub fn space(&self) -> MediumUse {
+        MediumUse { size: self.memory.regions.total_bytes(), capacity: self.opts.capacity, ..self.alloc.space(self) }
+    }
+
+    /// Lines made durable (or pages, on files), non-temporal ones included, since the open.
+    pub fn flushes(&self) -> u64 {
+        self.memory.counters.flushes()
+    }
+
+    /// Fences (or syncs) executed since the open.
+    pub fn fences(&self) -> u64 {
+        self.memory.counters.fences()
+    }
+
+    /// Bytes stored since the open.
+    pub fn bytes_written(&self) -> u64 {
+        self.memory.counters.bytes()
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("dir", &self.dir).field("medium", &self.medium).finish_non_exhaustive()
+    }
+}
+
+fn new_allocator(parts: &Parts) -> Result<Allocator> {
+    let first = RegionLayout::new(0, parts.header.region0_bytes, parts.opts.chunk_bytes);
+    let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size cannot be"))?;
+    // None is shorter than the shortest, so no more fit the capacity.
+    let most = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
+    Ok(Allocator::new(&first, most.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
+}
+
+/// Writes both header copies, each with the next sequence number, each durable before the next. The newest copy is
+/// never overwritten first.
+pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
+    let at = |header: &PoolHeader| NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
+    #[cfg(feature = "sim")]
+    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::HeaderInPlace)) {
+        // The planted fault: both copies at once.
+        for _copy in 0..2 {
+            header.sequence += 1;
+            memory.store(at(header), &header.encode());
+            memory.flush(at(header), HEADER_USED);
+        }
+        return memory.fence();
+    }
+    for _copy in 0..2 {
+        header.sequence += 1;
+        memory.store(at(header), &header.encode());
+        memory.flush(at(header), HEADER_USED);
+        memory.fence();
+    }
+}

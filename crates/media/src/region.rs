@@ -1,0 +1,257 @@
+//! Regions in memory: their mappings, and the table that turns an [`NvPtr`] into an address.
+//!
+//! Invariants (SAFETY.md, Inv 1 to 3)
+//! * A table slot is filled at most once, base before length (release); it never changes afterwards, and its mapping
+//!   lives as long as the table. So whoever reads a length (acquire) may use base + offset below it.
+//! * Slots are filled in the order of their index, by one thread at a time (the pool's growth lock).
+
+#[cfg(feature = "sim")]
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::fs::File;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::nvptr::NvPtr;
+use crate::region_layout::PAGE_BYTES;
+
+/// Most regions of a pool.
+pub const MAX_REGIONS: usize = 4096;
+/// Bytes of a huge page, and the alignment of mappings that are at least as long.
+pub(crate) const HUGE_BYTES: u64 = 2 << 20;
+
+/// What holds a region's bytes.
+#[derive(Debug)]
+enum Backing {
+    /// A shared mapping of this file; the reservation around it, which is wider for alignment.
+    File { file: File, reserved: *mut c_void, reserved_len: usize },
+    /// Heap memory, page-aligned.
+    #[cfg(feature = "sim")]
+    Heap,
+}
+
+/// The memory of one region; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: *mut u8,
+    len: usize,
+    backing: Backing,
+}
+
+// SAFETY: the mapping is memory of its own, given back once in drop; what is in it is shared under Inv 3 to 5, whichever
+// thread holds the handle.
+unsafe impl Send for Mapping {}
+// SAFETY: through a shared handle nothing is written (Inv 2).
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` shared and writable, aligned to huge pages where it is long enough. `sync` asks for
+    /// MAP_SYNC, which only DAX files grant. The file must be at least that long.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn of_file(file: File, len: u64, sync: bool) -> rustix::io::Result<Self> {
+        let length = usize::try_from(len).map_err(|_| rustix::io::Errno::NOMEM)?;
+        let align = if len >= HUGE_BYTES { HUGE_BYTES as usize } else { PAGE_BYTES as usize };
+        let reserved_len = length + align;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice takes nobody's memory (Inv 1).
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved_len,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let skip = reserved.align_offset(align);
+        debug_assert!(skip <= align, "bytes have an alignment offset below the alignment");
+        let base = reserved.cast::<u8>().wrapping_add(skip);
+        let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        // SAFETY: replaces pages of the reservation just made, which nobody else knows (Inv 1).
+        let mapped = unsafe {
+            rustix::mm::mmap(base.cast(), length, ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED, &file, 0)
+        };
+        match mapped {
+            Ok(_) => Ok(Self { base, len: length, backing: Backing::File { file, reserved, reserved_len } }),
+            Err(refused) => {
+                // SAFETY: the reservation is this function's own and unused (Inv 1).
+                let _ = unsafe { rustix::mm::munmap(reserved, reserved_len) };
+                Err(refused)
+            }
+        }
+    }
+
+    /// Heap memory holding `image`; page-aligned. `None` where the length is no multiple of a page.
+    #[cfg(feature = "sim")]
+    pub(crate) fn of_heap(len: u64, image: Option<&[u8]>) -> Option<Self> {
+        let length = usize::try_from(len).ok().filter(|length| *length > 0 && len.is_multiple_of(PAGE_BYTES))?;
+        let layout = Layout::from_size_align(length, PAGE_BYTES as usize).ok()?;
+        // SAFETY: the layout is not empty (Inv 1).
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        if base.is_null() {
+            return None;
+        }
+        if let Some(bytes) = image {
+            assert!(bytes.len() == length, "an image as long as its region");
+            // SAFETY: both are `length` bytes long, and the new memory is nobody else's (Inv 1).
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base, length) };
+        }
+        Some(Self { base, len: length, backing: Backing::Heap })
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Gives the kernel advice about part of the mapping: an advice that changes no byte.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn advise(&self, offset: u64, len: u64, advice: Advice) -> std::io::Result<()> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "advice inside the mapping");
+        let number = match advice {
+            Advice::HugePage => libc::MADV_HUGEPAGE,
+            Advice::PopulateRead => libc::MADV_POPULATE_READ,
+            Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+            Advice::Collapse => MADV_COLLAPSE,
+        };
+        // SAFETY: the range is inside this mapping, and these advices change no byte of it (Inv 1).
+        let refused = unsafe { libc::madvise(self.base.add(offset as usize).cast(), len as usize, number) };
+        if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
+    /// Makes these bytes of the mapping survive power loss, as far as the file system can (`msync`).
+    ///
+    /// # Errors
+    /// The kernel's; then nobody knows which pages were written.
+    pub(crate) fn sync_range(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "a sync inside the mapping");
+        // SAFETY: the range is inside this mapping, and msync changes no byte of it (Inv 1).
+        let done = unsafe {
+            rustix::mm::msync(self.base.add(offset as usize).cast(), len as usize, rustix::mm::MsyncFlags::SYNC)
+        };
+        done.map_err(Into::into)
+    }
+
+    /// The file under the mapping, if one is.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::File { file, .. } => Some(file),
+            #[cfg(feature = "sim")]
+            Backing::Heap => None,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match &self.backing {
+            Backing::File { reserved, reserved_len, .. } => {
+                // SAFETY: made by `of_file` and given back here once; nobody holds its addresses any more (Inv 2).
+                let _ = unsafe { rustix::mm::munmap(*reserved, *reserved_len) };
+            }
+            #[cfg(feature = "sim")]
+            Backing::Heap => {
+                if let Ok(layout) = Layout::from_size_align(self.len, PAGE_BYTES as usize) {
+                    // SAFETY: made by `of_heap` with this layout and given back here once (Inv 2).
+                    unsafe { std::alloc::dealloc(self.base, layout) };
+                }
+            }
+        }
+    }
+}
+
+/// `MADV_COLLAPSE` (Linux 6.1): make the pages huge now, whatever the system's setting for shared memory.
+const MADV_COLLAPSE: i32 = 25;
+
+/// Advices that change no byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advice {
+    HugePage,
+    PopulateRead,
+    PopulateWrite,
+    Collapse,
+}
+
+/// A region as the hot path sees it.
+struct Slot {
+    base: AtomicPtr<u8>,
+    len: AtomicU64,
+}
+
+/// All regions of a pool.
+pub(crate) struct Regions {
+    slots: Box<[Slot; MAX_REGIONS]>,
+    count: AtomicUsize,
+    mappings: Mutex<Vec<std::sync::Arc<Mapping>>>,
+}
+
+impl Regions {
+    pub(crate) fn new() -> Self {
+        let empty = || Slot { base: AtomicPtr::new(std::ptr::null_mut()), len: AtomicU64::new(0) };
+        let slots: Vec<Slot> = std::iter::repeat_with(empty).take(MAX_REGIONS).collect();
+        match slots.into_boxed_slice().try_into() {
+            Ok(slots) => Self { slots, count: AtomicUsize::new(0), mappings: Mutex::new(Vec::new()) },
+            Err(_) => unreachable!("as many slots as regions"),
+        }
+    }
+
+    /// Adds the next region; its index. One thread at a time.
+    ///
+    /// # Panics
+    /// If there are [`MAX_REGIONS`] already.
+    pub(crate) fn add(&self, mapping: std::sync::Arc<Mapping>) -> u16 {
+        let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = mappings.len();
+        assert!(index < MAX_REGIONS, "the caller has checked that there is a free index");
+        let slot = &self.slots[index];
+        slot.base.store(mapping.base(), Ordering::Relaxed);
+        slot.len.store(mapping.len(), Ordering::Release);
+        mappings.push(mapping);
+        self.count.store(index + 1, Ordering::Release);
+        index as u16
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Length of a region; 0 where there is none.
+    #[inline]
+    pub(crate) fn len_of(&self, region: u16) -> u64 {
+        self.slots.get(usize::from(region)).map_or(0, |slot| slot.len.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn total_bytes(&self) -> u64 {
+        (0..self.count() as u16).map(|region| self.len_of(region)).sum()
+    }
+
+    /// The address of `len` bytes at `at`, if all of them are in one region.
+    #[inline]
+    pub(crate) fn address(&self, at: NvPtr, len: usize) -> Option<*mut u8> {
+        let slot = self.slots.get(usize::from(at.region()))?;
+        let size = slot.len.load(Ordering::Acquire);
+        let offset = at.offset();
+        if offset >= size || len as u64 > size - offset {
+            return None;
+        }
+        // In bounds, so the sum stays inside the mapping (Inv 2); wrapping_add needs no promise.
+        Some(slot.base.load(Ordering::Relaxed).wrapping_add(offset as usize))
+    }
+
+    /// The mapping of a region.
+    pub(crate) fn mapping(&self, region: u16) -> Option<std::sync::Arc<Mapping>> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner).get(usize::from(region)).cloned()
+    }
+
+    /// All mappings, by index.
+    pub(crate) fn mappings(&self) -> Vec<std::sync::Arc<Mapping>> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

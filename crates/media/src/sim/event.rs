@@ -1,0 +1,140 @@
+//! What a simulated pool did to its medium, step by step.
+
+use std::fmt;
+use std::panic::Location;
+
+/// Kinds of steps, for choosing call sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Bytes stored.
+    Store,
+    /// A range flushed.
+    Flush,
+    /// A fence.
+    Fence,
+    /// A region added.
+    Region,
+    /// A mark of the test's own.
+    Mark,
+}
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// At most 8 bytes of one aligned word.
+    Word {
+        /// Region.
+        region: u16,
+        /// Byte offset of the word in its region, a multiple of 8.
+        offset: u64,
+        /// The word's bytes, little-endian; those outside `mask` are not meant.
+        value: u64,
+        /// Bit i: byte i is stored.
+        mask: u8,
+        /// Part of the same bulk store as the event before: no order between the two.
+        bulk: bool,
+    },
+    /// The stores so far to these bytes' lines are durable after the thread's next fence.
+    Flush {
+        /// Region.
+        region: u16,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The thread that flushed.
+        thread: u16,
+    },
+    /// What this thread flushed is durable now.
+    Fence {
+        /// The thread.
+        thread: u16,
+    },
+    /// A region of zeros exists from now on; it takes the place of one that an earlier run made and never named.
+    Region {
+        /// Its index: at most the number of regions before it.
+        region: u16,
+        /// Its bytes.
+        len: u64,
+    },
+    /// A label of the test's own, such as an acknowledgement.
+    Mark(u64),
+}
+
+/// One step, with the place in the source that asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The step.
+    pub what: What,
+    /// The caller, as far up as the verbs are `#[track_caller]`.
+    pub site: &'static Location<'static>,
+}
+
+impl Event {
+    /// Its kind.
+    pub fn verb(&self) -> Verb {
+        match self.what {
+            What::Word { .. } => Verb::Store,
+            What::Flush { .. } => Verb::Flush,
+            What::Fence { .. } => Verb::Fence,
+            What::Region { .. } => Verb::Region,
+            What::Mark(_) => Verb::Mark,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            What::Word { region, offset, value, mask, bulk } => {
+                write!(f, "store {region}:{offset:#x} = {value:#018x}")?;
+                if mask != u8::MAX {
+                    write!(f, " mask {mask:#04x}")?;
+                }
+                if bulk {
+                    f.write_str(" (bulk)")?;
+                }
+            }
+            What::Flush { region, offset, len, thread } => write!(f, "flush {region}:{offset:#x} +{len} by {thread}")?,
+            What::Fence { thread } => write!(f, "fence by {thread}")?,
+            What::Region { region, len } => write!(f, "region {region} of {len} bytes")?,
+            What::Mark(label) => write!(f, "mark {label}")?,
+        }
+        write!(f, "  at {}:{}", self.site.file(), self.site.line())
+    }
+}
+
+/// Events in the order in which they took effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+impl Trace {
+    /// How many events from `at` on are one bulk store.
+    fn bulk_run(&self, at: usize) -> usize {
+        let is_word = |event: &Event| matches!(event.what, What::Word { .. });
+        let goes_on = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
+        if is_word(&self.events[at]) { 1 + self.events[at + 1..].iter().take_while(goes_on).count() } else { 1 }
+    }
+}
+
+/// A line an event; a bulk store shows its first words and its length.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        let mut at = 0;
+        while at < self.events.len() {
+            let run = self.bulk_run(at);
+            for (index, event) in self.events[at..].iter().enumerate().take(run.min(SHOWN)) {
+                writeln!(f, "{:5}  {event}", at + index)?;
+            }
+            if run > SHOWN {
+                writeln!(f, "       and {} words more of this bulk store", run - SHOWN)?;
+            }
+            at += run;
+        }
+        Ok(())
+    }
+}

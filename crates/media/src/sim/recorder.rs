@@ -1,0 +1,240 @@
+//! The recorder of a simulated pool.
+//!
+//! Invariants: the order of the log is the order in which the steps took effect in memory. A verb whose effect other
+//! threads can see at once (a publishing store, a swap) therefore does its effect inside [`Recorder::locked`].
+//! Any thread may call any method.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::mutant::Mutant;
+use crate::sim::event::{Event, Trace, Verb, What};
+use crate::sim::image::{DropSite, SimSpec};
+use crate::sim::rng::Rng;
+
+/// Sees every store, flush and fence of one simulated pool.
+#[derive(Debug)]
+pub struct Recorder {
+    recording: AtomicBool,
+    /// One in this many steps gives the processor away; 0: none.
+    jitter: AtomicU32,
+    mutant: Option<Mutant>,
+    log: Mutex<Log>,
+}
+
+/// The recorder's log, held by one thread.
+#[derive(Debug)]
+pub struct Log {
+    recording: bool,
+    drop_site: Option<DropSite>,
+    events: Vec<Event>,
+    sites: BTreeMap<(Verb, &'static str, u32), u64>,
+}
+
+/// A small number for the calling thread, the same in all recorders.
+fn thread_number() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    thread_local!(static MINE: u16 = NEXT.fetch_add(1, Ordering::Relaxed));
+    MINE.with(|mine| *mine)
+}
+
+impl Recorder {
+    /// For a pool of this behaviour.
+    pub fn new(spec: &SimSpec) -> Self {
+        let log = Log {
+            recording: spec.record,
+            drop_site: spec.drop_site.clone(),
+            events: Vec::new(),
+            sites: BTreeMap::new(),
+        };
+        Self {
+            recording: AtomicBool::new(spec.record),
+            jitter: AtomicU32::new(0),
+            mutant: spec.mutant,
+            log: Mutex::new(log),
+        }
+    }
+
+    /// Whether this fault is planted.
+    #[inline]
+    pub fn mutant(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether steps are kept at present.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
+    /// Keeps steps, or lets them pass, from now on.
+    pub fn set_recording(&self, on: bool) {
+        self.recording.store(on, Ordering::Relaxed);
+        self.lock().recording = on;
+    }
+
+    /// Lets one in `n` steps on average give the processor to another thread, so that threads meet in places where they seldom do. 0: none.
+    pub fn set_jitter(&self, n: u32) {
+        self.jitter.store(n, Ordering::Relaxed);
+    }
+
+    fn jitter(&self) {
+        let n = self.jitter.load(Ordering::Relaxed);
+        if n > 0 {
+            thread_local!(static RNG: RefCell<Rng> = RefCell::new(Rng::new(u64::from(thread_number()))));
+            if RNG.with_borrow_mut(|rng| rng.one_in(n.into())) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Runs `effect` with the log held, so that its memory effect and its entry in the log are one step to all others.
+    pub fn locked<R>(&self, effect: impl FnOnce(&mut Log) -> R) -> R {
+        self.jitter();
+        let result = effect(&mut self.lock());
+        self.jitter();
+        result
+    }
+
+    /// Bytes were stored. More than one word is a bulk store, which has no order within a line.
+    #[inline]
+    #[track_caller]
+    pub fn store(&self, region: u16, offset: u64, bytes: &[u8]) {
+        if self.is_recording() {
+            self.jitter();
+            self.lock().store(region, offset, bytes);
+        }
+    }
+
+    /// Zeros were stored.
+    #[inline]
+    #[track_caller]
+    pub fn store_zeros(&self, region: u16, offset: u64, len: u64) {
+        if self.is_recording() {
+            self.lock().store(region, offset, &vec![0; len as usize]);
+        }
+    }
+
+    /// A range was flushed.
+    #[inline]
+    #[track_caller]
+    pub fn flush(&self, region: u16, offset: u64, len: u64) {
+        if self.is_recording() {
+            self.jitter();
+            self.lock().flush(region, offset, len);
+        }
+    }
+
+    /// The calling thread made a fence.
+    #[inline]
+    #[track_caller]
+    pub fn fence(&self) {
+        if self.is_recording() {
+            self.jitter();
+            self.lock().fence();
+        }
+    }
+
+    /// A region of zeros exists, durably, from now on; call it before the first store to it.
+    #[track_caller]
+    pub fn region_added(&self, region: u16, len: u64) {
+        if self.is_recording() {
+            self.lock().push(What::Region { region, len }, Location::caller());
+        }
+    }
+
+    /// Puts a label into the log.
+    #[track_caller]
+    pub fn mark(&self, label: u64) {
+        if self.is_recording() {
+            self.lock().push(What::Mark(label), Location::caller());
+        }
+    }
+
+    /// What was recorded since the last call.
+    pub fn take(&self) -> Trace {
+        Trace { events: std::mem::take(&mut self.lock().events) }
+    }
+
+    /// Steps recorded and not yet taken.
+    pub fn pending(&self) -> usize {
+        self.lock().events.len()
+    }
+
+    /// How often each call site flushed or fenced, losses included.
+    pub fn sites(&self) -> BTreeMap<(Verb, &'static str, u32), u64> {
+        self.lock().sites.clone()
+    }
+}
+
+impl Log {
+    fn push(&mut self, what: What, site: &'static Location<'static>) {
+        if self.recording {
+            self.events.push(Event { what, site });
+        }
+    }
+
+    /// As [`Recorder::store`].
+    #[track_caller]
+    pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
+        let site = Location::caller();
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let word = at & !7;
+            let stop = end.min(word + 8);
+            let mut value = [0u8; 8];
+            let (low, high) = ((at - word) as usize, (stop - word) as usize);
+            value[low..high].copy_from_slice(&bytes[(at - offset) as usize..(stop - offset) as usize]);
+            let mask = (low..high).fold(0u8, |mask, byte| mask | 1 << byte);
+            let what = What::Word { region, offset: word, value: u64::from_le_bytes(value), mask, bulk: at > offset };
+            self.push(what, site);
+            at = stop;
+        }
+    }
+
+    /// Two words were stored by one 16-byte swap: they may tear, either one first.
+    #[track_caller]
+    pub fn store_pair(&mut self, region: u16, offset: u64, pair: (u64, u64)) {
+        assert!(offset.is_multiple_of(16), "a 16-byte swap at {offset:#x}");
+        let mut bytes = [0u8; 16];
+        bytes[..8].copy_from_slice(&pair.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&pair.1.to_le_bytes());
+        self.store(region, offset, &bytes);
+    }
+
+    /// As [`Recorder::flush`].
+    #[track_caller]
+    pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
+        let site = Location::caller();
+        if !self.lost(Verb::Flush, site) {
+            self.push(What::Flush { region, offset, len, thread: thread_number() }, site);
+        }
+    }
+
+    /// As [`Recorder::fence`].
+    #[track_caller]
+    pub fn fence(&mut self) {
+        let site = Location::caller();
+        if !self.lost(Verb::Fence, site) {
+            self.push(What::Fence { thread: thread_number() }, site);
+        }
+    }
+
+    /// Counts the call site; whether its steps are to be lost.
+    fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
+        if self.recording {
+            *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;
+        }
+        self.drop_site
+            .as_ref()
+            .is_some_and(|drop| drop.verb == verb && drop.line == site.line() && drop.file == site.file())
+    }
+}

@@ -1,0 +1,22 @@
+//! Reading several words of shared, changing memory at once: index buckets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::nvptr::NvPtr;
+use crate::pool::Pool;
+
+impl Pool {
+    /// `N` consecutive 8-byte words from `at` (8-aligned) on, each read whole (acquire), not all at one moment.
+    ///
+    /// # Panics
+    /// If the range is not inside a region, or not aligned.
+    #[inline]
+    pub fn load_words<const N: usize>(&self, at: NvPtr) -> [u64; N] {
+        assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
+        let address = self.memory.address(at, N * 8).cast::<u64>();
+        std::array::from_fn(|word| {
+            // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by atomics only (Inv 5).
+            unsafe { AtomicU64::from_ptr(address.add(word)) }.load(Ordering::Acquire)
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Damaged headers and shortened files: an open says what is wrong, or gives a working pool; it never panics, and no
+//! access goes past a file's end.
+
+mod common;
+
+use common::{TestDir, create, open, small};
+use lodestore_contract::Error;
+use lodestore_media::{Pool, PoolOptions, crc32c};
+
+/// A generator whose seed is printed by whoever fails.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Changes the header copies of a store at rest, with a right checksum.
+fn edit_headers(dir: &TestDir, edit: impl Fn(&mut [u8])) {
+    let path = dir.store().join("pool.0000");
+    let mut bytes = std::fs::read(&path).expect("readable");
+    for copy in [0, 4096] {
+        let header = &mut bytes[copy..copy + 1024];
+        edit(header);
+        let sum = crc32c(&[&header[8..12], &header[16..]]);
+        header[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(&path, bytes).expect("writable");
+}
+
+#[test]
+fn random_damage_gives_an_error_or_a_working_pool() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, PoolOptions { capacity: 256 << 10, region_bytes: 64 << 10, ..small() });
+    pool.grow(1).expect("room");
+    pool.close(true).expect("closes");
+    drop(pool);
+    let names = ["pool.0000", "pool.0001"];
+    let whole = names.map(|name| std::fs::read(dir.store().join(name)).expect("readable"));
+    let (mut refused, mut opened) = (0, 0);
+    for seed in 0..1500 {
+        let mut random = Random(seed);
+        for (name, bytes) in names.iter().zip(&whole) {
+            let mut bytes = bytes.clone();
+            for _flip in 0..random.below(4) {
+                // Mostly where the headers have bytes that mean something.
+                let spans = [160, 1024, 8192, bytes.len() as u64];
+                let copy = random.below(2) * 4096;
+                let span = spans[random.below(4) as usize];
+                let at = (copy + random.below(span)) % bytes.len() as u64;
+                bytes[at as usize] ^= 1 << random.below(8);
+            }
+            match random.below(12) {
+                0 => bytes.truncate(random.below(bytes.len() as u64 + 1) as usize),
+                1 => bytes.extend_from_slice(&[0; 4096]),
+                _ => {}
+            }
+            std::fs::write(dir.store().join(name), bytes).expect("writable");
+        }
+        match Pool::open(&dir.store(), "test", 3, PoolOptions { prefault: lodestore_media::Prefault::None, ..small() })
+        {
+            Ok((pool, _)) => {
+                opened += 1;
+                let at = pool.layout(1).expect("two regions").chunk(3);
+                pool.store(at, &[seed as u8; 512]);
+                assert_eq!(pool.bytes(at, 512), Some(&[seed as u8; 512][..]), "seed {seed}");
+                pool.close(true).expect("closes");
+            }
+            Err(refusal) => {
+                refused += 1;
+                assert!(!matches!(refusal, Error::Io { .. }), "seed {seed}: {refusal}");
+            }
+        }
+    }
+    assert!(refused > 100 && opened > 100, "{refused} refused, {opened} opened");
+}
+
+#[test]
+fn numbers_that_lie_under_a_right_checksum_are_refused() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    let path = dir.store().join("pool.0000");
+    let whole = std::fs::read(&path).expect("readable");
+    for (at, len) in [(104, 8), (112, 4), (116, 4), (136, 8)] {
+        for value in [0u64, 1, 4095, 4096, 1 << 20, 2 << 20, u64::from(u32::MAX), u64::MAX] {
+            edit_headers(&dir, |header| header[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]));
+            match Pool::open(&dir.store(), "test", 3, small()) {
+                Ok((pool, _)) => assert_eq!(pool.layout(0).expect("there").region_bytes, 1 << 20),
+                Err(Error::Corrupt { .. }) => {}
+                Err(other) => panic!("{at} = {value}: {other}"),
+            }
+            std::fs::write(&path, &whole).expect("writable");
+        }
+    }
+}
+
+#[test]
+fn a_region_that_is_missing_or_shorter_or_of_another_pool_is_named() {
+    let (dir, other) = (TestDir::shm(), TestDir::shm());
+    for each in [&dir, &other] {
+        let pool = create(each, small());
+        pool.grow(1).expect("room");
+        pool.close(true).expect("closes");
+    }
+    let second = dir.store().join("pool.0001");
+    let whole = std::fs::read(&second).expect("readable");
+    let says = |words: &str| match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
+        Err(Error::Corrupt { place, what }) => {
+            assert!(place.ends_with("pool.0001") && what.contains(words), "{place}: {what}");
+        }
+        other => panic!("{other:?}"),
+    };
+    std::fs::remove_file(&second).expect("removed");
+    says("missing");
+    std::fs::write(&second, &whole[..500_000]).expect("written");
+    says("bytes long");
+    std::fs::write(&second, []).expect("written");
+    says("shorter");
+    std::fs::copy(other.store().join("pool.0001"), &second).expect("copied");
+    says("another pool");
+    std::fs::write(&second, &whole).expect("written");
+    assert!(open(&dir, small()).1.clean);
+}
+
+#[test]
+fn a_restart_of_the_machine_under_an_open_process_store_is_told() {
+    for dir in [TestDir::shm(), TestDir::disk()] {
+        let other_boot = |header: &mut [u8]| header[40] ^= 0x55;
+        create(&dir, small()).close(true).expect("closes");
+        edit_headers(&dir, other_boot);
+        let (pool, report) = open(&dir, small());
+        assert!(report.clean && !report.same_boot, "a clean stop before a restart is no loss");
+        drop(pool);
+        edit_headers(&dir, other_boot);
+        let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+        assert!(matches!(refused, Err(Error::MachineRestarted { .. })), "{refused:?}");
+        let (_pool, report) = open(&dir, PoolOptions { salvage: true, ..small() });
+        assert!(!report.clean && !report.same_boot);
+    }
+}
+
+#[test]
+fn a_newer_pool_format_is_refused_by_number() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    edit_headers(&dir, |header| header[8] = 9);
+    let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+    assert!(matches!(refused, Err(Error::NewerFormat { found: 9, .. })), "{refused:?}");
+    assert!(matches!(Pool::inspect(&dir.store()), Err(Error::NewerFormat { .. })));
+}

@@ -1,0 +1,201 @@
+//! A pool's life: creation, opening, growth, closing, and what is refused.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::{TestDir, create, open, small};
+use lodestore_contract::Error;
+use lodestore_media::{NvPtr, Pool, PoolOptions, Prefault};
+
+#[test]
+fn stores_survive_a_clean_close_and_a_drop() {
+    for dir in [TestDir::shm(), TestDir::disk()] {
+        let pool = create(&dir, small());
+        let at = pool.layout(0).expect("region 0").chunk(5);
+        pool.store(at, b"first");
+        pool.publish_u64(pool.root(), at.raw());
+        pool.close(true).expect("closes");
+        pool.close(true).expect("closing twice is nothing");
+        assert!(matches!(pool.check(), Err(Error::Closed)));
+        assert!(matches!(pool.grow(1), Err(Error::Closed)));
+        drop(pool);
+
+        let (pool, report) = open(&dir, PoolOptions::default());
+        assert!(report.clean && report.same_boot && !report.created);
+        assert_eq!((report.engine.as_str(), report.engine_format), ("test", 3));
+        assert_eq!(NvPtr::from_raw(pool.load_u64(pool.root())), at);
+        assert_eq!(pool.bytes(at, 5), Some(&b"first"[..]));
+        pool.store(at.add(64), b"second");
+        drop(pool);
+
+        let (pool, report) = open(&dir, PoolOptions::default());
+        assert!(!report.clean, "a drop is no clean stop");
+        assert_eq!(pool.bytes(at.add(64), 6), Some(&b"second"[..]));
+        pool.close(false).expect("closes");
+        drop(pool);
+        assert!(!open(&dir, PoolOptions::default()).1.clean);
+    }
+}
+
+#[test]
+fn what_shapes_the_store_is_kept_and_can_be_overridden() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    let given = PoolOptions { capacity: 64 << 20, emulate_dax: true, persist_ns: 1, ..PoolOptions::default() };
+    let (pool, _) = open(&dir, given.clone());
+    let found = pool.options();
+    assert_eq!((found.capacity, found.region_bytes, found.chunk_bytes), (4 << 20, 1 << 20, 512));
+    assert!(!found.emulate_dax && found.persist_ns == 1);
+    drop(pool);
+    let (pool, _) = open(&dir, PoolOptions { override_stored: true, ..given });
+    assert_eq!((pool.options().capacity, pool.options().region_bytes), (64 << 20, 1 << 20));
+    assert!(pool.options().emulate_dax && pool.persists());
+    drop(pool);
+    let summary = Pool::inspect(&dir.store()).expect("readable");
+    assert_eq!((summary.capacity, summary.emulate_dax, summary.clean), (64 << 20, true, false));
+}
+
+#[test]
+fn files_and_directories_are_private() {
+    let dir = TestDir::shm();
+    let _pool = create(&dir, small());
+    let mode = |path: std::path::PathBuf| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(dir.store()), 0o700);
+    assert_eq!(mode(dir.store().join("pool.0000")), 0o600);
+    assert_eq!(mode(dir.store().join("LOCK")), 0o600);
+}
+
+#[test]
+fn wrong_places_and_wrong_engines_are_refused_by_type() {
+    let dir = TestDir::shm();
+    let path = dir.store();
+    let try_open = |engine: &str, format| Pool::open(&path, engine, format, PoolOptions::default()).map(|_| ());
+    assert!(matches!(try_open("test", 3), Err(Error::Missing { .. })));
+    std::fs::create_dir(&path).expect("made");
+    assert!(matches!(try_open("test", 3), Err(Error::Missing { .. })));
+    assert!(matches!(Pool::inspect(&path), Err(Error::Missing { .. })));
+    let pool = create(&dir, small());
+    let again = Pool::create(&path, "test", 3, small()).map(|_| ());
+    assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+    match try_open("test", 3) {
+        Err(Error::Locked { holder, .. }) => {
+            assert!(holder.starts_with(&format!("pid {} (", std::process::id())), "{holder}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(Pool::inspect(&path).expect("readable while open").engine, "test");
+    drop(pool);
+    assert!(matches!(try_open("other", 3), Err(Error::WrongEngine { .. })));
+    assert!(matches!(try_open("test", 2), Err(Error::NewerFormat { found: 3, known: 2, .. })));
+    try_open("test", 4).expect("an older format is the engine's to judge");
+
+    let taken = TestDir::shm();
+    std::fs::create_dir(taken.store()).expect("made");
+    std::fs::write(taken.store().join("letter"), "dear").expect("written");
+    let refused = Pool::create(&taken.store(), "test", 3, small()).map(|_| ());
+    assert!(matches!(refused, Err(Error::Exists { .. })));
+    assert!(matches!(Pool::inspect(&taken.store()), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn an_interrupted_creation_is_no_store_and_is_started_over() {
+    for dir in [TestDir::shm(), TestDir::disk()] {
+        std::fs::create_dir(dir.store()).expect("made");
+        std::fs::write(dir.store().join("LOCK"), "pid 1 (dead)\n").expect("written");
+        std::fs::write(dir.store().join("pool.0000.new"), vec![7; 100_000]).expect("written");
+        let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+        assert!(matches!(refused, Err(Error::Missing { .. })));
+        let pool = create(&dir, small());
+        assert_eq!(pool.load_u64(pool.root()), 0);
+        assert!(!dir.store().join("pool.0000.new").exists());
+    }
+}
+
+#[test]
+fn a_refused_creation_leaves_no_store() {
+    let dir = TestDir::shm();
+    let huge = PoolOptions { capacity: 1 << 50, region_bytes: 1 << 40, ..small() };
+    let refused = Pool::create(&dir.store(), "test", 3, huge).map(|_| ());
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    let power = PoolOptions { durability: lodestore_contract::Durability::Power, ..small() };
+    let refused = Pool::create(&dir.store(), "test", 3, power).map(|_| ());
+    assert!(matches!(refused, Err(Error::DurabilityRefused { .. })), "{refused:?}");
+    create(&dir, small());
+}
+
+#[test]
+fn a_pool_grows_to_its_capacity_and_no_further() {
+    for (dir, prefault) in
+        [(TestDir::shm(), Prefault::Ahead), (TestDir::disk(), Prefault::None), (TestDir::shm(), Prefault::None)]
+    {
+        let pool = create(&dir, PoolOptions { prefault, ..small() });
+        let mut places = vec![pool.layout(0).expect("region 0").chunk(1)];
+        for index in 1..4 {
+            assert_eq!(pool.grow(512).expect("room"), index);
+            places.push(pool.layout(index).expect("the new region").chunk(index.into()));
+        }
+        assert_eq!(pool.space().size, 4 << 20);
+        assert!(matches!(pool.grow(512), Err(Error::Full { .. })));
+        assert_eq!(pool.grow_from(2, 512).expect("grown meanwhile"), 3);
+        for (index, at) in places.iter().enumerate() {
+            pool.store(*at, &[index as u8 + 1; 512]);
+        }
+        drop(pool);
+        let (pool, _) = open(&dir, PoolOptions::default());
+        assert_eq!(pool.regions(), 4);
+        for (index, at) in places.iter().enumerate() {
+            assert_eq!(pool.bytes(*at, 512), Some(&[index as u8 + 1; 512][..]));
+        }
+    }
+}
+
+#[test]
+fn a_large_extent_gets_a_region_of_its_own_size() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, PoolOptions { capacity: 8 << 20, ..small() });
+    let index = pool.grow(3 << 20).expect("room");
+    assert!(pool.layout(index).expect("there").usable_bytes() >= 3 << 20);
+    assert!(matches!(pool.grow(6 << 20), Err(Error::Full { .. })));
+    pool.close(true).expect("closes");
+    drop(pool);
+    assert_eq!(open(&dir, small()).0.regions(), 2);
+}
+
+#[test]
+fn a_spare_is_made_ahead_and_an_unused_one_is_removed() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let spare = dir.store().join("pool.0001.new");
+    pool.hint_free(1 << 20);
+    pool.hint_free(100);
+    let start = std::time::Instant::now();
+    while !spare.exists() && start.elapsed().as_secs() < 20 {
+        std::thread::yield_now();
+    }
+    assert!(spare.exists());
+    assert_eq!(pool.grow(512).expect("room"), 1);
+    assert!(!spare.exists());
+    let spare = dir.store().join("pool.0002.new");
+    pool.hint_free(100);
+    while !spare.exists() && start.elapsed().as_secs() < 20 {
+        std::thread::yield_now();
+    }
+    pool.close(true).expect("closes");
+    assert!(!spare.exists());
+    drop(pool);
+    // What a killed process leaves.
+    std::fs::write(&spare, vec![1; 5000]).expect("written");
+    std::fs::write(dir.store().join("pool.0002"), vec![1; 5000]).expect("written");
+    assert_eq!(open(&dir, small()).0.regions(), 2);
+    assert!(!spare.exists() && !dir.store().join("pool.0002").exists());
+}
+
+#[test]
+fn a_pool_of_one_small_region_works() {
+    let dir = TestDir::shm();
+    let tiny = PoolOptions { capacity: 70_000, chunk_bytes: 512, ..PoolOptions::default() };
+    let pool = create(&dir, tiny);
+    assert_eq!(pool.layout(0).expect("there").region_bytes, 68 << 10);
+    assert!(matches!(pool.grow(1), Err(Error::Full { .. })));
+}

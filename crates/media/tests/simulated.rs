@@ -1,0 +1,143 @@
+//! Crashes inside creation, opening, growth and closing of a pool: every image opens to a whole pool, or to none where the
+//! creation was not complete.
+#![cfg(feature = "sim")]
+
+use lodestore_contract::Error;
+use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, What};
+use lodestore_media::{Mutant, NvPtr, OpenReport, Pool, PoolOptions};
+
+fn options() -> PoolOptions {
+    PoolOptions { capacity: 256 << 10, region_bytes: 64 << 10, chunk_bytes: 512, ..PoolOptions::default() }
+}
+
+/// A value and the region it lies in, published in the root.
+fn publish(pool: &Pool, region: u16, value: u64) {
+    let at = pool.layout(region).expect("there").chunk(9);
+    pool.store_durable(at, &[&value.to_le_bytes()]);
+    pool.fence();
+    pool.publish_u64(pool.root(), at.raw());
+    pool.flush(pool.root(), 8);
+    pool.fence();
+    pool.recorder().expect("simulated").mark(value);
+}
+
+/// What is wrong with an image at a moment when `marks` values were acknowledged.
+fn judge(image: &SimImage, created: bool, marks: u64, closed: bool) -> Result<Option<OpenReport>, String> {
+    let (pool, report) = match Pool::open_sim(image, "test", 1, options()) {
+        Ok(opened) => opened,
+        Err(Error::Missing { .. }) if !created => return Ok(None),
+        Err(refused) => return Err(refused.to_string()),
+    };
+    let at = NvPtr::from_raw(pool.load_u64(pool.root()));
+    let found = match pool.bytes(at, 8) {
+        Some(bytes) => u64::from_le_bytes(bytes.try_into().expect("8 bytes")),
+        None if at.is_null() => 0,
+        None => return Err(format!("a pointer to nowhere: {at:?}")),
+    };
+    if found != marks && found != marks + 1 {
+        return Err(format!("{found} in the root, {marks} acknowledged"));
+    }
+    if report.clean && !closed {
+        return Err("clean, though it was not closed".into());
+    }
+    Ok(Some(report))
+}
+
+/// Runs a pool's whole life and judges the images of every crash point; images judged, and the first failure.
+fn explore(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
+    let spec = SimSpec { mutant, ..SimSpec::default() };
+    let (pool, _) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
+    pool.recorder().expect("simulated").mark(0);
+    publish(&pool, 0, 1);
+    let index = pool.grow(512).expect("room");
+    publish(&pool, index, 2);
+    let before_close = pool.recorder().expect("simulated").pending();
+    pool.close(true).expect("closes");
+    let life = pool.recorder().expect("simulated").take();
+
+    let mut rng = Rng::new(seed);
+    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: spec.clone() });
+    let (mut images, mut created, mut marks) = (0, false, 0);
+    for (step, event) in life.events.iter().enumerate() {
+        model.apply(event);
+        if let What::Mark(value) = event.what {
+            (created, marks) = (true, value);
+        }
+        let set = model.crash_set();
+        for choice in set.select(24, &mut rng) {
+            images += 1;
+            let verdict = model.with_image(&set, &choice, |image| judge(image, created, marks, step >= before_close));
+            if let Err(wrong) = verdict {
+                return (images, Some(format!("seed {seed}, step {step}: {wrong}")));
+            }
+        }
+    }
+    let (more, wrong) = explore_reopening(model.newest(), &mut rng);
+    (images + more, wrong)
+}
+
+/// Crashes inside an opening of the closed pool and the store after it: it must not look clean once something was stored.
+fn explore_reopening(image: SimImage, rng: &mut Rng) -> (u64, Option<String>) {
+    let (pool, report) = Pool::open_sim(&image, "test", 1, options()).expect("opens");
+    if !report.clean {
+        return (1, Some("closed, but not clean".into()));
+    }
+    pool.recorder().expect("simulated").mark(2);
+    publish(&pool, 1, 3);
+    let life = pool.recorder().expect("simulated").take();
+    let mut model = LineModel::new(image);
+    let (mut images, mut opened, mut stored) = (0, false, false);
+    for (step, event) in life.events.iter().enumerate() {
+        model.apply(event);
+        stored |= opened && matches!(event.what, What::Word { .. });
+        opened |= matches!(event.what, What::Mark(2));
+        let acknowledged = if matches!(event.what, What::Mark(3)) { 3 } else { 2 };
+        let set = model.crash_set();
+        for choice in set.select(24, rng) {
+            images += 1;
+            let verdict = model.with_image(&set, &choice, |image| judge(image, true, acknowledged, true));
+            match verdict {
+                Ok(Some(report)) if report.clean && stored => {
+                    return (images, Some(format!("reopening, step {step}: clean after a store")));
+                }
+                Ok(_) => {}
+                Err(wrong) => return (images, Some(format!("reopening, step {step}: {wrong}"))),
+            }
+        }
+    }
+    (images, None)
+}
+
+#[test]
+fn a_crash_anywhere_in_a_pools_life_leaves_a_whole_pool() {
+    let mut images = 0;
+    for seed in 0..4 {
+        let (judged, wrong) = explore(None, seed);
+        assert_eq!(wrong, None);
+        images += judged;
+    }
+    println!("{images} images");
+    assert!(images > 5_000, "{images}");
+}
+
+#[test]
+fn planted_faults_of_the_header_are_caught() {
+    for mutant in [Mutant::HeaderInPlace, Mutant::CleanFlagKept, Mutant::RegionNotInHeader] {
+        let caught = (0..20).find_map(|seed| explore(Some(mutant), seed).1);
+        println!("{mutant:?}: {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} was not caught");
+    }
+}
+
+#[test]
+fn a_pool_whose_stores_persist_flushes_nothing() {
+    let spec = SimSpec { stores_persist: true, ..SimSpec::default() };
+    let (pool, report) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
+    assert!(report.created && !pool.persists());
+    publish(&pool, 0, 1);
+    assert_eq!((pool.flushes(), pool.fences()), (0, 0));
+    let (pool, _) = Pool::create_sim(&SimSpec::default(), "test", 1, options()).expect("a pool");
+    let (flushes, fences) = (pool.flushes(), pool.fences());
+    publish(&pool, 0, 1);
+    assert_eq!((pool.flushes() - flushes, pool.fences() - fences), (2, 2));
+}

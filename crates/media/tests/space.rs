@@ -1,0 +1,103 @@
+//! Space of a real pool: handed out, growing, read back after a clean stop, marked after a crash.
+
+mod common;
+
+use common::{TestDir, create, open, small};
+use lodestore_contract::{Durability, Error, VerifyReport};
+use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
+
+fn check(pool: &Pool) {
+    let mut report = VerifyReport::default();
+    pool.allocator().verify(pool, &mut report);
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_pool_grows_to_its_capacity_and_no_further() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let alloc = pool.allocator();
+    let mut places = Vec::new();
+    let full = loop {
+        match alloc.alloc(&pool, 300) {
+            Ok(at) => places.push(at),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::Full { needed: 300, capacity: 4_194_304 }), "{full}");
+    assert_eq!((pool.regions(), pool.space().size), (4, 4 << 20));
+    assert!(places.len() as u64 * 304 > (4 << 20) * 9 / 10, "{}", places.len());
+    check(&pool);
+    places.iter().for_each(|at| alloc.free(&pool, *at, 300));
+    assert_eq!(pool.space().live, 0);
+    check(&pool);
+}
+
+fn fill(pool: &Pool) -> (Vec<NvPtr>, NvPtr) {
+    let alloc = pool.allocator();
+    let extent = alloc.alloc_extent(pool, 16 << 10, ExtentKind::ENGINE).expect("room");
+    ((0..5000).map(|index| alloc.alloc(pool, 40 + index % 300).expect("room")).collect(), extent)
+}
+
+#[test]
+fn a_clean_stop_reads_the_occupancy_back() {
+    let power = PoolOptions { durability: Durability::Power, ..small() };
+    for (dir, opts) in [(TestDir::shm(), small()), (TestDir::disk(), power)] {
+        clean_stop(&dir, &opts);
+    }
+}
+
+fn clean_stop(dir: &TestDir, opts: &PoolOptions) {
+    let pool = create(dir, opts.clone());
+    let (places, _) = fill(&pool);
+    places[..100].iter().zip(0..).for_each(|(at, index)| pool.epochs().retire(&pool, *at, 40 + index % 300));
+    pool.close(true).expect("closes");
+    let before = (pool.allocator().live_records(), pool.allocator().live_bytes());
+    drop(pool);
+    let (pool, report) = open(dir, opts.clone());
+    assert!(report.clean && !pool.allocator().is_recovering());
+    assert_eq!((pool.allocator().live_records(), pool.allocator().live_bytes()), before);
+    assert_eq!(before.0, 4900);
+    check(&pool);
+}
+
+#[test]
+fn after_a_crash_what_is_marked_stays() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let (places, extent) = fill(&pool);
+    pool.close(false).expect("closes");
+    drop(pool);
+    let (pool, report) = open(&dir, small());
+    let alloc = pool.allocator();
+    assert!(!report.clean && alloc.is_recovering());
+    assert_eq!(alloc.mark_extent(&pool, extent, ExtentKind::ENGINE).expect("it is there"), 16 << 10);
+    for (at, index) in places.iter().zip(0..).skip(1000) {
+        alloc.mark(&pool, *at, 40 + index % 300).expect("it is there");
+    }
+    let swept = alloc.finish_recovery(&pool);
+    assert_eq!((swept.records, alloc.is_recovering()), (4000, false));
+    assert_eq!(pool.space().live, swept.live_bytes);
+    check(&pool);
+}
+
+#[test]
+fn guards_hold_what_is_retired() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let at = pool.allocator().alloc(&pool, 100).expect("room");
+    pool.store(at, &[7; 100]);
+    let guard = pool.epochs().pin();
+    let bytes = pool.bytes(at, 100).expect("in the pool");
+    pool.epochs().retire(&pool, at, 100);
+    for _ in 0..1000 {
+        let other = pool.allocator().alloc(&pool, 100).expect("room");
+        pool.store(other, &[9; 100]);
+        pool.epochs().retire(&pool, other, 100);
+    }
+    assert_eq!(bytes, [7; 100]);
+    drop(guard);
+    pool.epochs().synchronize();
+    pool.epochs().collect(&pool);
+    assert_eq!((pool.epochs().waiting_bytes(), pool.allocator().live_records()), (0, 0));
+}

@@ -1,0 +1,138 @@
+//! The crash explorer as a program.
+//!
+//! `explore [--engine hikv] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--threads N] [--out FILE]` explores until
+//! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
+//! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::{env, fs, path::PathBuf};
+
+use lodestore_media::Mutant;
+use lodestore_sim::config::Config;
+use lodestore_sim::explore::{explore, replay};
+use lodestore_sim::failure::Saved;
+use lodestore_sim::hikv::HiKvEngine;
+use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
+use lodestore_sim::subject::Engine;
+use lodestore_sim::toy::Toy;
+
+const USAGE: &str = "usage: explore [--engine hikv|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] \
+                     [--threads N] [--per-point N] [--script N] [--mutant NAME] [--out FILE] \
+                     [--mutants | --sites | --replay FILE]";
+
+struct Args {
+    engine: String,
+    config: Config,
+    out: PathBuf,
+    replay: Option<PathBuf>,
+    mutants: bool,
+    sites: bool,
+}
+
+fn number<T: std::str::FromStr>(name: &str, text: Option<String>) -> Result<T, String> {
+    text.and_then(|text| text.replace('_', "").parse().ok()).ok_or_else(|| format!("{name} takes a number; {USAGE}"))
+}
+
+fn arguments() -> Result<Args, String> {
+    let mut args = Args {
+        engine: "hikv".into(),
+        config: Config::default(),
+        out: "crash-image.txt".into(),
+        replay: None,
+        mutants: false,
+        sites: false,
+    };
+    let mut given = env::args().skip(1);
+    while let Some(name) = given.next() {
+        match name.as_str() {
+            "--engine" => args.engine = given.next().ok_or(USAGE)?,
+            "--images" => args.config.images = number(&name, given.next())?,
+            "--seconds" => args.config.seconds = number(&name, given.next())?,
+            "--seed" => args.config.seed = number(&name, given.next())?,
+            "--threads" => args.config.threads = number(&name, given.next())?,
+            "--per-point" => args.config.images_per_point = number(&name, given.next())?,
+            "--grain" => match given.next().as_deref() {
+                Some("process") => args.config.stores_persist = true,
+                text => args.config.grain = number(&name, text.map(String::from))?,
+            },
+            "--script" => args.config.only_script = Some(number(&name, given.next())?),
+            "--mutant" => {
+                let wanted = given.next().ok_or(USAGE)?;
+                let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == wanted);
+                args.config.mutant = Some(known.ok_or_else(|| format!("no mutant {wanted}"))?);
+            }
+            "--out" => args.out = given.next().ok_or(USAGE)?.into(),
+            "--replay" => args.replay = Some(given.next().ok_or(USAGE)?.into()),
+            "--mutants" => args.mutants = true,
+            "--sites" => args.sites = true,
+            _ => return Err(format!("unknown argument {name}; {USAGE}")),
+        }
+    }
+    Ok(args)
+}
+
+fn engine_of(name: &str) -> Result<Box<dyn Engine>, String> {
+    match name {
+        "hikv" => Ok(Box::new(HiKvEngine)),
+        "toy" => Ok(Box::new(Toy)),
+        _ => Err(format!("no engine {name} here: use hikv or toy")),
+    }
+}
+
+fn run() -> Result<bool, String> {
+    let args = arguments()?;
+    if let Some(path) = &args.replay {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let saved = Saved::from_text(&text)?;
+        println!("saved: {}", saved.text);
+        let again = replay(&*engine_of(&saved.engine)?, &saved);
+        match &again {
+            Ok(()) => println!("now: passes"),
+            Err(wrong) => println!("now: {} oracle: {}", wrong.oracle, wrong.what),
+        }
+        return Ok(again.is_ok());
+    }
+    let engine = engine_of(&args.engine)?;
+    println!("engine {}, seed {}, grain {}", engine.name(), args.config.seed, args.config.grain);
+    if args.mutants || args.sites {
+        return Ok(table(&*engine, &args));
+    }
+    let report = explore(&*engine, &args.config);
+    let seconds = report.took.as_secs_f64();
+    println!("{}", report.counts);
+    println!("{:.1} s, {:.0} images/s", seconds, report.counts.total() as f64 / seconds);
+    let Some(failure) = report.failure else {
+        println!("nothing failed");
+        return Ok(true);
+    };
+    println!("FAILED: {failure}");
+    failure.save(&args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
+    println!("saved: explore --replay {}", args.out.display());
+    Ok(false)
+}
+
+/// Prints what becomes of each fault; whether all were seen.
+fn table(engine: &dyn Engine, args: &Args) -> bool {
+    let faults = if args.mutants { planted(engine) } else { lost(&explore(engine, &args.config).sites) };
+    println!("{}", heading());
+    let mut unseen = 0;
+    for fault in faults {
+        let row: Row = try_fault(engine, &args.config, fault);
+        println!("{row}");
+        unseen += usize::from(row.caught.is_none());
+    }
+    println!("{unseen} not seen");
+    unseen == 0
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}

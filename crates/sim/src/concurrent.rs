@@ -1,0 +1,261 @@
+//! Threads on few keys: what they did as a history, with or without a crash at its end.
+//!
+//! Without a crash the history itself must be linearizable. With one, on a simulated medium: the recorder's log
+//! gives the order of stores, flushes, fences, calls and returns of all threads; it is cut at a crash point,
+//! an image of that moment is recovered, and one read of every key is added to the history. That history must be linearizable, which is
+//! durable linearizability (Izraelevitz et al., DISC 2016): whatever returned, reads included, stays.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+
+use lodestore_contract::Result;
+use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
+
+use crate::config::Config;
+use crate::history::{self, Answer, Call, KeyOp};
+use crate::op::{Op, Outcome};
+use crate::oracle::{Oracle, Wrong, judged};
+use crate::subject::{Engine, Shape, Subject};
+
+/// Size of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Threads.
+    pub threads: u64,
+    /// Keys that they share.
+    pub keys: u64,
+    /// Operations of each thread.
+    pub ops: u64,
+}
+
+/// The bytes of a key.
+pub fn key_bytes(key: u64) -> Vec<u8> {
+    format!("shared key {key}").into_bytes()
+}
+
+/// The bytes of a value: its number, then a tail of a length that depends on it.
+fn value_bytes(value: u64) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes().to_vec();
+    bytes.resize(8 + (value % 7 * 9) as usize, value as u8);
+    bytes
+}
+
+fn value_number(bytes: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = bytes.len().min(8);
+    head[..len].copy_from_slice(&bytes[..len]);
+    let number = u64::from_le_bytes(head);
+    if value_bytes(number) == bytes { number } else { u64::MAX }
+}
+
+fn op_of(key: u64, op: KeyOp) -> Op {
+    let key = key_bytes(key);
+    match op {
+        KeyOp::Put(value) => Op::Put { key, value: value_bytes(value), expiry: None },
+        KeyOp::Insert(value) => Op::Insert { key, value: value_bytes(value) },
+        KeyOp::Update(value) => Op::Update { key, value: value_bytes(value) },
+        KeyOp::Delete => Op::Delete { key },
+        KeyOp::Get => Op::Get { key },
+        KeyOp::Swap(expected, new) => Op::Swap { key, expected: expected.map(value_bytes), new: new.map(value_bytes) },
+    }
+}
+
+fn answer_of(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Done | Outcome::Full => Answer::Done,
+        Outcome::Changed(changed) => Answer::Changed(changed),
+        Outcome::Value(value) => Answer::Value(value.map(|bytes| value_number(&bytes))),
+    }
+}
+
+/// A random operation; `value` is a fresh number, `seen` one that may be there.
+fn random_key_op(rng: &mut Rng, value: u64, seen: Option<u64>) -> KeyOp {
+    match rng.below(10) {
+        0..=2 => KeyOp::Put(value),
+        3 => KeyOp::Insert(value),
+        4 => KeyOp::Update(value),
+        5 => KeyOp::Delete,
+        6 => KeyOp::Swap(seen, (!rng.one_in(4)).then_some(value)),
+        _ => KeyOp::Get,
+    }
+}
+
+/// Runs `load` on `apply` from several threads; the history, by the order that `clock` gives: it is called with the
+/// index of the call, before (false) and after (true) it, and answers the time.
+fn run_threads(
+    load: Load,
+    seed: u64,
+    apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync),
+    clock: &(dyn Fn(u64, bool) -> u64 + Sync),
+) -> Result<Vec<Call>, Wrong> {
+    let start = Barrier::new(load.threads as usize);
+    let history = Mutex::new(Ok(Vec::new()));
+    thread::scope(|scope| {
+        for thread in 0..load.threads {
+            let (start, history) = (&start, &history);
+            scope.spawn(move || {
+                let mut rng = Rng::part(seed, thread);
+                let mut seen = vec![None; load.keys as usize];
+                let mut mine = Vec::new();
+                start.wait();
+                for step in 0..load.ops {
+                    let (index, key) = (thread * load.ops + step, rng.below(load.keys));
+                    let op = random_key_op(&mut rng, index + 1, seen[key as usize]);
+                    let called = clock(index, false);
+                    let outcome = judged(Oracle::History, || apply(&op_of(key, op)));
+                    let returned = clock(index, true);
+                    match outcome {
+                        Ok(outcome) => {
+                            let answer = answer_of(outcome);
+                            if let Answer::Value(value) = answer {
+                                seen[key as usize] = value;
+                            }
+                            mine.push(Call { key, op, called, returned: Some((returned, answer)) });
+                        }
+                        Err(wrong) => {
+                            *history.lock().unwrap_or_else(PoisonError::into_inner) = Err(wrong);
+                            return;
+                        }
+                    }
+                }
+                if let Ok(all) = history.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                    all.extend(mine);
+                }
+            });
+        }
+    });
+    history.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs threads on a store whose keys are absent at first, and checks their history.
+///
+/// # Errors
+/// [`Oracle::History`].
+pub fn check_live(load: Load, seed: u64, apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync)) -> Result<usize, Wrong> {
+    let clock = AtomicU64::new(0);
+    let history = run_threads(load, seed, apply, &|_, _| clock.fetch_add(1, Ordering::SeqCst))?;
+    history::check(&history, &BTreeMap::new()).map_err(|what| Wrong::new(Oracle::History, what))?;
+    Ok(history.len())
+}
+
+/// What a durable check did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DurableCounts {
+    /// Operations in the history.
+    pub calls: u64,
+    /// Images recovered.
+    pub images: u64,
+}
+
+/// Runs threads on a simulated store, crashes it at `points` random points, and checks the history of each crash.
+///
+/// # Errors
+/// [`Oracle::History`], or what else goes wrong.
+pub fn check_durable(
+    engine: &dyn Engine,
+    config: &Config,
+    shape: &Shape,
+    load: Load,
+    points: usize,
+) -> Result<DurableCounts, Wrong> {
+    let store = judged(Oracle::Live, || engine.create(&config.spec(true), shape))?;
+    let recorder = store.recorder();
+    recorder.set_jitter(3);
+    let created = recorder.take();
+    let clock = |index: u64, is_return: bool| {
+        recorder.mark(index << 1 | u64::from(is_return));
+        index
+    };
+    let history = run_threads(load, config.seed, &|op| store.apply(op), &clock)?;
+    let trace = recorder.take();
+    drop(store);
+    let calls = by_log(&history, &trace, load.ops);
+    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: config.spec(false) });
+    created.events.iter().for_each(|event| model.apply(event));
+    crash(engine, config, shape, load, &Run { trace: &trace, calls: &calls }, model, points)
+}
+
+/// The history with the places of calls and returns in the log as its times.
+fn by_log(history: &[Call], trace: &Trace, ops: u64) -> Vec<Call> {
+    let mut times: BTreeMap<u64, u64> = BTreeMap::new();
+    for (at, event) in trace.events.iter().enumerate() {
+        if let What::Mark(label) = event.what {
+            times.insert(label, at as u64);
+        }
+    }
+    debug_assert!(ops > 0);
+    let place = |call: &Call| {
+        let index = call.called;
+        let returned = call.returned.map(|(_, answer)| (times[&(index << 1 | 1)], answer));
+        Call { called: times[&(index << 1)], returned, ..*call }
+    };
+    history.iter().map(place).collect()
+}
+
+struct Run<'a> {
+    trace: &'a Trace,
+    calls: &'a [Call],
+}
+
+fn crash(
+    engine: &dyn Engine,
+    config: &Config,
+    shape: &Shape,
+    load: Load,
+    run: &Run<'_>,
+    mut model: LineModel,
+    points: usize,
+) -> Result<DurableCounts, Wrong> {
+    let mut rng = Rng::part(config.seed, 77);
+    let end = run.trace.events.len();
+    let mut at: Vec<usize> = (0..points).map(|_| rng.index(end + 1)).collect();
+    at.sort_unstable();
+    at.dedup();
+    let mut counts = DurableCounts { calls: run.calls.len() as u64, images: 0 };
+    let mut next = 0;
+    for crash_at in at {
+        run.trace.events[next..crash_at].iter().for_each(|event| model.apply(event));
+        next = crash_at;
+        let set = model.crash_set();
+        for choice in set.select(config.images_per_point, &mut rng) {
+            let found = model.with_image(&set, &choice, |image| final_reads(engine, image, shape, load.keys))?;
+            counts.images += 1;
+            let cut = cut_history(run.calls, crash_at as u64, end as u64, &found);
+            history::check(&cut, &BTreeMap::new())
+                .map_err(|what| Wrong::new(Oracle::History, format!("crash before event {crash_at}: {what}")))?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Recovers an image and reads every key.
+fn final_reads(engine: &dyn Engine, image: &SimImage, shape: &Shape, keys: u64) -> Result<Vec<Option<u64>>, Wrong> {
+    let store: Box<dyn Subject> = judged(Oracle::Open, || {
+        let store = engine.open(image, shape)?;
+        store.wait_recovered()?;
+        Ok(store)
+    })?;
+    (0..keys)
+        .map(|key| {
+            let value = judged(Oracle::Contents, || store.get(&key_bytes(key)))?;
+            Ok(value.map(|(bytes, _)| value_number(&bytes)))
+        })
+        .collect()
+}
+
+/// What had been called before the crash, what had returned by then, and a read of each key after it.
+fn cut_history(calls: &[Call], crash: u64, end: u64, found: &[Option<u64>]) -> Vec<Call> {
+    let before = calls
+        .iter()
+        .filter(|call| call.called < crash)
+        .map(|call| Call { returned: call.returned.filter(|(time, _)| *time < crash), ..*call });
+    let reads = found.iter().enumerate().map(|(key, value)| Call {
+        key: key as u64,
+        op: KeyOp::Get,
+        called: end + 1,
+        returned: Some((end + 2, Answer::Value(*value))),
+    });
+    before.chain(reads).collect()
+}

@@ -1,0 +1,89 @@
+//! How far an exploration goes.
+
+use lodestore_media::Mutant;
+use lodestore_media::sim::{DropSite, LINE, SimSpec};
+
+/// Deepest chain of crashes: the operation, its recovery, the recovery after that.
+pub const DEPTH_MAX: usize = 3;
+
+/// Bounds and shares of an exploration. Shares are "one in n"; 0 is never.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Governs everything random.
+    pub seed: u64,
+    /// Bytes that persist independently.
+    pub grain: u32,
+    /// Every store persists at once: crash of the process only.
+    pub stores_persist: bool,
+    /// Images at a crash point of an operation: all if there are no more, else that many.
+    pub images_per_point: usize,
+    /// A crash point before one in n stores, besides those before each fence and at each operation's end.
+    pub store_point_every: u64,
+    /// One in n images has its recovery crashed as well.
+    pub nested_every: u64,
+    /// Crash points in one recovery, at most.
+    pub nested_points: usize,
+    /// Images at each of them.
+    pub nested_images: usize,
+    /// Crashes in a row: 1 to [`DEPTH_MAX`].
+    pub depth: usize,
+    /// Random operations after a recovery.
+    pub ops_after: usize,
+    /// One in n images gets the whole `ops_after`,
+    pub ops_after_every: u64,
+    /// the others this many.
+    pub ops_after_few: usize,
+    /// One in n images is recovered once more to compare the allocator's account.
+    pub leak_every: u64,
+    /// Stop after this many images.
+    pub images: u64,
+    /// Stop after this many seconds; 0 for never.
+    pub seconds: u64,
+    /// Scripts run side by side.
+    pub threads: usize,
+    /// Run this script only, by its index.
+    pub only_script: Option<u64>,
+    /// The planted fault.
+    pub mutant: Option<Mutant>,
+    /// The call site that loses its flushes or fences.
+    pub drop_site: Option<DropSite>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            grain: LINE,
+            stores_persist: false,
+            images_per_point: 16,
+            store_point_every: 16,
+            nested_every: 16,
+            nested_points: 4,
+            nested_images: 3,
+            depth: DEPTH_MAX,
+            ops_after: 100,
+            ops_after_every: 10,
+            ops_after_few: 8,
+            leak_every: 10,
+            images: 100_000,
+            seconds: 0,
+            threads: 2,
+            only_script: None,
+            mutant: None,
+            drop_site: None,
+        }
+    }
+}
+
+impl Config {
+    /// The behaviour of pools in this exploration.
+    pub fn spec(&self, record: bool) -> SimSpec {
+        SimSpec {
+            grain: self.grain,
+            stores_persist: self.stores_persist,
+            record,
+            mutant: self.mutant,
+            drop_site: self.drop_site.clone(),
+        }
+    }
+}

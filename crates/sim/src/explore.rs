@@ -1,0 +1,144 @@
+//! The exploration: scripts over worker threads, each script on a store of its own.
+//!
+//! A script's part of the exploration depends on the seed and its index only, not on the thread that runs it.
+
+mod check;
+mod run;
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lodestore_media::sim::{LineModel, Verb};
+
+use crate::config::{Config, DEPTH_MAX};
+use crate::counts::Counts;
+use crate::failure::{Failure, Saved};
+use crate::oracle::Wrong;
+use crate::script::{self, Script};
+use crate::subject::Engine;
+
+pub use check::Checker;
+pub use run::run_script;
+
+/// How often each flush and fence of the source was met: verb, file, line.
+pub type Sites = std::collections::BTreeMap<(Verb, &'static str, u32), u64>;
+
+/// What came of an exploration.
+#[derive(Debug)]
+pub struct Report {
+    /// What was done.
+    pub counts: Counts,
+    /// Call sites of flushes and fences.
+    pub sites: Sites,
+    /// The first failure met, if any.
+    pub failure: Option<Box<Failure>>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What the workers share.
+pub struct Shared {
+    images: AtomicU64,
+    stop: AtomicBool,
+    image_limit: u64,
+    deadline: Option<Instant>,
+}
+
+impl Shared {
+    /// For an exploration with these bounds.
+    pub fn new(config: &Config) -> Self {
+        let deadline = (config.seconds > 0).then(|| Instant::now() + Duration::from_secs(config.seconds));
+        Self { images: AtomicU64::new(0), stop: AtomicBool::new(false), image_limit: config.images, deadline }
+    }
+
+    fn count_image(&self) {
+        self.images.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn images(&self) -> u64 {
+        self.images.load(Ordering::Relaxed)
+    }
+
+    /// Whether a bound is reached or a worker failed.
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+            || self.images() >= self.image_limit
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// Random scripts between two rounds of those made by hand.
+const RANDOM_SCRIPTS: u64 = 16;
+
+/// The script of an index: those made by hand, then some random ones, and again, each time with other keys and values.
+pub fn script_at(seed: u64, index: u64) -> Script {
+    let mut by_hand = script::by_hand(seed, 0);
+    let period = by_hand.len() as u64 + RANDOM_SCRIPTS;
+    let (round, place) = (index / period, (index % period) as usize);
+    if place >= by_hand.len() {
+        return script::random(seed, index);
+    }
+    if round > 0 {
+        by_hand = script::by_hand(seed, round);
+    }
+    by_hand.swap_remove(place)
+}
+
+/// Explores `engine` until a bound of `config` is reached or something fails.
+pub fn explore(engine: &dyn Engine, config: &Config) -> Report {
+    let started = Instant::now();
+    let shared = Shared::new(config);
+    let next = AtomicU64::new(0);
+    let total =
+        Mutex::new(Report { counts: Counts::default(), sites: Sites::new(), failure: None, took: Duration::ZERO });
+    thread::scope(|scope| {
+        for _ in 0..config.threads.max(1) {
+            scope.spawn(|| worker(engine, config, &shared, &next, &total));
+        }
+    });
+    let mut report = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.took = started.elapsed();
+    report
+}
+
+fn worker(engine: &dyn Engine, config: &Config, shared: &Shared, next: &AtomicU64, total: &Mutex<Report>) {
+    while !shared.is_over() {
+        let turn = next.fetch_add(1, Ordering::Relaxed);
+        let index = match config.only_script {
+            None => turn,
+            Some(index) if turn == 0 => index,
+            Some(_) => return,
+        };
+        let script = script_at(config.seed, index);
+        let (counts, sites, result) = run_script(engine, config, &script, index, shared);
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.counts.add(&counts);
+        for (site, count) in sites {
+            *total.sites.entry(site).or_default() += count;
+        }
+        if let Err(failure) = result {
+            shared.stop.store(true, Ordering::Relaxed);
+            total.failure.get_or_insert(failure);
+        }
+    }
+}
+
+/// Opens a saved image once more and judges it.
+///
+/// # Errors
+/// The judgement, if it fails still.
+pub fn replay(engine: &dyn Engine, saved: &Saved) -> Result<(), Wrong> {
+    let config = Config { seed: saved.seed, ..Config::default() };
+    let model = LineModel::new(saved.image.clone());
+    let set = model.crash_set();
+    let hash = set.hash(&set.all_old());
+    let shared = Shared::new(&config);
+    let mut checker = Checker::new(engine, &config, &shared, saved.shape, &saved.universe);
+    let allowed: Vec<_> = saved.allowed.iter().collect();
+    checker
+        .check(&saved.image, hash, &allowed, saved.may_be_missing, saved.depth.clamp(1, DEPTH_MAX))
+        .map_err(|failed| failed.wrong)
+}

@@ -1,0 +1,301 @@
+//! One script: run on a live store, crashed at every point of every step.
+
+use std::collections::HashSet;
+
+use lodestore_media::sim::{Event, LineModel, Rng, SimImage, Trace, What};
+
+use crate::config::Config;
+use crate::counts::Counts;
+use crate::explore::check::{Checker, Failed};
+use crate::explore::{Shared, Sites};
+use crate::failure::Failure;
+use crate::op::{Op, Outcome, State};
+use crate::oracle::{self, Oracle, Wrong, judged};
+use crate::script::Script;
+use crate::subject::{Engine, Subject};
+
+/// A step with more events than this is always explored: it changes the structure.
+const LONG_STEP: usize = 90;
+
+/// One in this many long steps is cut at a random moment, and the script goes on from what is left.
+const CUT_LONG: u64 = 3;
+/// The same of the other steps.
+const CUT_SHORT: u64 = 60;
+
+/// Events of a trace that a failure shows.
+const TRACE_SHOWN: usize = 400;
+
+/// What may be found at the crash points of one step.
+struct Step<'a> {
+    name: &'static str,
+    place: String,
+    before: &'a State,
+    after: &'a State,
+    /// The store is being created.
+    creating: bool,
+}
+
+struct Run<'a> {
+    engine: &'a dyn Engine,
+    config: &'a Config,
+    shared: &'a Shared,
+    script: &'a Script,
+    universe: &'a [Vec<u8>],
+    checker: Checker<'a>,
+    rng: Rng,
+    model: LineModel,
+    state: State,
+    /// Images judged where only the present state was allowed, and after that.
+    seen: HashSet<u64>,
+}
+
+/// Runs `script` and explores it; what was done, the call sites met, and whether all was well.
+pub fn run_script(
+    engine: &dyn Engine,
+    config: &Config,
+    script: &Script,
+    index: u64,
+    shared: &Shared,
+) -> (Counts, Sites, Result<(), Box<Failure>>) {
+    let universe = script.universe();
+    let empty = SimImage { regions: Vec::new(), spec: config.spec(true) };
+    let mut run = Run {
+        engine,
+        config,
+        shared,
+        script,
+        universe: &universe,
+        checker: Checker::new(engine, config, shared, script.shape, &universe),
+        rng: Rng::part(config.seed, index ^ 0x5ca1_ab1e),
+        model: LineModel::new(empty),
+        state: State::default(),
+        seen: HashSet::new(),
+    };
+    let result = run.all();
+    run.checker.counts.scripts += 1;
+    (run.checker.counts, run.checker.sites, result)
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<(), Box<Failure>> {
+        let mut store = self.create()?;
+        for (index, op) in self.script.ops.iter().enumerate() {
+            if self.shared.is_over() {
+                break;
+            }
+            store = self.one(store, index, op)?;
+        }
+        let place = format!("script {:?}, at its end", self.script.name);
+        self.judge_live(&*store, &place)?;
+        self.checker.add_sites(&*store);
+        Ok(())
+    }
+
+    fn fail_live(&self, wrong: Wrong, place: &str, trace: &Trace) -> Box<Failure> {
+        let failed = Failed { wrong, image: SimImage::default(), depth: 0, allowed: vec![self.state.clone()] };
+        Box::new(Failure { image: None, ..self.failure(failed, place, false, trace) })
+    }
+
+    fn failure(&self, failed: Failed, place: &str, may_be_missing: bool, trace: &Trace) -> Failure {
+        let shown = Trace { events: trace.events.iter().take(TRACE_SHOWN).copied().collect() };
+        Failure {
+            engine: self.engine.name().into(),
+            seed: self.config.seed,
+            place: place.into(),
+            depth: failed.depth,
+            wrong: failed.wrong,
+            shape: self.script.shape,
+            image: Some(failed.image),
+            allowed: failed.allowed,
+            may_be_missing,
+            universe: self.universe.to_vec(),
+            trace: shown.to_string(),
+        }
+    }
+
+    /// Contents and verification of the running store.
+    fn judge_live(&mut self, store: &dyn Subject, place: &str) -> Result<(), Box<Failure>> {
+        let judged = oracle::contents(store, &[&self.state], self.universe).and_then(|_| oracle::verified(store));
+        let stores = store.recorder().take();
+        stores.events.iter().for_each(|event| self.model.apply(event));
+        judged.map_err(|wrong| self.fail_live(wrong.by(Oracle::Live), place, &stores))
+    }
+
+    fn create(&mut self) -> Result<Box<dyn Subject>, Box<Failure>> {
+        let place = format!("script {:?}, create", self.script.name);
+        let spec = self.config.spec(true);
+        let store = judged(Oracle::Live, || self.engine.create(&spec, &self.script.shape))
+            .map_err(|wrong| self.fail_live(wrong, &place, &Trace::default()))?;
+        let trace = store.recorder().take();
+        let empty = State::default();
+        let step = Step { name: "create", place, before: &empty, after: &empty, creating: true };
+        self.explore(&step, &trace)?;
+        Ok(store)
+    }
+
+    fn one(&mut self, store: Box<dyn Subject>, index: usize, op: &Op) -> Result<Box<dyn Subject>, Box<Failure>> {
+        let key = op.key().map(oracle::show).unwrap_or_default();
+        let place = format!("script {:?}, step {index} ({} {key:?})", self.script.name, op.name());
+        match op {
+            Op::Reopen => {
+                let closed = judged(Oracle::Live, || store.close());
+                let trace = store.recorder().take();
+                closed.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
+                self.checker.add_sites(&*store);
+                drop(store);
+                let state = self.state.clone();
+                let step = Step { name: "close", place: place.clone(), before: &state, after: &state, creating: false };
+                self.explore(&step, &trace)?;
+                self.open(self.model.newest(), "open after close", &place, &[state])
+            }
+            Op::Kill => {
+                self.checker.add_sites(&*store);
+                drop(store);
+                let state = self.state.clone();
+                self.open(self.model.newest(), "open after kill", &place, &[state])
+            }
+            Op::PowerCut => {
+                self.checker.add_sites(&*store);
+                drop(store);
+                let image = self.some_image(&[]);
+                self.model = LineModel::new(image.clone());
+                let state = self.state.clone();
+                self.open(image, "open after power cut", &place, &[state])
+            }
+            _ => self.apply(store, op, place),
+        }
+    }
+
+    /// An image that a crash after `events` may leave, at random.
+    fn some_image(&mut self, events: &[Event]) -> SimImage {
+        let mut model = self.model.clone();
+        events.iter().for_each(|event| model.apply(event));
+        let set = model.crash_set();
+        let choices = set.select(6, &mut self.rng);
+        let choice = &choices[self.rng.index(choices.len())];
+        model.with_image(&set, choice, Clone::clone)
+    }
+
+    /// Opens `image`, which may hold one of `allowed`, and goes on from it.
+    fn open(
+        &mut self,
+        image: SimImage,
+        name: &'static str,
+        place: &str,
+        allowed: &[State],
+    ) -> Result<Box<dyn Subject>, Box<Failure>> {
+        let fail = |run: &Self, wrong: Wrong| {
+            let failed = Failed { wrong, image: image.clone(), depth: 1, allowed: allowed.to_vec() };
+            Box::new(run.failure(failed, place, false, &Trace::default()))
+        };
+        let opened = judged(Oracle::Open, || {
+            let store = self.engine.open(&image, &self.script.shape)?;
+            store.wait_recovered()?;
+            Ok(store)
+        });
+        let store = opened.map_err(|wrong| fail(self, wrong))?;
+        let trace = store.recorder().take();
+        let states: Vec<&State> = allowed.iter().collect();
+        let found = oracle::contents(&*store, &states, self.universe).map_err(|wrong| fail(self, wrong))?;
+        let (before, after) = (&allowed[allowed.len() - 1 - found], &allowed[found]);
+        self.state = after.clone();
+        let step = Step { name, place: format!("{place}, {name}"), before, after, creating: false };
+        self.explore(&step, &trace)?;
+        self.judge_live(&*store, place)?;
+        Ok(store)
+    }
+
+    /// Does one operation, explores it, and now and then goes on from one of its crashes.
+    fn apply(&mut self, store: Box<dyn Subject>, op: &Op, place: String) -> Result<Box<dyn Subject>, Box<Failure>> {
+        let outcome = judged(Oracle::Live, || store.apply(op));
+        let trace = store.recorder().take();
+        let outcome = outcome.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
+        let before = self.state.clone();
+        let mut after = before.clone();
+        if outcome != Outcome::Full {
+            let expected = after.apply(op);
+            if outcome != expected {
+                let wrong = Wrong::new(Oracle::Live, format!("answered {outcome:?}, not {expected:?}"));
+                return Err(self.fail_live(wrong, &place, &trace));
+            }
+        }
+        self.state = after.clone();
+        let is_long = trace.events.len() > LONG_STEP;
+        let cut = self.rng.one_in(if is_long { CUT_LONG } else { CUT_SHORT }).then(|| {
+            let at = self.rng.index(trace.events.len() + 1);
+            self.some_image(&trace.events[..at])
+        });
+        let step = Step { name: op.name(), place: place.clone(), before: &before, after: &after, creating: false };
+        if is_long || self.rng.one_in(self.script.explore_every) {
+            self.explore(&step, &trace)?;
+        } else {
+            trace.events.iter().for_each(|event| self.model.apply(event));
+            self.seen.clear();
+        }
+        let Some(image) = cut else { return Ok(store) };
+        self.checker.add_sites(&*store);
+        drop(store);
+        self.seen.clear();
+        self.model = LineModel::new(image.clone());
+        let both = [after, before];
+        let allowed = if both[0] == both[1] { &both[..1] } else { &both[..] };
+        self.open(image, "open after a cut", &place, allowed)
+    }
+
+    /// Walks through the events of a step and judges the images of its crash points.
+    fn explore(&mut self, step: &Step<'_>, trace: &Trace) -> Result<(), Box<Failure>> {
+        let either = [step.after, step.before];
+        let either = if step.before == step.after { &either[..1] } else { &either[..] };
+        let op = self.checker.counts.ops.entry(step.name).or_default();
+        op.runs += 1;
+        self.checker.counts.events += trace.events.len() as u64;
+        for (at, event) in trace.events.iter().enumerate() {
+            let crash_here = match event.what {
+                What::Fence { .. } | What::Region { .. } => true,
+                What::Word { .. } => self.rng.one_in(self.config.store_point_every),
+                What::Flush { .. } | What::Mark(_) => false,
+            };
+            if crash_here {
+                self.crash_at(step, trace, at, either, step.creating)?;
+            }
+            self.model.apply(event);
+        }
+        self.seen.clear();
+        self.crash_at(step, trace, trace.events.len(), &[step.after], false)
+    }
+
+    fn crash_at(
+        &mut self,
+        step: &Step<'_>,
+        trace: &Trace,
+        at: usize,
+        allowed: &[&State],
+        may_be_missing: bool,
+    ) -> Result<(), Box<Failure>> {
+        if self.shared.is_over() || self.model.durable().regions.is_empty() {
+            return Ok(());
+        }
+        let set = self.model.crash_set();
+        let choices = set.select(self.config.images_per_point, &mut self.rng);
+        let before = self.checker.counts.total();
+        for choice in choices {
+            let hash = set.hash(&choice);
+            if !self.seen.insert(hash) {
+                self.checker.counts.repeated += 1;
+                continue;
+            }
+            let Self { model, checker, .. } = self;
+            let judged =
+                model.with_image(&set, &choice, |image| checker.check(image, hash, allowed, may_be_missing, 1));
+            if let Err(failed) = judged {
+                let place = format!("{}, crash before event {at} of {}", step.place, trace.events.len());
+                return Err(Box::new(self.failure(*failed, &place, may_be_missing, trace)));
+            }
+        }
+        let images = self.checker.counts.total() - before;
+        let op = self.checker.counts.ops.entry(step.name).or_default();
+        op.points += 1;
+        op.images += images;
+        Ok(())
+    }
+}

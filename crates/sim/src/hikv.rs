@@ -1,0 +1,109 @@
+//! HiKV on simulated media.
+
+use std::sync::{Arc, LazyLock};
+
+use lodestore_contract::{Durability, Result, Store};
+use lodestore_hikv::{Backends, ENGINE, FORMAT, HiKv, HiKvOptions};
+use lodestore_media::sim::{SimImage, SimSpec};
+use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+
+use crate::pool_subject::PoolSubject;
+use crate::script::HASH_SEED;
+use crate::subject::{Engine, Shape, Subject};
+
+/// The HiKV engine, without threads of its own so that a run is the same each time.
+#[derive(Debug, Clone, Copy)]
+pub struct HiKvEngine;
+
+/// Mode of a [`Shape`]: the tree is updated by the writer.
+pub const MODE_SYNC: u32 = 1;
+/// Mode of a [`Shape`]: one tree a partition.
+pub const MODE_PARTITIONED: u32 = 2;
+
+/// Asking the machine for its cores takes longer than a small recovery: once.
+static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
+
+fn options(shape: &Shape) -> HiKvOptions {
+    let pool = PoolOptions {
+        capacity: shape.capacity,
+        region_bytes: shape.region_bytes,
+        chunk_bytes: shape.chunk_bytes,
+        durability: Durability::Process,
+        huge_pages: false,
+        prefault: Prefault::None,
+        ..PoolOptions::default()
+    };
+    HiKvOptions {
+        pool,
+        partitions: shape.partitions,
+        segment_bytes: 512,
+        hash_seed: Some(HASH_SEED),
+        sync_update: shape.mode & MODE_SYNC != 0,
+        partitioned_tree: shape.mode & MODE_PARTITIONED != 0,
+        queues: 1,
+        queue_len: 16,
+        backends: Backends::Fixed(0),
+        recovery_threads: 0,
+        sweep_ms: 0,
+        ..BASE.clone()
+    }
+}
+
+fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
+    let store = Arc::new(HiKv::start(Arc::clone(&pool), report, &options(shape))?);
+    let sweeper = Arc::clone(&store);
+    let sweep = Box::new(move || sweeper.sweep_expired().map(|_| ()));
+    let keys = if report.clean && !report.created { store.len()? } else { 0 };
+    // The sorted run of a clean stop is one extent here: a head of 24 bytes, then 8 a key.
+    let checkpoint_bytes = if keys > 0 { (24 + keys * 8).next_multiple_of(shape.chunk_bytes.into()) } else { 0 };
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes, sweep }))
+}
+
+impl Engine for HiKvEngine {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    // Not `HeaderChecksumIgnored`: the pool changes one field at a time, in one copy after the other, so that each mixture
+    // of the old header and the new one is one of the two. What its checksum is for, rot, is not a crash.
+    fn mutants(&self) -> &'static [Mutant] {
+        &[
+            Mutant::RecordNotFlushed,
+            Mutant::NoFenceBeforePublish,
+            Mutant::EntryNotFlushed,
+            Mutant::NoFenceAfterEntry,
+            Mutant::PublishBeforeRecord,
+            Mutant::ReuseBeforeDurable,
+            Mutant::TornEntryAccepted,
+            Mutant::SplitRecoveryTwice,
+            Mutant::SplitRecoverySkipped,
+            Mutant::SplitFlipsEarly,
+            Mutant::ExtentWordLate,
+            Mutant::HeaderInPlace,
+            Mutant::CleanFlagKept,
+            Mutant::RegionNotInHeader,
+            Mutant::DeleteNotFlushed,
+            Mutant::EntryInHalves,
+            Mutant::StaleCheckpointTrusted,
+            Mutant::SweepBeforeDurable,
+            Mutant::RecordNotMarked,
+            Mutant::SplitDropsEntry,
+            Mutant::RootEarly,
+            Mutant::ReadUnpersisted,
+        ]
+    }
+
+    fn mutants_of_threads(&self) -> &'static [Mutant] {
+        &[Mutant::ReadUnpersisted]
+    }
+
+    fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+
+    fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+}

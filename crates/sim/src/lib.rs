@@ -1,0 +1,25 @@
+//! Whole-store tests: crash exploration, linearizability, kill -9.
+//!
+//! * [`explore`] runs scripts of operations on a simulated medium, takes the images that a crash
+//!   may leave at each crash point, opens each, and judges what it finds ([`oracle`]).
+//! * [`mutation`] plants faults and says which oracle sees each.
+//!
+//! A seed reproduces every run; a failing image is a file that `explore --replay` opens again.
+#![forbid(unsafe_code)]
+
+pub mod concurrent;
+pub mod config;
+pub mod counts;
+pub mod explore;
+pub mod failure;
+pub mod hikv;
+pub mod history;
+pub mod kill9;
+pub mod mutation;
+pub mod op;
+pub mod oracle;
+pub mod panics;
+pub mod pool_subject;
+pub mod script;
+pub mod subject;
+pub mod toy;

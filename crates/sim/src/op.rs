@@ -1,0 +1,230 @@
+//! Operations of a script, and the model that says what they must do.
+
+use std::collections::BTreeMap;
+
+use lodestore_contract::now_millis;
+
+/// One step of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// `put` or `put_expiring` (milliseconds after the epoch).
+    Put {
+        /// Key.
+        key: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+        /// Expiry.
+        expiry: Option<u64>,
+    },
+    /// `insert`.
+    Insert {
+        /// Key.
+        key: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+    },
+    /// `update`.
+    Update {
+        /// Key.
+        key: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+    },
+    /// `delete`.
+    Delete {
+        /// Key.
+        key: Vec<u8>,
+    },
+    /// `compare_and_swap`.
+    Swap {
+        /// Key.
+        key: Vec<u8>,
+        /// What must be there.
+        expected: Option<Vec<u8>>,
+        /// What shall be there.
+        new: Option<Vec<u8>>,
+    },
+    /// `update_with`: append these bytes to the value, or begin with them.
+    Append {
+        /// Key.
+        key: Vec<u8>,
+        /// Bytes.
+        bytes: Vec<u8>,
+    },
+    /// `update_with`: remove the key.
+    Remove {
+        /// Key.
+        key: Vec<u8>,
+    },
+    /// `get`.
+    Get {
+        /// Key.
+        key: Vec<u8>,
+    },
+    /// `sync`.
+    Sync,
+    /// Removes what has expired, where the engine does so on request.
+    Sweep,
+    /// Clean stop, then open.
+    Reopen,
+    /// The process is killed, the medium keeps every store; then open.
+    Kill,
+    /// Power is cut, a random image stays; then open.
+    PowerCut,
+}
+
+impl Op {
+    /// Its name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Put { expiry: None, .. } => "put",
+            Self::Put { expiry: Some(_), .. } => "put_expiring",
+            Self::Insert { .. } => "insert",
+            Self::Update { .. } => "update",
+            Self::Delete { .. } => "delete",
+            Self::Swap { .. } => "compare_and_swap",
+            Self::Append { .. } => "update_with",
+            Self::Remove { .. } => "update_with remove",
+            Self::Get { .. } => "get",
+            Self::Sync => "sync",
+            Self::Sweep => "sweep",
+            Self::Reopen => "close and open",
+            Self::Kill => "kill and open",
+            Self::PowerCut => "power cut and open",
+        }
+    }
+
+    /// The key that it may change or read.
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Insert { key, .. }
+            | Self::Update { key, .. }
+            | Self::Delete { key }
+            | Self::Swap { key, .. }
+            | Self::Append { key, .. }
+            | Self::Remove { key }
+            | Self::Get { key } => Some(key),
+            Self::Sync | Self::Sweep | Self::Reopen | Self::Kill | Self::PowerCut => None,
+        }
+    }
+}
+
+/// What an operation answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing to say.
+    Done,
+    /// Whether it changed something.
+    Changed(bool),
+    /// The value found: of a `get`, or of a swap that differs.
+    Value(Option<Vec<u8>>),
+    /// No room: nothing changed.
+    Full,
+}
+
+/// A value with its expiry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Milliseconds after the epoch.
+    pub expiry: Option<u64>,
+}
+
+impl Held {
+    fn is_live(&self) -> bool {
+        self.expiry.is_none_or(|at| at > now_millis())
+    }
+}
+
+/// What a store should hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    held: BTreeMap<Vec<u8>, Held>,
+}
+
+impl State {
+    /// The live value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&Held> {
+        self.held.get(key).filter(|held| held.is_live())
+    }
+
+    /// Live pairs in order.
+    pub fn live(&self) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Held)> {
+        self.held.iter().filter(|(_, held)| held.is_live())
+    }
+
+    /// Pairs that expired and may or may not have been swept, and live ones.
+    pub fn all(&self) -> impl Iterator<Item = (&Vec<u8>, &Held)> {
+        self.held.iter()
+    }
+
+    /// Sets a pair, for reading a state back.
+    pub fn set(&mut self, key: Vec<u8>, held: Held) {
+        self.held.insert(key, held);
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<u64>) {
+        self.held.insert(key.to_vec(), Held { value: value.to_vec(), expiry });
+    }
+
+    /// Does `op`; what it must answer.
+    pub fn apply(&mut self, op: &Op) -> Outcome {
+        let there = op.key().and_then(|key| self.get(key)).map(|held| held.value.clone());
+        match op {
+            Op::Put { key, value, expiry } => {
+                self.put(key, value, *expiry);
+                Outcome::Done
+            }
+            Op::Insert { key, value } => {
+                if there.is_none() {
+                    self.put(key, value, None);
+                }
+                Outcome::Changed(there.is_none())
+            }
+            Op::Update { key, value } => {
+                if there.is_some() {
+                    self.put(key, value, None);
+                }
+                Outcome::Changed(there.is_some())
+            }
+            Op::Delete { key } => {
+                if there.is_some() {
+                    self.held.remove(key);
+                }
+                Outcome::Changed(there.is_some())
+            }
+            Op::Swap { key, expected, new } => self.swap(key, there, expected.as_deref(), new.as_deref()),
+            Op::Append { key, bytes } => {
+                let expiry = self.get(key).and_then(|held| held.expiry);
+                let mut value = there.unwrap_or_default();
+                value.extend_from_slice(bytes);
+                self.put(key, &value, expiry);
+                Outcome::Done
+            }
+            Op::Remove { key } => {
+                if there.is_some() {
+                    self.held.remove(key);
+                }
+                Outcome::Done
+            }
+            Op::Get { .. } => Outcome::Value(there),
+            Op::Sync | Op::Sweep | Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
+        }
+    }
+
+    fn swap(&mut self, key: &[u8], there: Option<Vec<u8>>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Outcome {
+        if there.as_deref() != expected {
+            return Outcome::Value(there);
+        }
+        match new {
+            Some(value) => self.put(key, value, None),
+            None if there.is_some() => {
+                self.held.remove(key);
+            }
+            None => {}
+        }
+        Outcome::Changed(true)
+    }
+}

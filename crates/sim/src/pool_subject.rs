@@ -1,0 +1,141 @@
+//! A contract store on a simulated pool, as the explorer sees it.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Change, Direction, Error, Expiry, Result, ScanRange, Store, Swap, Visit};
+use lodestore_media::Pool;
+use lodestore_media::sim::Recorder;
+
+use crate::op::{Op, Outcome};
+use crate::subject::{Pair, Subject};
+
+/// A contract store on a pool.
+pub struct PoolSubject {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its pool.
+    pub pool: Arc<Pool>,
+    /// As [`Subject::checkpoint_bytes`].
+    pub checkpoint_bytes: u64,
+    /// Removes what has expired.
+    pub sweep: Box<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+impl PoolSubject {
+    fn apply_all(&self, op: &Op) -> Result<Outcome> {
+        let store = &self.store;
+        Ok(match op {
+            Op::Put { key, value, expiry } => {
+                store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
+                Outcome::Done
+            }
+            Op::Insert { key, value } => Outcome::Changed(store.insert(key, value)?),
+            Op::Update { key, value } => Outcome::Changed(store.update(key, value)?),
+            Op::Delete { key } => Outcome::Changed(store.delete(key)?),
+            Op::Swap { key, expected, new } => {
+                match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
+                    Swap::Done => Outcome::Changed(true),
+                    Swap::Differs(there) => Outcome::Value(there),
+                }
+            }
+            Op::Append { key, bytes } => {
+                let expiry = store.expiry(key)?.flatten();
+                store.update_with(key, &mut |there| {
+                    let mut value = there.unwrap_or_default().to_vec();
+                    value.extend_from_slice(bytes);
+                    Change::Put(value, expiry)
+                })?;
+                Outcome::Done
+            }
+            Op::Remove { key } => {
+                store.update_with(key, &mut |_| Change::Delete)?;
+                Outcome::Done
+            }
+            Op::Get { key } => Outcome::Value(store.get(key)?),
+            Op::Sync => {
+                store.sync()?;
+                Outcome::Done
+            }
+            Op::Sweep => {
+                (self.sweep)()?;
+                Outcome::Done
+            }
+            Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
+        })
+    }
+}
+
+impl Subject for PoolSubject {
+    fn recorder(&self) -> &Recorder {
+        self.pool.recorder().expect("a simulated pool has a recorder")
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.store.wait_recovered()
+    }
+
+    fn apply(&self, op: &Op) -> Result<Outcome> {
+        match self.apply_all(op) {
+            Err(Error::Full { .. }) => Ok(Outcome::Full),
+            other => other,
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+        let Some(value) = self.store.get(key)? else { return Ok(None) };
+        let expiry = self.store.expiry(key)?;
+        Ok(expiry.map(|expiry| (value, expiry.map(Expiry::millis))))
+    }
+
+    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {
+        if !self.store.capabilities().scan {
+            return Ok(None);
+        }
+        let range = ScanRange { direction, ..ScanRange::all() };
+        let mut pairs = Vec::new();
+        self.store.scan_each(&range, &mut |key, value| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            Visit::More
+        })?;
+        Ok(Some(pairs))
+    }
+
+    fn pairs(&self) -> Result<Vec<Pair>> {
+        let mut pairs = Vec::new();
+        self.store.for_each(&mut |key, value| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            Visit::More
+        })?;
+        Ok(pairs)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.store.len()
+    }
+
+    fn verify(&self) -> Result<Vec<String>> {
+        let report = self.store.verify(&mut |_| ())?;
+        let mut wrong: Vec<String> =
+            report.findings.iter().map(|found| format!("{}: {}", found.place, found.what)).collect();
+        let corrupt = self.store.stats().recovery.corrupt;
+        if corrupt > 0 {
+            wrong.push(format!("recovery counts {corrupt} corrupt records, and a crash corrupts none"));
+        }
+        Ok(wrong)
+    }
+
+    fn live_bytes(&self) -> Option<u64> {
+        for _ in 0..4 {
+            self.pool.epochs().collect(&self.pool);
+        }
+        Some(self.pool.space().live)
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        self.checkpoint_bytes
+    }
+
+    fn close(&self) -> Result<()> {
+        self.store.close()
+    }
+}

@@ -1,0 +1,308 @@
+//! Scripts: sequences of operations that lead an engine through everything it does.
+
+use std::collections::BTreeSet;
+
+use lodestore_contract::now_millis;
+use lodestore_media::sim::Rng;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::op::Op;
+use crate::subject::Shape;
+
+/// An expiry that has come.
+const PAST: u64 = 1;
+
+/// Seed of the hash of simulated stores, so that a script can aim at a part of an index.
+pub const HASH_SEED: u64 = 42;
+
+/// What an exploration runs.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Its name in reports.
+    pub name: String,
+    /// The store it runs on.
+    pub shape: Shape,
+    /// Its steps.
+    pub ops: Vec<Op>,
+    /// One in n operations of ordinary length is explored; long ones (splits, growth) always are.
+    pub explore_every: u64,
+}
+
+impl Script {
+    /// Every key that it names.
+    pub fn universe(&self) -> Vec<Vec<u8>> {
+        let keys: BTreeSet<Vec<u8>> = self.ops.iter().filter_map(Op::key).map(<[u8]>::to_vec).collect();
+        keys.into_iter().collect()
+    }
+}
+
+/// A far expiry, the same in all runs of one process.
+fn future() -> u64 {
+    static FUTURE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *FUTURE.get_or_init(|| now_millis() + 1_000_000_000_000)
+}
+
+fn key(index: u64) -> Vec<u8> {
+    // Lengths that cross words and lines, and keys that are prefixes of others.
+    match index % 5 {
+        0 => format!("k{index}").into_bytes(),
+        1 => format!("key/{index:05}").into_bytes(),
+        2 => format!("key/{:05}/with a longer tail {index}", index - 1).into_bytes(),
+        3 => [b"bin\0\xff".as_slice(), &index.to_le_bytes()].concat(),
+        _ => vec![b'a' + (index % 26) as u8; 1 + (index % 90) as usize],
+    }
+}
+
+fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
+    let len = match rng.below(10) {
+        0 => 0,
+        1..=6 => rng.below(most.min(64) + 1),
+        _ => rng.below(most + 1),
+    };
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// One random operation on one of `keys`.
+pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
+    let key = keys[rng.index(keys.len())].clone();
+    match rng.below(20) {
+        0..=4 => Op::Put { key, value: value(rng, most), expiry: None },
+        5 => Op::Put { key, value: value(rng, most), expiry: Some(future()) },
+        6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST) },
+        7..=8 => Op::Insert { key, value: value(rng, most) },
+        9..=11 => Op::Update { key, value: value(rng, most) },
+        12..=14 => Op::Delete { key },
+        15 => Op::Swap { key, expected: None, new: Some(value(rng, most)) },
+        16 => Op::Swap { key, expected: Some(value(rng, 2)), new: None },
+        17 => Op::Append { key, bytes: value(rng, most.min(16)) },
+        18 => Op::Remove { key },
+        _ => Op::Get { key },
+    }
+}
+
+/// A random script: mixed operations on few keys, with stops of each kind.
+pub fn random(seed: u64, index: u64) -> Script {
+    let mut rng = Rng::part(seed, index);
+    let most = [24, 120, 700][rng.index(3)];
+    let keys: Vec<Vec<u8>> = (0..4 + rng.below(28)).map(key).collect();
+    let mut known: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut ops = Vec::new();
+    for _ in 0..30 + rng.below(50) {
+        let op = match rng.below(60) {
+            0 => Op::Reopen,
+            1 => Op::Kill,
+            2 => Op::PowerCut,
+            3 => Op::Sync,
+            4 => Op::Sweep,
+            // A swap that is likely to succeed.
+            5..=7 if !known.is_empty() => {
+                let (key, value_now) = known[rng.index(known.len())].clone();
+                let new = (!rng.one_in(3)).then(|| value(&mut rng, most));
+                Op::Swap { key, expected: Some(value_now), new }
+            }
+            _ => random_op(&mut rng, &keys, most),
+        };
+        if let Op::Put { key, value, .. } = &op {
+            known.retain(|(known, _)| known != key);
+            known.push((key.clone(), value.clone()));
+        }
+        ops.push(op);
+    }
+    let partitions = 1 + rng.below(2) as u32;
+    Script { name: format!("random {index}"), shape: Shape { partitions, ..Shape::default() }, ops, explore_every: 1 }
+}
+
+fn put(index: u64, value: Vec<u8>) -> Op {
+    Op::Put { key: key(index), value, expiry: None }
+}
+
+/// Scripts made by hand: each leads through something that random ones seldom meet. Keys and values differ by `round`.
+pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
+    let mut rng = Rng::part(seed, u64::MAX - round);
+    let script = |name: &str, shape: Shape, explore_every: u64, ops: Vec<Op>| Script {
+        name: name.into(),
+        shape,
+        ops,
+        explore_every,
+    };
+    let small = Shape::default();
+    let regions = Shape { capacity: 256 << 10, region_bytes: 64 << 10, ..small };
+    // Short ones first, so that a fault is soon seen.
+    vec![
+        script("single key through its life", small, 1, single_key()),
+        script("expiry", small, 1, expiry()),
+        script("stops", small, 1, stops()),
+        script("churn of one size", small, 4, churn(&mut rng)),
+        script("large and small values", Shape { capacity: 256 << 10, region_bytes: 256 << 10, ..small }, 1, sizes()),
+        script("growth by regions", regions, 5, growth(&mut rng)),
+        script("splits and doubling", small, 4, splits(&mut rng, round, 420)),
+        script("splits with stops", Shape { partitions: 2, ..small }, 6, with_stops(splits(&mut rng, round, 380), 61)),
+        script("splits over many directory words", small, 3, skewed_splits(&mut rng, round)),
+        script("fill, empty, fill", small, 6, fill_and_empty(&mut rng)),
+    ]
+}
+
+fn single_key() -> Vec<Op> {
+    let key = b"the key".to_vec();
+    let value = |text: &str| text.as_bytes().to_vec();
+    vec![
+        Op::Get { key: key.clone() },
+        Op::Insert { key: key.clone(), value: value("first") },
+        Op::Insert { key: key.clone(), value: value("refused") },
+        Op::Update {
+            key: key.clone(),
+            value: value("second, rather longer than the first, over a line and more of it"),
+        },
+        Op::Put { key: key.clone(), value: value("third"), expiry: None },
+        Op::Swap { key: key.clone(), expected: Some(value("third")), new: Some(value("fourth")) },
+        Op::Swap { key: key.clone(), expected: Some(value("third")), new: Some(value("refused")) },
+        Op::Append { key: key.clone(), bytes: value(" and more") },
+        Op::Delete { key: key.clone() },
+        Op::Delete { key: key.clone() },
+        Op::Update { key: key.clone(), value: value("refused") },
+        Op::Swap { key: key.clone(), expected: None, new: Some(value("again")) },
+        Op::Swap { key: key.clone(), expected: Some(value("again")), new: None },
+        Op::Append { key: key.clone(), bytes: value("from nothing") },
+        Op::Remove { key: key.clone() },
+        Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
+        Op::Put { key, value: Vec::new(), expiry: None },
+    ]
+}
+
+fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let first = round * 1000;
+    for index in first..first + keys {
+        ops.push(put(index, value(rng, 12)));
+        // Entries that come and go beside the splits.
+        if index % 7 == 6 {
+            ops.push(Op::Delete { key: key(index - 3) });
+        }
+        if index % 11 == 10 {
+            ops.push(Op::Update { key: key(index - 1), value: value(rng, 12) });
+        }
+    }
+    ops
+}
+
+/// Keys whose hashes begin with five zeros make the directory deep; then others split segments that many of its words name.
+fn skewed_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let is_low = |index: &u64| xxh3_64_with_seed(&key(*index), HASH_SEED) >> 59 == 0;
+    let first = round * 100_000;
+    let low: Vec<u64> = (first..).filter(is_low).take(60).collect();
+    let others: Vec<u64> = (first..).filter(|index| !is_low(index)).take(90).collect();
+    low.into_iter().chain(others).map(|index| put(index, value(rng, 12))).collect()
+}
+
+fn with_stops(ops: Vec<Op>, every: usize) -> Vec<Op> {
+    let kinds = [Op::Reopen, Op::Kill, Op::PowerCut];
+    let mut out = Vec::new();
+    for (index, op) in ops.into_iter().enumerate() {
+        out.push(op);
+        if index % every == every - 1 {
+            out.push(kinds[index / every % kinds.len()].clone());
+        }
+    }
+    out
+}
+
+/// Replaces and deletes records of one size class, so that freed space is used again at once.
+fn churn(rng: &mut Rng) -> Vec<Op> {
+    let mut ops: Vec<Op> = (0..6).map(|index| put(index, vec![index as u8; 40])).collect();
+    for round in 0..120u64 {
+        let index = rng.below(6);
+        ops.push(match rng.below(4) {
+            0 => Op::Delete { key: key(index) },
+            _ => put(index, vec![round as u8; 40]),
+        });
+        if round % 40 == 39 {
+            ops.push(Op::PowerCut);
+        }
+    }
+    ops
+}
+
+fn growth(rng: &mut Rng) -> Vec<Op> {
+    let mut ops: Vec<Op> = (0..150).map(|index| put(index, vec![index as u8; 500 + rng.below(500) as usize])).collect();
+    ops.push(Op::Kill);
+    ops.extend((0..150).step_by(3).map(|index| Op::Delete { key: key(index) }));
+    ops.push(Op::Reopen);
+    ops.extend((150..200).map(|index| put(index, vec![index as u8; 900])));
+    ops
+}
+
+fn fill_and_empty(rng: &mut Rng) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for round in 0..3u64 {
+        ops.extend((0..110).map(|index| put(index, vec![round as u8; 300 + 200 * rng.below(4) as usize])));
+        ops.extend((0..110).filter(|index| round == 2 || index % 8 != 0).map(|index| Op::Delete { key: key(index) }));
+        ops.push([Op::Kill, Op::Reopen, Op::PowerCut][round as usize].clone());
+    }
+    ops
+}
+
+fn sizes() -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (index, len) in [0, 1, 7, 8, 15, 16, 63, 64, 65, 200, 511, 512, 1000, 2000, 5000, 9000].into_iter().enumerate()
+    {
+        ops.push(put(index as u64 % 4, vec![index as u8; len]));
+    }
+    ops.push(Op::Put { key: vec![7; 3000], value: vec![9; 100], expiry: None });
+    ops.push(Op::Delete { key: vec![7; 3000] });
+    ops.push(Op::PowerCut);
+    ops.push(put(1, vec![1; 12000]));
+    ops.push(Op::Delete { key: key(1) });
+    ops
+}
+
+fn expiry() -> Vec<Op> {
+    let expiring = |index: u64, at: u64| Op::Put { key: key(index), value: vec![3; 30], expiry: Some(at) };
+    vec![
+        expiring(0, future()),
+        expiring(1, PAST),
+        Op::Get { key: key(1) },
+        Op::Insert { key: key(1), value: vec![1; 9] },
+        expiring(1, PAST),
+        Op::Update { key: key(1), value: vec![2; 9] },
+        Op::Delete { key: key(1) },
+        put(0, vec![4; 30]),
+        expiring(0, future()),
+        Op::Append { key: key(0), bytes: vec![5; 5] },
+        expiring(2, PAST),
+        expiring(4, PAST),
+        put(5, vec![8; 30]),
+        Op::Sweep,
+        put(6, vec![9; 30]),
+        // Records of one size: what a sweep frees is used again at once.
+        expiring(11, PAST),
+        expiring(16, PAST),
+        Op::Sweep,
+        expiring(21, future()),
+        expiring(26, future()),
+        expiring(31, future()),
+        expiring(36, future()),
+        expiring(2, PAST),
+        Op::Kill,
+        Op::Swap { key: key(2), expected: None, new: Some(vec![6; 6]) },
+        expiring(3, PAST),
+        Op::Sweep,
+        Op::Reopen,
+        Op::Append { key: key(3), bytes: vec![7; 7] },
+        expiring(3, future()),
+        Op::Delete { key: key(3) },
+    ]
+}
+
+fn stops() -> Vec<Op> {
+    let mut ops = vec![Op::Reopen, Op::Reopen, Op::Kill, Op::PowerCut];
+    for index in 0..8 {
+        ops.push(put(index, vec![index as u8; 20]));
+        ops.push(Op::Reopen);
+        ops.push(put(index, vec![index as u8; 21]));
+        ops.push([Op::Kill, Op::PowerCut, Op::Reopen][index as usize % 3].clone());
+        if index % 2 == 1 {
+            ops.push(Op::Delete { key: key(index - 1) });
+        }
+    }
+    ops
+}

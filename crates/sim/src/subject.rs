@@ -1,0 +1,127 @@
+//! What the explorer needs of an engine.
+
+use lodestore_contract::{Direction, Result};
+use lodestore_media::Mutant;
+use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+
+use crate::op::{Op, Outcome};
+
+/// A key with its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// The size of a simulated store. Small ones make recovery quick and growth frequent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Most bytes of all regions.
+    pub capacity: u64,
+    /// Bytes of one region.
+    pub region_bytes: u64,
+    /// Bytes of one allocation unit.
+    pub chunk_bytes: u32,
+    /// Partitions, where the engine has some.
+    pub partitions: u32,
+    /// A mode of the engine, by its own numbers; 0 is the ordinary one.
+    pub mode: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { capacity: 128 << 10, region_bytes: 128 << 10, chunk_bytes: 512, partitions: 1, mode: 0 }
+    }
+}
+
+/// An engine on simulated media.
+pub trait Engine: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// The planted faults that it knows.
+    fn mutants(&self) -> &'static [Mutant];
+
+    /// Those of them that do harm only where threads meet: they are looked for in concurrent histories.
+    fn mutants_of_threads(&self) -> &'static [Mutant] {
+        &[]
+    }
+
+    /// A new store.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>>;
+
+    /// The store in an image, recovered or recovering.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>>;
+}
+
+/// A running store on a simulated medium.
+pub trait Subject: Send + Sync {
+    /// What sees its stores.
+    fn recorder(&self) -> &Recorder;
+
+    /// Waits until everything is rebuilt.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn wait_recovered(&self) -> Result<()>;
+
+    /// Does one operation; `Error::Full` is an outcome.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn apply(&self, op: &Op) -> Result<Outcome>;
+
+    /// A value with its expiry in milliseconds.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>>;
+
+    /// Every live pair in this order; `None` where the engine has no order.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>>;
+
+    /// Every live pair in any order.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn pairs(&self) -> Result<Vec<Pair>>;
+
+    /// Live keys by the engine's count.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// What the engine's own verification finds wrong, the allocator included.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn verify(&self) -> Result<Vec<String>>;
+
+    /// Bytes in use on the medium when nothing waits to be freed; `None` where the engine does not know.
+    fn live_bytes(&self) -> Option<u64>;
+
+    /// Bytes of a clean stop's checkpoint that count as live although a crash gives them back.
+    fn checkpoint_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Clean stop.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,79 @@
+//! The explorer judged by an engine small enough to know: it must pass what is right and see every fault.
+
+use lodestore_sim::config::Config;
+use lodestore_sim::explore::{explore, replay};
+use lodestore_sim::failure::Saved;
+use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
+use lodestore_sim::oracle::Oracle;
+use lodestore_sim::toy::Toy;
+
+fn config() -> Config {
+    Config { images: 8_000, ..Config::default() }
+}
+
+#[test]
+fn the_right_toy_passes_at_every_grain() {
+    let process = Config { stores_persist: true, ..config() };
+    for config in [config(), Config { grain: 512, ..config() }, process] {
+        let report = explore(&Toy, &config);
+        println!("seed {}: {}", config.seed, report.counts);
+        assert!(report.failure.is_none(), "{}", report.failure.expect("a failure"));
+        assert!(report.counts.total() >= config.images);
+        let deepest = if config.stores_persist { 1 } else { 3 };
+        assert!(report.counts.images[..deepest].iter().all(|count| *count > 0), "crashes in recoveries too");
+    }
+}
+
+#[test]
+fn every_fault_of_the_toy_is_seen() {
+    let mut faults = planted(&Toy);
+    let sites = explore(&Toy, &config()).sites;
+    assert_eq!(sites.len(), 6, "three flushes and three fences in the toy");
+    faults.extend(lost(&sites));
+    println!("{}", heading());
+    for fault in faults {
+        let row: Row = try_fault(&Toy, &config(), fault);
+        println!("{row}");
+        assert!(row.caught.is_some(), "not seen: {row}");
+    }
+}
+
+#[test]
+fn a_recovery_that_is_wrong_the_second_time_is_seen_by_the_second_crash() {
+    let fault = planted(&Toy).pop().expect("the toy has faults");
+    let row = try_fault(&Toy, &config(), fault);
+    let (depth, _) = row.caught.expect("seen");
+    assert!(depth >= 2, "crash {depth}");
+}
+
+#[test]
+fn equal_seeds_explore_equally() {
+    let config = Config { threads: 1, images: 3_000, ..Config::default() };
+    let (first, second) = (explore(&Toy, &config), explore(&Toy, &config));
+    assert_eq!(first.counts, second.counts);
+    assert_ne!(first.counts, explore(&Toy, &Config { seed: 2, ..config }).counts);
+}
+
+#[test]
+fn a_failing_image_is_saved_and_fails_again() {
+    let fault = planted(&Toy).swap_remove(0);
+    let lodestore_sim::mutation::Fault::Planted(mutant) = fault else { panic!("a planted fault") };
+    let report = explore(&Toy, &Config { mutant: Some(mutant), ..config() });
+    let failure = report.failure.expect("the fault is seen");
+    assert!(failure.wrong.oracle != Oracle::Live && failure.image.is_some());
+    let saved = Saved::from_text(&failure.to_text()).expect("own text is read");
+    assert_eq!(saved.image.regions, failure.image.as_ref().expect("an image").regions);
+    assert_eq!(saved.allowed, failure.allowed);
+    assert_eq!(saved.universe, failure.universe);
+    let again = replay(&Toy, &saved).expect_err("it fails again");
+    assert_eq!(again.oracle, failure.wrong.oracle);
+}
+
+#[test]
+fn a_text_that_is_no_image_is_refused() {
+    assert!(Saved::from_text("").is_err());
+    assert!(Saved::from_text("lodestore crash image 1\nregion x\n").is_err());
+    assert!(Saved::from_text("lodestore crash image 1\nrow 0 00\n").is_err());
+    assert!(Saved::from_text("lodestore crash image 1\nregion 64\nrow 63 0000\n").is_err());
+    assert!(Saved::from_text("lodestore crash image 1\nseed 4\n").is_ok());
+}
