@@ -96,6 +96,9 @@ pub struct Args {
     /// Print one JSON object a line.
     #[arg(long)]
     pub json: bool,
+    /// Draw the rates into this file as well, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Keep the stores.
     #[arg(long)]
     pub keep: bool,

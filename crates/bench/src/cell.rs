@@ -56,7 +56,42 @@ pub(crate) enum Message {
     /// The store was opened again.
     Reopened(reopen::Reopened),
     /// The cell failed.
-    Failed(String),
+    Failed(Refusal),
+}
+
+/// Why a cell failed, so that the bench can say it as its own refusal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// [`Error::Full`].
+    Full { needed: u64, capacity: u64 },
+    /// [`Error::NoRoom`].
+    NoRoom { path: PathBuf, needed: u64, free: u64 },
+    /// [`Error::InvalidOption`].
+    InvalidOption { name: String, value: String, why: String },
+    /// Any other, as its text.
+    Other(String),
+}
+
+impl Refusal {
+    /// What is told of this error.
+    pub(crate) fn of(error: Error) -> Self {
+        match error {
+            Error::Full { needed, capacity } => Self::Full { needed, capacity },
+            Error::NoRoom { path, needed, free } => Self::NoRoom { path, needed, free },
+            Error::InvalidOption { name, value, why } => Self::InvalidOption { name, value, why },
+            other => Self::Other(other.to_string()),
+        }
+    }
+
+    /// The error again, which the store of this name met.
+    pub(crate) fn into_error(self, target: &str) -> Error {
+        match self {
+            Self::Full { needed, capacity } => Error::Full { needed, capacity },
+            Self::NoRoom { path, needed, free } => Error::NoRoom { path, needed, free },
+            Self::InvalidOption { name, value, why } => Error::InvalidOption { name, value, why },
+            Self::Other(text) => Error::io("measuring", target, std::io::Error::other(text)),
+        }
+    }
 }
 
 /// What came of one workload in one round.
@@ -131,12 +166,12 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
     let specs = known.map_or(&[][..], |engine| engine.options());
     let mut all: BTreeMap<String, String> =
         specs.iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
+    all.insert("persist-ns".into(), args.persist_ns.to_string());
     all.extend(
         args.set.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.into(), value.into())),
     );
     all.insert("size".into(), args.capacity().to_string());
     all.insert("emulate-dax".into(), args.emulate_dax.to_string());
-    all.insert("persist-ns".into(), args.persist_ns.to_string());
     all
 }
 

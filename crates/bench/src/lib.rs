@@ -14,6 +14,7 @@ mod driver;
 mod keys;
 mod measure;
 mod peers;
+mod plot;
 mod reopen;
 mod report;
 mod scratch;

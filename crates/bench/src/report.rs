@@ -22,15 +22,15 @@ const CEILING: &str = "btreemap";
 /// One line of the results. Absent where a figure has no meaning.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Row {
-    store: String,
-    workload: String,
+    pub(crate) store: String,
+    pub(crate) workload: String,
     threads: usize,
     records: u64,
     ops: u64,
     /// Operations acknowledged a second of wall time; keys for `multiget`, scans for `scan`.
-    ops_per_s: f64,
-    ops_per_s_min: f64,
-    ops_per_s_max: f64,
+    pub(crate) ops_per_s: f64,
+    pub(crate) ops_per_s_min: f64,
+    pub(crate) ops_per_s_max: f64,
     /// (max - min) / median of `ops_per_s` over the rounds.
     spread: f64,
     rounds: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     reopen: Option<Reopened>,
     medium: String,
-    durability: String,
+    pub(crate) durability: String,
     key_size: usize,
     value_size: usize,
     seed: u64,
@@ -95,6 +95,12 @@ fn rate(phase: &Phase) -> f64 {
 }
 
 impl Row {
+    /// A row with a rate and nothing else.
+    #[cfg(test)]
+    pub(crate) fn for_plot(store: &str, workload: &str, ops_per_s: f64) -> Self {
+        Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
+    }
+
     fn base(args: &Args, findings: &Findings, store: &str, workload: &str) -> Self {
         let facts = findings.facts.get(store).cloned().unwrap_or_default();
         Self {
@@ -203,7 +209,8 @@ impl Row {
     }
 }
 
-fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
+/// A row for each workload and store that ran, and for each kind of reopening.
+pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
     let mut workloads = args.workloads.clone();
     let mut seen = Vec::new();
     workloads.retain(|workload| {

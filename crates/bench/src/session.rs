@@ -10,8 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
-use crate::cell::{self, Cell, Message, Phase, Task, broken};
+use crate::cell::{self, Cell, Message, Phase, Refusal, Task, broken};
 use crate::peers;
+use crate::plot;
 use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;
@@ -54,6 +55,9 @@ pub fn run(args: Args) -> Result<()> {
     let out = std::io::stdout().lock();
     let printed = if args.json { report::json(&args, &findings, out) } else { report::table(&args, &findings, out) };
     printed.map_err(|source| Error::io("printing the results", "", source))?;
+    if let Some(file) = &args.plot {
+        plot::draw(&args, &findings, file)?;
+    }
     if args.keep && needs_dir {
         eprintln!("kept {}", scratch.path().display());
     }
@@ -188,9 +192,9 @@ impl Session<'_> {
                 let place = (cell.target.clone(), phase.workload.clone());
                 self.findings.phases.entry(place).or_default().push(phase);
             }
-            Message::Failed(text) => {
+            Message::Failed(refusal) => {
                 self.scratch.kill_child();
-                return Err(Error::io("measuring", cell.target.as_str(), std::io::Error::other(text)));
+                return Err(refusal.into_error(&cell.target));
             }
             other => return Ok(Some(other)),
         }
@@ -211,5 +215,5 @@ fn child(args: &Args, text: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|source| Error::io("telling the bench", "", source))
     };
-    cell::run(args, &cell, &mut tell).or_else(|error| tell(Message::Failed(error.to_string())))
+    cell::run(args, &cell, &mut tell).or_else(|error| tell(Message::Failed(Refusal::of(error))))
 }

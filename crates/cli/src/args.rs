@@ -18,12 +18,12 @@ Exit codes:
    3  no store at that path
    4  the store belongs to another engine, or to a newer format
    5  another process holds the store
-   6  the store, or the medium under it, is full
+   6  the store, the medium under it, or the index is full
    7  corrupt data (verify: something was found)
    8  any other failure, such as one of the operating system
    9  the medium cannot give the durability asked for, or the machine restarted under the store
   10  import stopped at a line that it cannot read
-  11  something is at that path already
+  11  something is at that path already, or a foreign file in the store's directory
  130  stopped by SIGINT (143: SIGTERM), store closed";
 
 /// A persistent key-value store for memory that lasts.
@@ -121,9 +121,6 @@ pub struct CreateArgs {
     /// Treat the medium as DAX and execute every flush and fence (for measurements)
     #[arg(long)]
     pub emulate_dax: bool,
-    /// Wait this long after each persist, in nanoseconds (for measurements)
-    #[arg(long, value_name = "NS", default_value_t = 0)]
-    pub persist_ns: u64,
     /// Set an option of the engine; `lodestore engines` lists them
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub set: Vec<String>,

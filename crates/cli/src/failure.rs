@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use lodestore::Error;
+use lodestore::{Error, io_advice};
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -35,6 +35,8 @@ pub enum Failure {
         exported: u64,
         /// Keys of the store.
         total: u64,
+        /// Damaged records met.
+        damaged: u64,
     },
     /// A line that cannot be read.
     Line {
@@ -101,6 +103,11 @@ pub fn file_failure<'a>(doing: &'static str, path: &'a Path) -> impl Fn(io::Erro
     move |source| Failure::File { doing, path: path.to_path_buf(), source }
 }
 
+/// Whether the medium has no room.
+fn is_full(refusal: &io::Error) -> bool {
+    matches!(refusal.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The exit code of a refusal by the store.
 fn store_code(error: &Error) -> u8 {
     match error {
@@ -109,10 +116,11 @@ fn store_code(error: &Error) -> u8 {
         Error::Missing { .. } => 3,
         Error::WrongEngine { .. } | Error::NewerFormat { .. } => 4,
         Error::Locked { .. } => 5,
-        Error::Full { .. } | Error::DramBudget { .. } => 6,
+        Error::Full { .. } | Error::NoRoom { .. } | Error::IndexFull { .. } | Error::DramBudget { .. } => 6,
+        Error::Io { source, .. } if is_full(source) => 6,
         Error::Corrupt { .. } => 7,
         Error::DurabilityRefused { .. } | Error::MachineRestarted { .. } => 9,
-        Error::Exists { .. } => 11,
+        Error::Exists { .. } | Error::Foreign { .. } => 11,
         _ => 8,
     }
 }
@@ -125,8 +133,11 @@ impl fmt::Display for Failure {
             Self::Import { error, imported, line } => {
                 write!(f, "import stopped at line {line}, {imported} records are in: {error}")
             }
-            Self::Export { error, exported, total } => {
-                write!(f, "the export is not whole, {exported} of {total} records are out: {error}")
+            Self::Export { error, exported, total, damaged } => {
+                write!(
+                    f,
+                    "the export is not whole, {exported} of {total} records are out and {damaged} are damaged, the first: {error}"
+                )
             }
             Self::Line { file, line, what, imported } => write!(
                 f,
@@ -146,8 +157,10 @@ impl fmt::Display for Failure {
                     "import stopped by signal {number}, {imported} records are in: the store is closed, import again to go on"
                 )
             }
-            Self::File { doing, path, source } => write!(f, "{doing} {}: {source}", path.display()),
-            Self::Output(source) => write!(f, "writing to standard output: {source}"),
+            Self::File { doing, path, source } => {
+                write!(f, "{doing} {}: {source}; {}", path.display(), io_advice(source))
+            }
+            Self::Output(source) => write!(f, "writing to standard output: {source}; {}", io_advice(source)),
         }
     }
 }

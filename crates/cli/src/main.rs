@@ -8,6 +8,8 @@ mod args;
 mod cmd;
 mod failure;
 mod format;
+#[cfg(test)]
+mod fuzzed;
 mod input;
 mod jsonl;
 mod out;

@@ -141,8 +141,12 @@ fn a_damaged_record_is_code_7_and_the_others_are_still_there() {
     assert!(found.starts_with("record ") && found.contains("checksum") && found.ends_with(" wrong\n"), "{found}");
     let found = place.fails(&["verify", "store", "--json"], 7, "verify found");
     assert!(found.contains("\"clean\":false,\"findings\":[{\"place\":"), "{found}");
-    let out = place.fails(&["export", "store", "--format", "tsv"], 7, "the export is not whole");
-    assert!(out.starts_with("a\tthe value of a\n"), "{out}");
+    let out = place.fails(
+        &["export", "store", "--format", "tsv"],
+        7,
+        "the export is not whole, 2 of 3 records are out and 1 are damaged",
+    );
+    assert_eq!(out, "a\tthe value of a\nc\tthe value of c\n", "those behind the damage are out too");
     place.ok(&["put", "store", "b", "another"]);
     place.ok(&["verify", "store"]);
     assert_eq!(place.ok(&["scan", "store"]).lines().count(), 3);
@@ -236,6 +240,60 @@ fn a_full_store_is_code_6_and_loses_nothing() {
         place.ok(&["delete", "store", &format!("key{n:06}")]);
     }
     place.ok(&["put", "store", "more", &"v".repeat(2_000)]);
+}
+
+#[test]
+fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
+    let place = Place::new();
+    for (args, code, says) in [
+        (&["--size", "1K"][..], 2, "--size SIZE"),
+        (&["--size", "256K"], 2, "give a larger --size SIZE"),
+        (&["--set", "region=1K"], 2, "--set region=SIZE"),
+        (&["--set", "region=16T"], 2, "--set region=SIZE"),
+        (&["--set", "chunk=3K"], 2, "--set chunk=SIZE"),
+        (
+            &["--size", "4096T", "--set", "region=1T"],
+            6,
+            "free some, choose another medium, or make it smaller (--size SIZE",
+        ),
+    ] {
+        assert_eq!(place.fails(&[&["create", "new"], args].concat(), code, says), "", "{args:?}");
+        place.fails(&["get", "new", "k"], 3, "lodestore create");
+    }
+    place.ok(&["create", "new", "--size", "64M"]);
+}
+
+#[test]
+fn a_bench_whose_store_gets_full_is_code_6() {
+    let place = Place::new();
+    let sizes = "--size 4M --records 50000 --ops 10 --rounds 1 --peers none --workloads load";
+    let args: Vec<_> = ["bench", "--dir", "."].into_iter().chain(sizes.split_whitespace()).collect();
+    place.fails(&args, 6, "is full");
+    place.fails(&[&args[..3], &["--records", "10", "--peers", "none", "--size", "100K"]].concat(), 2, "--size SIZE");
+}
+
+#[test]
+fn a_refusal_of_the_system_says_what_to_do() {
+    let place = Place::with_store();
+    place.write("k", "");
+    place.fails(&["import", "store", "absent"], 8, "check the path");
+    place.fails(&["put", "store", "k", "--value-file", "absent"], 8, "check the path");
+}
+
+#[test]
+fn a_file_in_the_store_that_is_not_the_stores_is_code_11_and_stays() {
+    let place = Place::with_store();
+    place.write("store/pool.0001", "a letter");
+    place.fails(&["get", "store", "k"], 11, "move it out of the directory");
+    assert_eq!(std::fs::read(place.path("store/pool.0001")).expect("still there"), b"a letter");
+}
+
+#[test]
+fn added_latency_is_an_option_of_an_opening() {
+    let place = Place::with_store();
+    place.fails(&["create", "new", "--persist-ns", "5"], 2, "--persist-ns");
+    place.ok(&["put", "store", "k", "v", "--set", "persist-ns=5", "--set", "persist-per=block"]);
+    place.fails(&["get", "store", "k", "--set", "persist-ns=x"], 2, "nanoseconds");
 }
 
 #[test]

@@ -31,6 +31,21 @@ pub enum Error {
         /// Capacity of the store, in bytes.
         capacity: u64,
     },
+    /// The medium has no room for what a store begins with.
+    NoRoom {
+        /// Where the store was to be.
+        path: PathBuf,
+        /// Bytes that were needed.
+        needed: u64,
+        /// Bytes that the medium has left.
+        free: u64,
+    },
+    /// The index holds no more keys like this one: too many have the same hash bits. Reads and deletes go on, and so do writes of
+    /// most other keys.
+    IndexFull {
+        /// Bits of the hash that the index has used up.
+        depth: u32,
+    },
     /// Bytes on the medium that cannot be what was written.
     Corrupt {
         /// Where: file and offset, or structure and index.
@@ -63,6 +78,13 @@ pub enum Error {
     Exists {
         /// The path asked for.
         path: PathBuf,
+    },
+    /// A file that stands where the store's own are to be, and is none of them. It is left as it is.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Why it is none of the store's.
+        what: String,
     },
     /// The store was made by another engine.
     WrongEngine {
@@ -140,6 +162,75 @@ impl Error {
     }
 }
 
+/// What to do about the operating system's refusal, in a few words.
+pub fn io_advice(refusal: &io::Error) -> &'static str {
+    use io::ErrorKind as Kind;
+    // Without names in the standard library: ENFILE and EMFILE.
+    if let Some(23 | 24) = refusal.raw_os_error() {
+        return "close other files, or raise the limit of open files (ulimit -n)";
+    }
+    match refusal.kind() {
+        Kind::PermissionDenied => "give your user the right to it (chmod, chown), or choose another path",
+        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => {
+            "free room on the medium, or choose another one"
+        }
+        Kind::ReadOnlyFilesystem => "mount it for writing, or choose another path",
+        Kind::OutOfMemory => "free memory, or raise the limits on it (ulimit -v, vm.max_map_count)",
+        Kind::NotFound => "check the path, and make the directories that lead there",
+        Kind::AlreadyExists | Kind::NotADirectory | Kind::IsADirectory | Kind::InvalidFilename => "choose another path",
+        Kind::Interrupted | Kind::WouldBlock | Kind::TimedOut | Kind::ResourceBusy => "try again",
+        Kind::Unsupported => "use a file system that can do this, such as tmpfs, ext4 or xfs",
+        Kind::BrokenPipe => "keep the reader of the output open",
+        Kind::InvalidData | Kind::UnexpectedEof => "check what was given to be read",
+        _ if refusal.raw_os_error().is_none() => "try again",
+        _ => "check the medium and the system's log, then try again",
+    }
+}
+
+impl Error {
+    /// The texts of what only a creation or an opening is refused for.
+    fn fmt_opening(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom { path, needed, free } => write!(
+                f,
+                "{} needs {needed} bytes to begin with and its medium has {free} left: free some, choose another medium, \
+                 or make it smaller (--size SIZE, or --set region=SIZE for a smaller beginning that grows)",
+                path.display()
+            ),
+            Self::Locked { path, holder } => write!(
+                f,
+                "{} is open in another process ({holder}); close it there, or use another store",
+                path.display()
+            ),
+            Self::Missing { path } => {
+                write!(f, "no store at {}: make one with `lodestore create`", path.display())
+            }
+            Self::Exists { path } => {
+                write!(f, "{} exists already: open it, or choose another path", path.display())
+            }
+            Self::Foreign { path, what } => write!(
+                f,
+                "{} is no file of this store ({what}) and stands in its way: move it out of the directory and try again",
+                path.display()
+            ),
+            Self::WrongEngine { found, asked } => {
+                write!(f, "this store was made by engine {found}, not {asked}: open it with {found}")
+            }
+            Self::NewerFormat { part, found, known } => write!(
+                f,
+                "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
+            ),
+            Self::MachineRestarted { path } => write!(
+                f,
+                "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
+                 salvage it with `lodestore verify --salvage`, or restore it",
+                path.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::limits::{KEY_MAX, VALUE_MAX};
@@ -155,40 +246,23 @@ impl fmt::Display for Error {
                 "the store is full: {needed} more bytes do not fit its capacity of {capacity} or the medium under it; \
                  delete keys, free the medium, or create a larger store and import into it"
             ),
+            Self::IndexFull { depth } => write!(
+                f,
+                "the index takes no more keys like this one, since too many share {depth} bits of their hash: create a store \
+                 with a larger --set segment=BYTES, more --set partitions=N or another --set hash-seed=N, and import into it"
+            ),
             Self::Corrupt { place, what } => {
                 write!(
                     f,
                     "corrupt data at {place}: {what}; run `lodestore verify` for the whole list and restore what it names"
                 )
             }
-            Self::Io { doing, path, source } => write!(f, "{doing} {}: {source}", path.display()),
-            Self::Locked { path, holder } => write!(
-                f,
-                "{} is open in another process ({holder}); close it there, or use another store",
-                path.display()
-            ),
-            Self::Missing { path } => {
-                write!(f, "no store at {}: make one with `lodestore create`", path.display())
+            Self::Io { doing, path, source } => {
+                write!(f, "{doing} {}: {source}; {}", path.display(), io_advice(source))
             }
-            Self::Exists { path } => {
-                write!(f, "{} exists already: open it, or choose another path", path.display())
-            }
-            Self::WrongEngine { found, asked } => {
-                write!(f, "this store was made by engine {found}, not {asked}: open it with {found}")
-            }
-            Self::NewerFormat { part, found, known } => write!(
-                f,
-                "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
-            ),
             Self::DurabilityRefused { asked, medium, instead } => {
                 write!(f, "durability {asked} cannot be had on {medium}: {instead}")
             }
-            Self::MachineRestarted { path } => write!(
-                f,
-                "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
-                 salvage it with `lodestore verify --salvage`, or restore it",
-                path.display()
-            ),
             Self::Unsupported { engine, what, instead } => {
                 write!(f, "engine {engine} has no {what}: {instead}")
             }
@@ -204,6 +278,14 @@ impl fmt::Display for Error {
                 "a new key would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, or open with a larger budget"
             ),
             Self::Closed => f.write_str("the store is closed: open it again"),
+            Self::NoRoom { .. }
+            | Self::Locked { .. }
+            | Self::Missing { .. }
+            | Self::Exists { .. }
+            | Self::Foreign { .. }
+            | Self::WrongEngine { .. }
+            | Self::NewerFormat { .. }
+            | Self::MachineRestarted { .. } => self.fmt_opening(f),
         }
     }
 }
@@ -235,6 +317,7 @@ mod tests {
             Error::Locked { path: path(), holder: "process 1".into() },
             Error::Missing { path: path() },
             Error::Exists { path: path() },
+            Error::Foreign { path: path(), what: "its first bytes are another's".into() },
             Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
             Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
             Error::DurabilityRefused {
@@ -246,8 +329,29 @@ mod tests {
             Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
             Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
             Error::Poisoned { cause: "sync failed".into() },
+            Error::NoRoom { path: path(), needed: 3, free: 2 },
+            Error::IndexFull { depth: 24 },
             Error::Closed,
         ]
+    }
+
+    #[test]
+    fn every_refusal_of_the_system_comes_with_what_to_do() {
+        for (refusal, says) in [
+            (io::Error::from_raw_os_error(13), "chmod"),
+            (io::Error::from_raw_os_error(28), "free room"),
+            (io::Error::from_raw_os_error(122), "free room"),
+            (io::Error::from_raw_os_error(30), "mount it for writing"),
+            (io::Error::from_raw_os_error(24), "ulimit -n"),
+            (io::Error::from_raw_os_error(23), "ulimit -n"),
+            (io::Error::from_raw_os_error(12), "free memory"),
+            (io::Error::from_raw_os_error(2), "check the path"),
+            (io::Error::from_raw_os_error(5), "the system's log"),
+            (io::Error::other("odd"), "try again"),
+        ] {
+            let text = Error::io("opening", "a/store", refusal).to_string();
+            assert!(text.starts_with("opening a/store: ") && text.contains(says), "{text}");
+        }
     }
 
     #[test]

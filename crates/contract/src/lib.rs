@@ -21,7 +21,7 @@ mod verify;
 
 pub use capability::Capabilities;
 pub use durability::Durability;
-pub use error::{Error, Result};
+pub use error::{Error, Result, io_advice};
 pub use event::{Event, EventSink};
 pub use expiry::{Expiry, now_millis};
 pub use options::{OptionSpec, Options};

@@ -205,7 +205,8 @@ pub trait Store: Send + Sync {
     /// visited, as [`scan_each`](Store::scan_each). Keys that come or go meanwhile may be shown or not.
     ///
     /// # Errors
-    /// The common ones.
+    /// The common ones. A record that is damaged is left out and the walk goes on; the first [`Error::Corrupt`](crate::Error::Corrupt)
+    /// is the result of a walk that came to its end.
     fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64>;
 
     /// Writes all of `batch` or nothing.

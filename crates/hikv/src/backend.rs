@@ -287,19 +287,23 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// Applies operations in their order, pinned. `upsert`: the tree may be ahead of them.
     pub(crate) fn apply_all(&self, ops: &[TreeOp], upsert: bool) {
         for group in ops.chunks(GROUP) {
-            self.trees.prefetch(group);
-            for op in group {
-                if op.inline_key().is_none() {
-                    self.records.prefetch(op.record().raw());
-                }
-                if !op.old().is_null() {
-                    // Its header is read when it is retired.
-                    self.records.prefetch(op.old().raw());
-                }
+            lodestore_index::pinned(|| self.apply_group(group, upsert));
+        }
+    }
+
+    fn apply_group(&self, group: &[TreeOp], upsert: bool) {
+        self.trees.prefetch(group);
+        for op in group {
+            if op.inline_key().is_none() {
+                self.records.prefetch(op.record().raw());
             }
-            for op in group {
-                self.apply(op, upsert);
+            if !op.old().is_null() {
+                // Its header is read when it is retired.
+                self.records.prefetch(op.old().raw());
             }
+        }
+        for op in group {
+            self.apply(op, upsert);
         }
     }
 

@@ -1,7 +1,8 @@
 //! What all parts of an open store share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestore_contract::{Error, Event, Result};
 use lodestore_index::KeyResolver;
@@ -13,29 +14,54 @@ use crate::record::Record;
 use crate::recover::Recovery;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::Table;
+use crate::table::{READ_AHEAD, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
+/// Keys that a write named and whose old record cannot be read any more: a queued change of the tree finds its place by the key of
+/// that record. At most one for each damaged record that was written over; they stay until the store is closed.
+#[derive(Default)]
+pub(crate) struct LostKeys(Mutex<HashMap<u64, Box<[u8]>>>);
+
+impl LostKeys {
+    /// Notes the key of the record that was at `position`.
+    pub(crate) fn note(&self, position: NvPtr, key: &[u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(position.raw(), key.into());
+    }
+
+    #[cold]
+    fn with<T>(&self, position: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f(keys.get(&position).map_or(&[], |key| key))
+    }
+}
+
 /// Records as the tree sees them: a payload is a position.
+#[derive(Clone)]
 pub(crate) struct Records {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) lost: Arc<LostKeys>,
 }
 
 impl KeyResolver for Records {
     #[inline]
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
-        // A record that the tree names was readable when it was put there. If its bytes were changed on
-        // the medium since, it compares as the empty key: a wrong order, found by verify, and no panic.
+        // A record that the tree names was readable when it was put there. If its bytes were changed on the medium
+        // since, it compares as the key that a write said, or as the empty key: a wrong order, found by verify, and no panic.
         match Record::read(&self.pool, NvPtr::from_raw(payload)) {
             Ok(record) => f(record.key()),
-            Err(_) => f(&[]),
+            Err(_) => self.lost.with(payload, f),
         }
     }
 
     #[inline]
     fn prefetch(&self, payload: u64) {
         self.pool.prefetch(NvPtr::from_raw(payload).untagged(), 64);
+    }
+
+    #[inline]
+    fn prefetch_whole(&self, payload: u64) {
+        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), READ_AHEAD);
     }
 }
 
@@ -58,6 +84,7 @@ pub(crate) struct Inner {
     pub(crate) table: Table,
     pub(crate) stripes: Stripes,
     pub(crate) backend: Backend<Records>,
+    pub(crate) records: Records,
     pub(crate) sampler: Arc<Sampler>,
     /// Whether some record may have an expiry, so that sweeps have something to look for.
     pub(crate) expiring: AtomicBool,
@@ -67,6 +94,9 @@ pub(crate) struct Inner {
     /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     pub(crate) closed: AtomicBool,
+    /// Whether an entry may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is made
+    /// durable before it is answered or built on; the walk of the recovery ends it (`collect.rs`).
+    pub(crate) unsettled: AtomicBool,
 }
 
 impl Inner {

@@ -13,7 +13,7 @@
 //! Root word: directory position, its depth in the low 6 bits. Directory word: segment position, its depth in the low 6 bits.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c};
+use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 use crate::options::MODES;
@@ -91,7 +91,7 @@ impl Superblock {
         let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
         if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
             let never_opened = pool.load_u64(generation_word(pool)) == 0;
-            return if never_opened { Ok(None) } else { Err(wrong("magic or checksum differs")) };
+            return if never_opened { Ok(None) } else { Err(superblock_lost()) };
         }
         let version = u32_at(bytes, 8);
         if version > FORMAT {
@@ -100,7 +100,7 @@ impl Superblock {
         let found = Self {
             partitions: u32_at(bytes, 12),
             segment_bytes: u32_at(bytes, 16),
-            seed: u64::from(u32_at(bytes, 24)) | u64::from(u32_at(bytes, 28)) << 32,
+            seed: u64_at(bytes, 24),
             modes: u32_at(bytes, 20),
         };
         let sane = found.partitions.is_power_of_two()
@@ -180,7 +180,7 @@ impl SegmentHeader {
     pub(crate) fn is_foreign(pool: &Pool, at: NvPtr, partition: usize, depth: u32, prefix: u64) -> bool {
         let Some(bytes) = pool.bytes(at, BUCKET as usize) else { return true };
         let born = u32_at(bytes, 8);
-        let found = u64::from(u32_at(bytes, 16)) | u64::from(u32_at(bytes, 20)) << 32;
+        let found = u64_at(bytes, 16);
         let wrong = [
             bytes[..4] != Self::MAGIC,
             u32_at(bytes, 4) as usize != partition,
@@ -191,28 +191,33 @@ impl SegmentHeader {
         wrong > 1 || whole && wrong > 0
     }
 
+    /// The header at `at`, if it is whole.
+    pub(crate) fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
+        let bytes = pool.bytes(at, BUCKET as usize)?;
+        let whole = bytes[..4] == Self::MAGIC && crc32c(&[&bytes[..12], &bytes[16..24]]) == u32_at(bytes, 12);
+        whole.then(|| Self { partition: u32_at(bytes, 4), depth: u32_at(bytes, 8), prefix: u64_at(bytes, 16) })
+    }
+
     /// Whether the segment at `at` is of this partition and covers this prefix at this depth.
     pub(crate) fn check(pool: &Pool, at: NvPtr, partition: usize, depth: u32, prefix: u64) -> Result<()> {
-        let Some(bytes) = pool.bytes(at, BUCKET as usize) else {
-            return Err(Error::corrupt(format!("segment {at:?}"), "outside the pool"));
+        let fits = |found: Self| {
+            found.partition as usize == partition
+                && found.depth <= depth
+                && found.prefix == prefix >> (depth - found.depth)
         };
-        let born = u32_at(bytes, 8);
-        let found = Self {
-            partition: u32_at(bytes, 4),
-            depth: born,
-            prefix: u64::from(u32_at(bytes, 16)) | u64::from(u32_at(bytes, 20)) << 32,
-        };
-        let whole = bytes[..4] == Self::MAGIC && crc32c(&[&bytes[..12], &bytes[16..24]]) == u32_at(bytes, 12);
-        if whole && found.partition as usize == partition && born <= depth && found.prefix == prefix >> (depth - born) {
-            Ok(())
-        } else {
-            Err(Error::corrupt(format!("segment {at:?}"), "its header does not fit its place in the directory"))
+        if Self::read(pool, at).is_some_and(fits) {
+            return Ok(());
         }
+        Err(Error::corrupt(format!("segment {at:?}"), "its header does not fit its place in the directory"))
     }
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+/// A store that was made has no superblock any more.
+#[cold]
+pub(crate) fn superblock_lost() -> Error {
+    wrong(
+        "it was written once and is not whole any more, and nothing is found without it: restore the store from a backup or an export",
+    )
 }
 
 #[cold]

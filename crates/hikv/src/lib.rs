@@ -23,6 +23,7 @@
 mod adapt;
 mod backend;
 mod collect;
+mod extents;
 mod hash;
 mod inner;
 mod layout;
@@ -35,6 +36,8 @@ mod run;
 mod sampler;
 mod scan;
 mod split;
+#[cfg(test)]
+mod split_tests;
 mod store;
 mod stripe;
 mod sweep;

@@ -46,7 +46,7 @@ pub struct HiKvOptions {
     pub verify_reads: bool,
     /// Threads that rebuild the tree after a crash; 0: the opening thread, before `open` returns.
     pub recovery_threads: usize,
-    /// Milliseconds between sweeps of expired keys; 0: none.
+    /// Milliseconds between sweeps of expired keys, by a thread of their own whatever `backends` is; 0: none.
     pub sweep_ms: u64,
     /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused as full.
     pub dram_budget: u64,
@@ -148,7 +148,7 @@ const SPECS: &[OptionSpec] = &[
     OptionSpec {
         name: "sweep-ms",
         default: "1000",
-        help: "milliseconds between sweeps of expired keys, 0 for none",
+        help: "milliseconds between sweeps of expired keys, by a thread that they have with backends=0 too; 0 for none",
         fixed: false,
     },
     OptionSpec {

@@ -2,9 +2,12 @@
 //!
 //! Durable linearizability: an entry may be seen before it is durable. A reader therefore looks, after it
 //! has read an entry (or found none), whether the key's stripe is held; if so it flushes what it read and fences
-//! before it answers. If the stripe is free, whatever was read is durable already (`stripe.rs`, invariant 3).
+//! before it answers. If the stripe is free, whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that
+//! was killed left it (`Inner::unsettled`): then, too, it is made durable first.
 //!
 //! A miss counts only if the directory still names the same segment: a split may have moved the key meanwhile.
+
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::check_key;
 use lodestore_contract::{Error, Event, Expiry, Result};
@@ -16,8 +19,25 @@ use crate::layout::BUCKET;
 use crate::record::Record;
 use crate::table::{Hit, READ_AHEAD, Segment, Table};
 
-/// Keys of one round of a batched read: as many misses as a core can have under way.
-const BATCH: usize = 16;
+/// Keys whose buckets are on their way in a batched read, before the first of them is looked at.
+const BUCKETS_AHEAD: usize = 8;
+/// Keys whose records are on their way behind them, before the first of these is read.
+const RECORDS_AHEAD: usize = 4;
+/// Keys that take the same step together: a prefetch waits for the walk of the page table, and walks overlap only in a row.
+const GROUP: usize = 4;
+/// Keys under way at once, rounded up.
+const RING: usize = (BUCKETS_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+/// Keys read under one guard.
+const ROUND: usize = 256;
+
+/// A key of a batched read on its way.
+#[derive(Clone, Copy)]
+struct Underway {
+    sig: Signature,
+    segment: Segment,
+    /// The entry seen, slot and position.
+    entry: Option<(NvPtr, NvPtr)>,
+}
 
 impl Inner {
     /// The live record of `key`; the caller holds a guard.
@@ -69,16 +89,29 @@ impl Inner {
             return;
         }
         let (home, other) = self.table.place.buckets(sig);
-        if !self.stripes.is_locked(self.table.place.partition(sig), home) || self.pool.mutant(Mutant::ReadUnpersisted) {
+        let is_locked = self.stripes.is_locked(self.table.place.partition(sig), home);
+        if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
             return;
         }
         match slot {
-            Some(slot) => self.pool.flush(slot, 16),
-            None => {
-                self.pool.flush(Table::bucket(segment, home), BUCKET as usize);
-                self.pool.flush(Table::bucket(segment, other), BUCKET as usize);
+            Some(slot) => {
+                self.pool.flush(slot, 16);
+                self.pool.fence();
             }
+            None => self.persist_buckets(segment, home, other),
         }
+    }
+
+    /// Whether what is read may not be durable though nobody is writing it.
+    #[inline]
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Makes durable what stands in two buckets.
+    pub(crate) fn persist_buckets(&self, segment: Segment, home: usize, other: usize) {
+        self.pool.flush(Table::bucket(segment, home), BUCKET as usize);
+        self.pool.flush(Table::bucket(segment, other), BUCKET as usize);
         self.pool.fence();
     }
 
@@ -108,32 +141,56 @@ impl Inner {
         Ok(self.lookup(self.table.place.sign(key), key)?.map(|record| record.expiry()))
     }
 
-    /// Reads keys in rounds of [`BATCH`]: all directories, then all buckets, then all records are asked for before
-    /// the first is waited for, so that their misses overlap.
+    /// Reads keys one behind the other, each in three steps that lie some keys apart: its buckets are asked for; its
+    /// record is asked for; it is read. So the misses of several keys overlap, with each other and with the checks.
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         for key in keys {
             check_key(key)?;
         }
-        for (round, batch) in keys.chunks(BATCH).enumerate() {
-            self.sampler.gets(batch.len() as u64);
+        for (round, keys) in keys.chunks(ROUND).enumerate() {
+            self.sampler.gets(keys.len() as u64);
             let _guard = self.enter()?;
-            let mut found = [(Signature(1), Segment { at: NvPtr::NULL, depth: 0 }); BATCH];
-            for (slot, key) in found.iter_mut().zip(batch) {
-                let sig = self.table.place.sign(key);
-                let segment = self.table.segment(&self.pool, sig);
-                self.table.prefetch(&self.pool, segment, sig);
-                *slot = (sig, segment);
-            }
-            for (sig, segment) in &found[..batch.len()] {
-                if let Some(position) = self.table.candidate(&self.pool, *segment, *sig) {
-                    self.pool.prefetch(position.untagged(), READ_AHEAD);
+            let nothing = Underway { sig: Signature(1), segment: Segment { at: NvPtr::NULL, depth: 0 }, entry: None };
+            let mut ring = [nothing; RING];
+            let from = |step: usize, behind: usize| step.saturating_sub(behind);
+            for start in (0..keys.len() + BUCKETS_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
+                for index in from(start, 0)..from(start + GROUP, 0).min(keys.len()) {
+                    let sig = self.table.place.sign(keys[index]);
+                    let segment = self.table.segment(&self.pool, sig);
+                    self.table.prefetch(&self.pool, segment, sig);
+                    ring[index % RING] = Underway { sig, segment, entry: None };
                 }
-            }
-            for (index, (key, (sig, _))) in batch.iter().zip(&found).enumerate() {
-                let record = self.lookup(*sig, key)?;
-                each(round * BATCH + index, record.as_ref().map(Record::value));
+                for index in from(start, BUCKETS_AHEAD)..from(start + GROUP, BUCKETS_AHEAD).min(keys.len()) {
+                    let way = &mut ring[index % RING];
+                    way.entry = self.table.candidate(&self.pool, way.segment, way.sig);
+                    if let Some((_, position)) = way.entry {
+                        self.pool.prefetch(position.untagged(), READ_AHEAD);
+                    }
+                }
+                let behind = BUCKETS_AHEAD + RECORDS_AHEAD;
+                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
+                    let record = self.arrive(ring[index % RING], keys[index])?;
+                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                }
             }
         }
         Ok(())
+    }
+
+    /// The live record of `key`, by the entry that was seen if it still stands: its segment was the directory's when the read began, so
+    /// it is what the key had at some moment since. Else all is looked up again. The caller has held a guard since.
+    #[inline]
+    fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let Underway { sig, segment, entry } = way;
+        if let Some((slot, position)) = entry
+            && self.pool.load_u128(slot) == (sig.0, position.raw())
+        {
+            let record = Record::read(&self.pool, position)?;
+            if record.key() == key {
+                self.persist_read(sig, segment, Some(slot));
+                return self.vet(Hit { slot, position, record });
+            }
+        }
+        self.lookup(sig, key)
     }
 }

@@ -13,15 +13,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Event, RecoveryState, Result};
 use lodestore_media::{Mutant, NvPtr};
 
+use crate::backend::lock;
 use crate::collect::walk_all;
-use crate::inner::{Inner, Records};
-use crate::layout::run_word;
+use crate::inner::Inner;
+use crate::layout::{KIND_RUN, run_word};
 use crate::run;
 
 /// How far recovery is; shared with whoever waits for it.
@@ -129,10 +130,6 @@ impl Recovery {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs recovery to its end and tells how it ended; never panics.
 pub(crate) fn run(inner: &Inner, clean: bool) {
     let outcome = catch_unwind(AssertUnwindSafe(|| rebuild(inner, clean)));
@@ -171,16 +168,16 @@ fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         _ => (walk_all(inner)?, Vec::new(), true),
     };
     inner.recovery.keys.store(sorted.len() as u64, Ordering::Relaxed);
-    let records = Records { pool: pool.clone() };
+    let records = &inner.records;
     let threads = inner.options.recovery_threads.max(1);
     let hash = |key: &[u8]| inner.table.place.sign(key).0;
     inner.backend.finish_rebuild(|trees| {
         // A run that is out of order names a record that was changed on the medium since: the walk finds it.
-        let loaded = trees.load(&records, &sorted, threads, hash);
+        let loaded = trees.load(records, &sorted, threads, hash);
         if loaded.is_ok() || from_walk {
             return loaded;
         }
-        trees.load(&records, &walk_all(inner)?, threads, hash)
+        trees.load(records, &walk_all(inner)?, threads, hash)
     })?;
     drop(sorted);
     inner.recovery.enter(Phase::TreeBuilt);
@@ -190,6 +187,10 @@ fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     }
     if extents.is_empty() && pool.load_u64(run_word(pool)) != 0 {
         run::name(pool, NvPtr::NULL);
+        if !pool.allocator().is_recovering() {
+            // A run that could not be read after a clean stop: where its extents are, only their kind tells.
+            pool.allocator().free_kind(pool, KIND_RUN);
+        }
     }
     *lock(&inner.recovery.run) = extents;
     Ok(())

@@ -12,9 +12,9 @@
 //! Persist order: all extents, fence, the run word, flush, fence; then the pool's clean flag.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{NvPtr, Pool, crc32c};
+use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
 
-use crate::layout::{KIND_RUN, run_word, u32_at};
+use crate::layout::{KIND_RUN, run_word};
 
 const MAGIC: [u8; 4] = *b"LRUN";
 const HEADER: usize = 24;
@@ -78,18 +78,18 @@ pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
     let mut extents = Vec::new();
     while !at.is_null() {
         let Some(header) = pool.bytes(at, HEADER) else { return Err(wrong(at, "outside the pool")) };
-        let count = word_at(header, 16);
+        let count = u64_at(header, 16);
         let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER));
         let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else { return Err(wrong(at, "length out of range")) };
         if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
             return Err(wrong(at, "magic or checksum differs"));
         }
-        positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| word_at(bytes, 0)));
+        positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
         extents.push(at);
         if extents.len() as u64 > pool.options().capacity / 64 {
             return Err(wrong(at, "its extents form a ring"));
         }
-        at = NvPtr::from_raw(word_at(bytes, 8));
+        at = NvPtr::from_raw(u64_at(bytes, 8));
     }
     Ok(Some((positions, extents)))
 }
@@ -99,8 +99,4 @@ pub(crate) fn free(pool: &Pool, extents: &[NvPtr]) {
     for at in extents {
         pool.allocator().free_extent(pool, *at);
     }
-}
-
-fn word_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

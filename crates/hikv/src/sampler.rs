@@ -5,9 +5,10 @@
 //! may then lose counts, which the adaption, a matter of averages, does not mind. Nothing here may be used where
 //! every operation has to be counted.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
+
+use lodestore_media::thread_slot;
 
 /// One operation of a kind in this many is timed; a power of two.
 pub const EVERY: u64 = 64;
@@ -167,7 +168,7 @@ impl Sampler {
         if self.shards.is_empty() {
             return None;
         }
-        Some(&self.shards[thread_number() % SHARDS].0[kind as usize])
+        Some(&self.shards[thread_slot() % SHARDS].0[kind as usize])
     }
 
     #[inline]
@@ -190,21 +191,6 @@ impl Drop for Timer<'_> {
     fn drop(&mut self) {
         self.tally.add(1, self.start.elapsed().as_nanos() as u64);
     }
-}
-
-/// A small number of this thread's own.
-#[inline]
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
-        }
-        mine.get()
-    })
 }
 
 #[cfg(test)]

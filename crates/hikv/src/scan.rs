@@ -21,6 +21,8 @@ use crate::table::{AHEAD, READ_AHEAD, walk};
 
 /// Positions taken from the tree at once.
 const CHUNK: usize = 256;
+/// Records asked for together: a prefetch waits for the walk of the page table, and walks overlap only in a row.
+const GROUP: usize = 4;
 /// Entries that an owned scan copies at once.
 const OWNED_CHUNK: usize = 64;
 
@@ -34,7 +36,7 @@ impl Inner {
     /// The positions of all keys, in order. Nothing writes any more.
     pub(crate) fn positions(&self) -> Result<Vec<u64>> {
         let _guard = self.pool.epochs().pin();
-        let records = Records { pool: Arc::clone(&self.pool) };
+        let records = &self.records;
         let mut positions: Vec<u64> = Vec::with_capacity(self.backend.trees().len());
         loop {
             let last = match positions.last() {
@@ -43,7 +45,7 @@ impl Inner {
             };
             let from = last.map_or(Bound::Unbounded, Bound::Excluded);
             let before = positions.len();
-            let end = self.backend.collect(&records, from, lodestore_index::Direction::Forward, 4096, &mut positions);
+            let end = self.backend.collect(records, from, lodestore_index::Direction::Forward, 4096, &mut positions);
             if end || positions.len() == before {
                 return Ok(positions);
             }
@@ -86,7 +88,7 @@ impl Inner {
     }
 
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        let mut visited = 0;
+        let (mut visited, mut wrong) = (0, None);
         for partition in 0..self.table.shape.partitions as usize {
             let _guard = self.enter()?;
             let went_on = walk(&self.table, &self.pool, partition, |_, _, mut entries| {
@@ -96,7 +98,14 @@ impl Inner {
                     if let Some((_, next)) = entries.get(index + AHEAD) {
                         self.pool.prefetch(next.untagged(), READ_AHEAD);
                     }
-                    let Some(record) = self.live(*position)? else { continue };
+                    let record = match self.live(*position) {
+                        Ok(Some(record)) => record,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            wrong.get_or_insert(error);
+                            continue;
+                        }
+                    };
                     let again =
                         entries[..index].iter().rev().take_while(|(other, _)| other == sig).any(|(_, other)| {
                             Record::read(&self.pool, *other).is_ok_and(|other| other.key() == record.key())
@@ -112,10 +121,10 @@ impl Inner {
                 Ok(true)
             })?;
             if !went_on {
-                break;
+                return Ok(visited);
             }
         }
-        Ok(visited)
+        wrong.map_or(Ok(visited), Err)
     }
 }
 
@@ -128,7 +137,7 @@ struct TreeWalk {
 
 impl TreeWalk {
     fn new(inner: &Inner, range: ScanRange) -> Self {
-        Self { range, records: Records { pool: Arc::clone(&inner.pool) }, positions: Vec::new() }
+        Self { range, records: inner.records.clone(), positions: Vec::new() }
     }
 
     /// Visits up to `want` positions; whether there may be more. `visit` gets each pair, or what is wrong with its record, and
@@ -136,6 +145,7 @@ impl TreeWalk {
     fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
         let _guard = inner.enter()?;
         self.positions.clear();
+        self.positions.reserve(want);
         let start = match self.range.direction {
             Direction::Forward => &self.range.from,
             Direction::Backward => &self.range.to,
@@ -150,8 +160,10 @@ impl TreeWalk {
             inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
         }
         for (index, position) in self.positions.iter().enumerate() {
-            if let Some(next) = self.positions.get(index + AHEAD) {
-                inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            if index % GROUP == 0 {
+                for next in self.positions.iter().skip(index + AHEAD).take(GROUP) {
+                    inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+                }
             }
             let position = NvPtr::from_raw(*position);
             let pair = match inner.live(position) {

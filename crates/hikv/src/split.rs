@@ -21,7 +21,7 @@ use crate::layout::{BUCKET, Deep, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, r
 use crate::table::{Segment, Table};
 
 /// Bytes of a directory of this depth.
-fn directory_bytes(depth: u32) -> u64 {
+pub(crate) fn directory_bytes(depth: u32) -> u64 {
     8 << depth
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
 /// Splits the segment of `sig`. The caller holds all stripes of its partition.
 ///
 /// # Errors
-/// [`Error::Full`]; nothing is changed then.
+/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature) -> Result<()> {
     let partition = table.place.partition(sig);
     let old = table.segment(pool, sig);
     if old.depth == DEPTH_MAX {
-        return Err(Error::Full { needed: u64::from(table.shape.segment_bytes), capacity: pool.options().capacity });
+        return Err(Error::IndexFull { depth: old.depth });
     }
     if table.directory(pool, partition).depth == old.depth {
         double(table, pool, partition)?;
@@ -138,6 +138,33 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     Ok(())
 }
 
+/// Makes the root area and the directories durable as they stand: a process that was killed may have stored a word and not flushed it,
+/// and what [`repair`] and every write after it do is built on that word.
+///
+/// # Errors
+/// [`Error::Corrupt`] where a root word names no directory.
+pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
+    pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
+    for partition in 0..table.shape.partitions as usize {
+        let Deep { at, depth } = named_directory(table, pool, partition)?;
+        pool.flush(at, directory_bytes(depth) as usize);
+    }
+    pool.fence();
+    Ok(())
+}
+
+/// The directory that a root word names, if it lies in the pool.
+fn named_directory(table: &Table, pool: &Pool, partition: usize) -> Result<Deep> {
+    let directory = table.directory(pool, partition);
+    let is_there = !directory.at.is_null()
+        && directory.depth <= DEPTH_MAX
+        && pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_some();
+    if is_there {
+        return Ok(directory);
+    }
+    Err(Error::corrupt(format!("directory of partition {partition}"), "root word names no directory"))
+}
+
 /// Completes a split that a crash cut short, and checks that the directory is one that splits leave. Idempotent.
 /// Returns the partition's segments, each with its prefix.
 ///
@@ -145,14 +172,8 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
 /// [`Error::Corrupt`].
 pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec<(Segment, u64)>> {
     let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), what);
-    let directory = table.directory(pool, partition);
-    let words = 1u64 << directory.depth.min(DEPTH_MAX);
-    if directory.at.is_null()
-        || directory.depth > DEPTH_MAX
-        || pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_none()
-    {
-        return Err(wrong("root word names no directory"));
-    }
+    let directory = named_directory(table, pool, partition)?;
+    let words = 1u64 << directory.depth;
     let word_at = |index: u64| Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
     let mut segments = Vec::new();
     let mut mended = false;

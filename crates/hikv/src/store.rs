@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,15 @@ use lodestore_contract::{
 };
 use lodestore_media::{Mutant, OpenReport, Pool};
 
-use crate::backend::{Backend, Config};
+use crate::backend::{Backend, Config, lock};
+use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, Superblock, generation_word};
+use crate::layout::{ENGINE, FORMAT, Superblock, generation_word, superblock_lost};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover::{self, Recovery};
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
-use crate::split::{format, repair};
+use crate::split::{format, repair, settle};
 use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
@@ -76,26 +77,35 @@ impl HiKv {
         let mut options = options.clone();
         let (shape, fresh) = match Superblock::load(&pool)? {
             Some(shape) => (shape, false),
-            None if report.clean && !report.created => {
-                return Err(Error::corrupt("hikv superblock", "there is none, though the store was closed cleanly"));
-            }
+            None if report.engine_created || (report.clean && !report.created) => return Err(superblock_lost()),
             None => (new_shape(&options), true),
         };
         options.set_modes(shape.modes);
         let table = Table::new(shape);
         if fresh {
+            if pool.mutant(Mutant::CreatedEarly) {
+                pool.mark_created()?;
+            }
             make(&pool, &table)?;
         }
+        let settled = report.settled || pool.mutant(Mutant::EntriesNotSettled);
+        if !settled {
+            settle(&table, &pool)?;
+        }
+        pool.mark_created()?;
         let mut segments = 0;
         for partition in 0..shape.partitions as usize {
-            segments += repair(&table, &pool, partition)?.len() as u64;
+            let found = repair(&table, &pool, partition)?;
+            extents::check(&table, &pool, partition, &found);
+            segments += found.len() as u64;
         }
         let generation = raise_generation(&pool)?;
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
-        let records = Records { pool: Arc::clone(&pool) };
+        let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
         let inner = Arc::new(Inner {
-            backend: Backend::start(backend_config(&options, partitions), records, Arc::clone(&sampler))?,
+            backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler))?,
+            records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
             // A store too full for the log does without: nothing reads it.
             wal: if options.wal { Wal::new(&pool).ok() } else { None },
@@ -103,6 +113,7 @@ impl HiKv {
             expiring: AtomicBool::new(false),
             written: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            unsettled: AtomicBool::new(!settled && !fresh),
             pool,
             table,
             sampler,
@@ -114,7 +125,7 @@ impl HiKv {
         Ok(Self { running })
     }
 
-    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms` where there are backend threads.
+    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
     ///
     /// # Errors
     /// The contract's common ones.
@@ -142,7 +153,7 @@ impl Running {
             let behind = Arc::clone(inner);
             self.spawn("lodestore-recovery", move || recover::run(&behind, clean))?;
         }
-        if inner.options.sweep_ms > 0 && inner.options.backends != Backends::Fixed(0) {
+        if inner.options.sweep_ms > 0 {
             let behind = Arc::clone(inner);
             self.spawn("lodestore-sweep", move || sweep_until_closed(&behind))?;
         }
@@ -154,7 +165,7 @@ impl Running {
             .name(name.into())
             .spawn(work)
             .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        lock(&self.threads).push(thread);
         Ok(())
     }
 
@@ -162,7 +173,7 @@ impl Running {
     fn stop(&self) -> bool {
         let first = !self.inner.closed.swap(true, Ordering::SeqCst);
         self.inner.recovery.cancel();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             thread.thread().unpark();
             // A panic in it was caught and reported by the thread itself.
@@ -210,7 +221,8 @@ fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Writes a new store. The superblock is last: without it the store is made again.
+/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
+/// again.
 fn make(pool: &Pool, table: &Table) -> Result<()> {
     if pool.mutant(Mutant::RootEarly) {
         table.shape.store(pool);

@@ -94,16 +94,20 @@ impl Table {
         pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
     }
 
-    /// The first entry with this signature, without a look at its record: what a batch of reads prefetches.
+    /// The first entry with this signature, slot and position, without a look at its record: what a batch of reads prefetches.
     #[inline]
-    pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<NvPtr> {
+    pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, NvPtr)> {
         let (home, other) = self.place.buckets(sig);
-        [home, other].into_iter().find_map(|bucket| {
-            let words = pool.load_words::<16>(Self::bucket(segment, bucket));
-            (0..BUCKET_ENTRIES)
-                .find(|entry| words[entry * 2] == sig.0 && words[entry * 2 + 1] != 0)
-                .map(|entry| NvPtr::from_raw(words[entry * 2 + 1]))
-        })
+        for bucket in [home, other] {
+            let at = Self::bucket(segment, bucket);
+            let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
+            if named != 0 {
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                let (now, position) = pool.load_u128(slot);
+                return (now == sig.0 && position != 0).then_some((slot, NvPtr::from_raw(position)));
+            }
+        }
+        None
     }
 
     /// The entry of `key`, if one is there. The caller holds an epoch guard.
@@ -121,12 +125,10 @@ impl Table {
         let (home, other) = self.place.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
-            let words = pool.load_words::<16>(at);
-            for entry in 0..BUCKET_ENTRIES {
-                if words[entry * 2] != sig.0 {
-                    continue;
-                }
-                let slot = at.add(entry as u64 * ENTRY);
+            let mut named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
+            while named != 0 {
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                named &= named - 1;
                 // The words were read one by one; the pair is read as one.
                 let (now, position) = pool.load_u128(slot);
                 if now != sig.0 || position == 0 {
@@ -244,6 +246,26 @@ pub(crate) fn entries(
         }
     }
     found
+}
+
+/// Entries of a segment that do not belong to it: their signatures, positions and slots. A split leaves such entries behind
+/// (invariant 3); so does a flipped bit of a signature.
+pub(crate) fn strays(
+    table: &Table,
+    pool: &Pool,
+    partition: usize,
+    segment: Segment,
+    prefix: u64,
+) -> impl Iterator<Item = (u64, NvPtr, NvPtr)> {
+    (0..table.shape.buckets() as usize).flat_map(move |bucket| {
+        let at = Table::bucket(segment, bucket);
+        let words = pool.load_words::<16>(at);
+        (0..BUCKET_ENTRIES).filter_map(move |entry| {
+            let (sig, position) = (words[entry * 2], words[entry * 2 + 1]);
+            let is_stray = sig != 0 && position != 0 && !table.place.belongs(sig, partition, segment.depth, prefix);
+            is_stray.then(|| (sig, NvPtr::from_raw(position), at.add(entry as u64 * ENTRY)))
+        })
+    })
 }
 
 /// Walks the segments of a partition in the order of their prefixes, safe beside splits: `each` gets a

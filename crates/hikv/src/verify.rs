@@ -5,13 +5,16 @@ use std::collections::HashSet;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
-use crate::inner::{Inner, Records};
+use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
 use crate::record::Record;
-use crate::table::{AHEAD, READ_AHEAD, Segment, walk};
+use crate::table::{AHEAD, READ_AHEAD, Segment, strays, walk};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK: usize = 1024;
+
+/// Bits of a signature that may differ from the truth for it to count as damaged, and not as another's.
+const FLIPS_MAX: u32 = 8;
 
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in use meanwhile; what only shows
@@ -37,6 +40,7 @@ impl Inner {
                     note(&mut report, &error);
                 }
                 self.verify_segment(segment, &entries, &mut report);
+                self.verify_strays(partition, segment, prefix, &mut report);
                 Ok(true)
             });
             if let Err(error) = walked {
@@ -79,11 +83,37 @@ impl Inner {
         }
     }
 
+    /// An entry that does not belong to its segment is one that a split left behind, unless its record says that its key belongs
+    /// here and no other entry has it: then a bit of its signature is wrong, and the key cannot be found.
+    fn verify_strays(&self, partition: usize, segment: Segment, prefix: u64, report: &mut VerifyReport) {
+        for (sig, position, slot) in strays(&self.table, &self.pool, partition, segment, prefix) {
+            let record = Record::read(&self.pool, position).and_then(|record| record.check(position).map(|()| record));
+            let Ok(record) = record else { continue };
+            let truth = self.table.place.sign(record.key());
+            // What was left behind may name a place that holds another record by now, or what is left of one.
+            if (truth.0 ^ sig).count_ones() > FLIPS_MAX {
+                continue;
+            }
+            let is_home = self.table.place.belongs(truth.0, partition, segment.depth, prefix);
+            let is_lost = is_home && matches!(self.table.find(&self.pool, segment, truth, record.key()), Ok(None));
+            // A record of this place that was put, or moved, meanwhile.
+            let is_still = self.pool.load_u128(slot) == (sig, position.raw());
+            if is_lost && is_still {
+                report.find(
+                    format!("segment {:?}", segment.at),
+                    format!(
+                        "the signature of the entry of record {position:?} is damaged, so that its key is not found"
+                    ),
+                );
+            }
+        }
+    }
+
     /// The tree's positions name records in the order of their keys, as many as the index has.
     fn verify_tree(&self, report: &mut VerifyReport) -> Result<()> {
         self.settle()?;
         let before = self.backend.trees().len();
-        let records = Records { pool: self.pool.clone() };
+        let records = &self.records;
         let mut last: Option<Vec<u8>> = None;
         let mut positions = Vec::with_capacity(CHUNK);
         let mut count = 0u64;
@@ -91,7 +121,7 @@ impl Inner {
             let _guard = self.enter()?;
             positions.clear();
             let from = last.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let end = self.backend.collect(&records, from, lodestore_index::Direction::Forward, CHUNK, &mut positions);
+            let end = self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK, &mut positions);
             for position in &positions {
                 count += 1;
                 let position = NvPtr::from_raw(*position);

@@ -1,31 +1,38 @@
 //! The paper's HiKV_wal, for comparison only (Figure 10): a log record is persisted before each write, so that a put
 //! takes three persists. Nothing reads the log: ordered writes need none.
 
-use lodestore_contract::Result;
-use lodestore_media::{ExtentKind, NvPtr, Pool, thread_slot};
+use std::sync::Mutex;
 
+use lodestore_contract::Result;
+use lodestore_media::{ExtentKind, MAX_SLOTS, NvPtr, Pool, thread_slot};
+
+use crate::backend::lock;
 use crate::hash::Signature;
 
 /// Extents of the log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(19);
 /// Bytes of a log record: a cache line.
 const RECORD: u64 = 64;
-/// Lines: one for each thread slot there can be.
-const LINES: u64 = lodestore_media::MAX_SLOTS as u64;
+/// Lines: one for each thread slot there can be, and one for the threads that share a slot.
+const LINES: u64 = MAX_SLOTS as u64 + 1;
 
 /// One line for each thread.
 pub(crate) struct Wal {
     at: NvPtr,
+    /// Whoever writes the shared line.
+    shared: Mutex<()>,
 }
 
 impl Wal {
     pub(crate) fn new(pool: &Pool) -> Result<Self> {
-        Ok(Self { at: pool.allocator().alloc_extent(pool, RECORD * LINES, KIND_LOG)? })
+        Ok(Self { at: pool.allocator().alloc_extent(pool, RECORD * LINES, KIND_LOG)?, shared: Mutex::new(()) })
     }
 
     /// Logs a write and makes the log durable.
     pub(crate) fn log(&self, pool: &Pool, sig: Signature, position: NvPtr) {
-        let line = self.at.add(thread_slot() as u64 % LINES * RECORD);
+        let slot = thread_slot();
+        let _turn = (slot == MAX_SLOTS).then(|| lock(&self.shared));
+        let line = self.at.add(slot as u64 * RECORD);
         let mut record = [0; RECORD as usize];
         record[..8].copy_from_slice(&sig.0.to_le_bytes());
         record[8..16].copy_from_slice(&position.raw().to_le_bytes());

@@ -89,7 +89,12 @@ impl Inner {
         let segment = self.table.segment(&self.pool, target.sig);
         self.table.prefetch(&self.pool, segment, target.sig);
         let held = self.stripes.lock(target.partition, target.home);
-        (held, self.table.segment(&self.pool, target.sig))
+        let segment = self.table.segment(&self.pool, target.sig);
+        if self.is_unsettled() {
+            let (home, other) = self.table.place.buckets(target.sig);
+            self.persist_buckets(segment, home, other);
+        }
+        (held, segment)
     }
 
     /// Puts, inserts or updates; whether it did.
@@ -258,6 +263,7 @@ impl Inner {
             let swapped = self.pool.cas_u128(slot, (target.sig.0, position.raw()), (0, 0));
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             self.persist_entry(slot, Mutant::DeleteNotFlushed);
+            self.records.lost.note(position, target.key);
             self.follow(target.sig.0, TreeOp::new(target.key, position, NvPtr::NULL));
         }
     }

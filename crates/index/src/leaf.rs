@@ -199,6 +199,11 @@ impl Leaf {
         Some(Ok((first, end)))
     }
 
+    /// A guess at [`Leaf::locate`]'s index that touches no record. None: torn.
+    pub(crate) fn near(&self, key: &[u8], access: Access) -> Option<usize> {
+        Some(self.run(key, access)?.map_or_else(|index| index, |(first, _)| first))
+    }
+
     /// Finds a key, or its place. None: torn. An optimistic caller validates before it believes the answer.
     pub(crate) fn locate<R: KeyResolver>(&self, r: &R, key: &[u8], access: Access) -> Option<Spot> {
         let (first, end) = match self.run(key, access)? {

@@ -19,4 +19,4 @@ mod sync;
 mod tree;
 
 pub use bulk::{BulkError, Headed, sort_headed};
-pub use tree::{BPlusTree, Direction, KeyResolver, key_head};
+pub use tree::{BPlusTree, Direction, KeyResolver, key_head, pinned};

@@ -27,6 +27,9 @@ struct Stand<'g> {
     high: Fence<'g>,
 }
 
+/// Records asked for while the scan is still looking for its first.
+const SEEK_AHEAD: usize = 8;
+
 fn fence_key(fence: (Inner<'_>, usize)) -> Vec<u8> {
     fence.0.separator(fence.1).concat()
 }
@@ -159,6 +162,10 @@ fn read_forward<R: KeyResolver>(
     out: &mut Vec<u64>,
 ) -> Option<bool> {
     let leaf = stand.node.leaf(stand.child);
+    let is_seek = !matches!(from, Bound::Unbounded);
+    if is_seek {
+        Leaf::prefetch(leaf);
+    }
     if stand.child < stand.node.count() {
         Leaf::prefetch_scan(stand.node.leaf_address(stand.child + 1));
     }
@@ -169,6 +176,9 @@ fn read_forward<R: KeyResolver>(
             return None;
         }
         let access = Access::Optimistic(version);
+        if is_seek {
+            prefetch_records(r, leaf, from, false, limit - before, access);
+        }
         let Some(start) = place(r, leaf, from, false, access) else { continue };
         let count = leaf.count();
         let end = count.min(start.saturating_add(limit - before));
@@ -189,6 +199,10 @@ fn read_backward<R: KeyResolver>(
     out: &mut Vec<u64>,
 ) -> Option<bool> {
     let leaf = stand.node.leaf(stand.child);
+    let is_seek = !matches!(from, Bound::Unbounded);
+    if is_seek {
+        Leaf::prefetch(leaf);
+    }
     if stand.child > 0 {
         Leaf::prefetch_scan(stand.node.leaf_address(stand.child - 1));
     }
@@ -199,6 +213,9 @@ fn read_backward<R: KeyResolver>(
             return None;
         }
         let access = Access::Optimistic(version);
+        if is_seek {
+            prefetch_records(r, leaf, from, true, limit - before, access);
+        }
         let Some(end) = place(r, leaf, from, true, access) else { continue };
         let end = end.min(leaf.count());
         let start = end.saturating_sub(limit - before);
@@ -207,6 +224,30 @@ fn read_backward<R: KeyResolver>(
             return Some(start > 0);
         }
         out.truncate(before);
+    }
+}
+
+/// Asks for the first records of a range, where its first index is known but for the comparison of whole keys.
+fn prefetch_records<R: KeyResolver>(
+    r: &R,
+    leaf: &Leaf,
+    from: Bound<&[u8]>,
+    backward: bool,
+    max: usize,
+    access: Access,
+) {
+    let (Bound::Included(key) | Bound::Excluded(key)) = from else { return };
+    let (Some(near), Access::Optimistic(version)) = (leaf.near(key, access), access) else { return };
+    if !leaf.latch.validate(version) {
+        return;
+    }
+    let (near, some) = (near.min(leaf.count()), max.min(SEEK_AHEAD));
+    if backward {
+        (near.saturating_sub(some)..leaf.count().min(near + 1))
+            .rev()
+            .for_each(|index| r.prefetch_whole(leaf.payload(index)));
+    } else {
+        (near..leaf.count().min(near + some)).for_each(|index| r.prefetch_whole(leaf.payload(index)));
     }
 }
 

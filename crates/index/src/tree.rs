@@ -34,6 +34,19 @@ pub trait KeyResolver {
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T;
     /// Asks the memory system for the record's first line.
     fn prefetch(&self, payload: u64);
+    /// Asks for all of the record that a scan will read. The payload may be one that just left the tree.
+    #[inline]
+    fn prefetch_whole(&self, payload: u64) {
+        self.prefetch(payload);
+    }
+}
+
+/// Runs `work` with the trees' epoch pinned: the calls of trees in it pin anew for next to nothing. Nodes that leave a tree
+/// meanwhile are freed after it, so it should be a batch of calls and no more.
+#[inline]
+pub fn pinned<T>(work: impl FnOnce() -> T) -> T {
+    let _guard = pin();
+    work()
 }
 
 /// Which way a range is read.

@@ -33,7 +33,7 @@ pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
 }
 
 /// `path` where it is a directory, or the nearest one above it.
-fn nearest_directory(path: &Path) -> PathBuf {
+pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
     let found = path.ancestors().find(|above| above.is_dir());
     // The last ancestor of a relative path is the empty one, which is the directory we are in.
     found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)

@@ -38,7 +38,7 @@ impl Engine {
     /// Makes a store at `path`.
     pub(crate) fn create(&self, path: &Path, options: &CreateOptions) -> Result<Arc<dyn Store>> {
         let set = self.options_of_its_own(&options.set)?;
-        (self.create)(path, pool::for_create(options)?, &set)
+        (self.create)(path, pool::for_create(options)?, &set).map_err(|error| pool::refusal(error, path, options))
     }
 
     /// Opens the store at `path`, which this engine made.

@@ -1,10 +1,13 @@
 //! Options of the pool under any engine, as text.
 
-use lodestore_contract::{OptionSpec, Options, Result};
-use lodestore_media::{PoolOptions, Prefault};
+use std::path::Path;
 
+use lodestore_contract::{Error, OptionSpec, Options, Result};
+use lodestore_media::{PoolOptions, Prefault, probe};
+
+use crate::doctor::nearest_directory;
 use crate::options::{CreateOptions, OpenOptions};
-use crate::size::parse_size;
+use crate::size::{format_size, parse_size};
 
 /// The options by name, for `--set name=value`.
 pub(crate) const SPECS: &[OptionSpec] = &[
@@ -26,6 +29,12 @@ pub(crate) const SPECS: &[OptionSpec] = &[
         name: "wear-aware",
         default: "on",
         help: "whether space is taken where the medium was written least: on or off",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "persist-ns",
+        default: "0",
+        help: "latency added to each persist while the store is open, in nanoseconds, for measurements",
         fixed: false,
     },
     OptionSpec {
@@ -53,6 +62,34 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
         ..PoolOptions::default()
     };
     with_text(pool, &options.set)
+}
+
+/// A creation's refusal in the words of who asked for it: the options by their names, and whether it is they or the medium that leave too
+/// little room.
+pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
+    let named = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
+    match error {
+        Error::InvalidOption { name, value, why } => match name.as_str() {
+            "capacity" => named("size", value, format!("{why} (--size SIZE)")),
+            "region_bytes" => named("region", value, format!("{why} (--set region=SIZE)")),
+            "chunk_bytes" => named("chunk", value, format!("{why} (--set chunk=SIZE)")),
+            _ => named(&name, value, why),
+        },
+        Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
+            Ok(medium) if medium.free_bytes < needed => {
+                Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
+            }
+            Ok(_) => named(
+                "size",
+                format_size(options.size),
+                "an empty store of these options does not fit: give a larger --size SIZE, or fewer --set partitions=N or \
+                 a smaller --set segment=BYTES"
+                    .into(),
+            ),
+            Err(_) => Error::Full { needed, capacity },
+        },
+        other => other,
+    }
 }
 
 /// The pool's options at an opening: what shapes the store comes from its header.
@@ -85,6 +122,7 @@ fn with_text(pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
             _ => None,
         })?,
         wear_aware: set.read("wear-aware", pool.wear_aware, "on or off", switch)?,
+        persist_ns: set.read("persist-ns", pool.persist_ns, "a number of nanoseconds", |text| text.parse().ok())?,
         persist_per_block: set.read("persist-per", pool.persist_per_block, "fence or block", |text| match text {
             "fence" => Some(false),
             "block" => Some(true),

@@ -16,6 +16,7 @@ use std::time::Instant;
 use lodestore_contract::Result;
 
 use crate::files::{Made, RegionMaker};
+use crate::mutex::lock;
 use crate::region::{Advice, HUGE_BYTES, Mapping};
 
 /// Bytes filled between two looks at what else there is to do.
@@ -52,7 +53,7 @@ pub(crate) struct Ahead {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.work)
     }
 }
 
@@ -70,7 +71,7 @@ impl Ahead {
     fn give(&self, change: impl FnOnce(&mut Work)) {
         change(&mut self.shared.lock());
         self.shared.changed.notify_all();
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = lock(&self.thread);
         if thread.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let shared = Arc::clone(&self.shared);
             // Without the thread everything works, only later; so a refusal to start it is no error.
@@ -131,7 +132,7 @@ impl Ahead {
         self.shared.stop.store(true, Ordering::Release);
         drop(self.shared.lock());
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             // A panic there is a bug of ours; the store does not depend on the thread.
             let _ = thread.join();

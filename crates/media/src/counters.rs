@@ -1,11 +1,11 @@
 //! Counts of what is done to the medium, one set a thread slot, so that counting shares no cache line.
 //!
-//! Invariants: a set is written by the owner of its slot only (`slot.rs`, invariant 1), by relaxed loads and stores;
-//! anybody may read the sums at any time, which are then at most a moment old.
+//! Invariants: a set is written by the owner of its slot only (`slot.rs`, invariant 1), by relaxed loads and stores, but for the
+//! shared slot's, which is written by locked instructions; anybody may read the sums at any time, which are then at most a moment old.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::slot::{MAX_SLOTS, thread_slot};
+use crate::slot::{SHARED, SLOTS, thread_slot};
 
 /// The counts of one thread slot.
 #[derive(Default)]
@@ -20,18 +20,32 @@ struct Counts {
 
 /// The counts of all slots.
 pub(crate) struct Counters {
-    slots: Box<[Counts; MAX_SLOTS]>,
+    slots: Box<[Counts; SLOTS]>,
 }
 
-#[inline]
-fn add(count: &AtomicU64, more: u64) {
-    // Not an atomic addition: only the slot's owner writes.
-    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+/// A thread's set; whether it shares it.
+#[derive(Clone, Copy)]
+struct Mine<'a> {
+    counts: &'a Counts,
+    shared: bool,
+}
+
+impl Mine<'_> {
+    #[inline]
+    fn add(self, count: impl Fn(&Counts) -> &AtomicU64, more: u64) {
+        let count = count(self.counts);
+        if self.shared {
+            count.fetch_add(more, Ordering::Relaxed);
+        } else {
+            // Not an atomic addition: only the slot's owner writes.
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        }
+    }
 }
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let slots: Vec<Counts> = std::iter::repeat_with(Counts::default).take(MAX_SLOTS).collect();
+        let slots: Vec<Counts> = std::iter::repeat_with(Counts::default).take(SLOTS).collect();
         match slots.into_boxed_slice().try_into() {
             Ok(slots) => Self { slots },
             Err(_) => unreachable!("as many sets as slots"),
@@ -39,32 +53,37 @@ impl Counters {
     }
 
     #[inline]
-    fn mine(&self) -> &Counts {
-        &self.slots[thread_slot()]
+    fn mine(&self) -> Mine<'_> {
+        let slot = thread_slot();
+        Mine { counts: &self.slots[slot], shared: slot == SHARED }
     }
 
     /// Bytes were stored.
     #[inline]
     pub(crate) fn stored(&self, bytes: usize) {
-        add(&self.mine().bytes, bytes as u64);
+        self.mine().add(|counts| &counts.bytes, bytes as u64);
     }
 
     /// Lines (or pages) were flushed, in `blocks` blocks of 256 bytes.
     #[inline]
     pub(crate) fn flushed(&self, lines: u64, blocks: u64) {
         let mine = self.mine();
-        add(&mine.flushes, lines);
-        add(&mine.unfenced, blocks);
+        mine.add(|counts| &counts.flushes, lines);
+        mine.add(|counts| &counts.unfenced, blocks);
     }
 
-    /// A fence was executed; how many blocks of 256 bytes this thread had flushed since its last.
+    /// A fence was executed; how many blocks of 256 bytes this thread (or those that share its slot) had flushed since the last.
     #[inline]
     pub(crate) fn fenced(&self) -> u64 {
         let mine = self.mine();
-        add(&mine.fences, 1);
-        let unfenced = mine.unfenced.load(Ordering::Relaxed);
-        mine.unfenced.store(0, Ordering::Relaxed);
-        unfenced
+        mine.add(|counts| &counts.fences, 1);
+        let unfenced = &mine.counts.unfenced;
+        if mine.shared {
+            return unfenced.swap(0, Ordering::Relaxed);
+        }
+        let blocks = unfenced.load(Ordering::Relaxed);
+        unfenced.store(0, Ordering::Relaxed);
+        blocks
     }
 
     fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {

@@ -5,8 +5,11 @@
 //! (`protocol` says why that is right). Limbos of threads that have ended are emptied by the others. A limbo may hold
 //! [`Epochs::LIMIT_BYTES`] (or 1/64 of a smaller pool) before each further bag tries harder; only guards that are kept can make it longer.
 //!
+//! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats: a guard sits down on one that is announced at the present
+//! epoch, or on a free one. Seats of older epochs only empty, so the clock goes on however many of these threads there are.
+//!
 //! Invariants
-//! 1. `depth` of a slot is written by the slot's thread alone. While it is above 0 the seat is announced.
+//! 1. `depth` of a slot is written by the slot's thread alone, of a shared seat under its lock. While it is above 0 the seat is announced.
 //! 2. A guard that is dropped by anybody but its slot's present owner (a thread that is being torn down gives its slot back first)
 //!    leaves the slot pinned for ever: space is lost until the store is reopened, safety is not.
 //! 3. A limbo is changed under its own lock. Nothing is freed while a limbo lock is held.
@@ -17,15 +20,17 @@
 mod model;
 mod protocol;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::alloc::{Allocator, Freed, Ground};
+use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::pool::Pool;
-use crate::slot::{self, MAX_SLOTS};
+use crate::slot::{self, SHARED};
 
 use protocol::{Clock, Seat};
 
@@ -55,6 +60,14 @@ const BAGS_A_LOOK: u32 = 32;
 const PATIENCE: u32 = 64;
 /// Emptied vectors kept for the next bags.
 const SPARE_BAGS: usize = 4;
+/// Seats of the threads that share a slot. The clock stands still while a seat is behind it, so seats show two epochs at most: two
+/// are enough, and the others are for those that announced a clock that was just moved.
+const SHARED_SEATS: usize = 4;
+
+thread_local! {
+    /// Guards that this thread holds on shared seats.
+    static SITTING: Cell<[u32; SHARED_SEATS]> = const { Cell::new([0; SHARED_SEATS]) };
+}
 
 /// Items retired by about the same time.
 struct Bag {
@@ -84,7 +97,7 @@ struct Slot {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Limbo> {
-        self.limbo.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.limbo)
     }
 }
 
@@ -109,7 +122,7 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !slot::is_mine(self.number) {
-            return;
+            return self.leave();
         }
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
         self.slot.depth.store(depth, Ordering::Relaxed);
@@ -117,6 +130,30 @@ impl Drop for Guard<'_> {
             self.slot.seat.unpin();
         }
     }
+}
+
+impl Guard<'_> {
+    /// Gets up from a shared seat.
+    #[cold]
+    fn leave(&self) {
+        let Some(seat) = self.number.checked_sub(SHARED_GUARD) else { return };
+        let _limbo = self.slot.lock();
+        let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
+        self.slot.depth.store(depth, Ordering::Relaxed);
+        if depth == 0 {
+            self.slot.seat.unpin();
+        }
+        sit(seat, |held| held.saturating_sub(1));
+    }
+}
+
+/// The numbers of guards on shared seats begin here: no slot has such a number.
+const SHARED_GUARD: usize = SHARED + 1;
+
+fn sit(seat: usize, change: impl Fn(u32) -> u32) {
+    let mut held = SITTING.get();
+    held[seat] = change(held[seat]);
+    SITTING.set(held);
 }
 
 impl Epochs {
@@ -132,13 +169,16 @@ impl Epochs {
             limbo: Mutex::new(Limbo::default()),
         };
         let limit = (capacity / 64).min(Self::LIMIT_BYTES);
-        Self { clock: Clock::new(), slots: (0..MAX_SLOTS).map(|_| slot()).collect(), limit }
+        Self { clock: Clock::new(), slots: (0..SHARED + SHARED_SEATS).map(|_| slot()).collect(), limit }
     }
 
     /// While the guard lives, nothing that can be reached now, or later, is used again. Reentrant; about 8 ns.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let number = slot::thread_slot();
+        if number == SHARED {
+            return self.pin_shared();
+        }
         let slot = &self.slots[number];
         let depth = slot.depth.load(Ordering::Relaxed);
         slot.depth.store(depth + 1, Ordering::Relaxed);
@@ -146,6 +186,28 @@ impl Epochs {
             self.clock.pin(&slot.seat);
         }
         Guard { slot, number, not_send: PhantomData }
+    }
+
+    /// Sits down on a shared seat. Who finds it announced is as safe as who announced it: that was done, with a fence, before, and stands until
+    /// the last one gets up.
+    #[cold]
+    fn pin_shared(&self) -> Guard<'_> {
+        let mut seat = 0;
+        loop {
+            let slot = &self.slots[SHARED + seat];
+            let _limbo = slot.lock();
+            let depth = slot.depth.load(Ordering::Relaxed);
+            if depth == 0 {
+                self.clock.pin(&slot.seat);
+            }
+            if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEATS {
+                slot.depth.store(depth + 1, Ordering::Relaxed);
+                std::sync::atomic::fence(Ordering::SeqCst);
+                sit(seat, |held| held + 1);
+                return Guard { slot, number: SHARED_GUARD + seat, not_send: PhantomData };
+            }
+            seat += 1;
+        }
     }
 
     /// Frees the record once every guard that exists now is gone. The store that unlinked it must be durable.
@@ -182,11 +244,16 @@ impl Epochs {
     pub fn synchronize(&self) {
         // The fence in it makes every guard that may have read what the caller changed before visible here.
         let stamp = self.clock.stamp();
-        let mine = slot::thread_slot();
-        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine) {
+        let (mine, sitting) = (slot::thread_slot(), SITTING.get());
+        for (number, slot) in
+            self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED)
+        {
             let seen = slot.seat.announced();
+            // What the caller itself holds on a shared seat.
+            let own = number.checked_sub(SHARED).and_then(|seat| sitting.get(seat)).map_or(0, |held| u64::from(*held));
+            let others = || slot.depth.load(Ordering::Relaxed) > own;
             // A thread that pins again, newly, shows a newer epoch as soon as the clock has moved.
-            while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen {
+            while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen && (own == 0 || others()) {
                 self.advance();
                 std::thread::yield_now();
             }
@@ -261,7 +328,8 @@ impl Epochs {
     }
 
     fn used_slots(&self) -> &[Slot] {
-        &self.slots[..slot::slots_used().min(MAX_SLOTS)]
+        let used = slot::slots_used();
+        if used > SHARED { &self.slots } else { &self.slots[..used] }
     }
 
     fn advance(&self) -> bool {

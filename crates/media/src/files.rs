@@ -2,7 +2,8 @@
 //!
 //! A region is made under the name `pool.NNNN.new` and takes its name when it is whole, so whatever ends in `.new` was
 //! never part of a store, and a directory with nothing but `LOCK` and such files is a creation that was interrupted:
-//! it holds no store ([`Error::Missing`] at an open), and the next creation starts over.
+//! it holds no store ([`Error::Missing`] at an open), and the next creation starts over. A file of such a name that
+//! holds what no interrupted making leaves is somebody else's: it is never touched ([`Error::Foreign`]).
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -13,11 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lodestore_contract::{Error, Result};
 use rustix::io::Errno;
 
+use crate::header::is_unfinished;
 use crate::lock::LOCK_FILE;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{self, MediumKind};
 use crate::region::{Advice, HUGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
+
+/// Bytes from the start of a file that are looked at before it is removed.
+const LOOK_BYTES: usize = 64 << 10;
 
 /// Bytes touched between two looks at whether to stop.
 const SLICE_BYTES: u64 = 16 << 20;
@@ -30,6 +35,13 @@ pub(crate) fn region_path(dir: &Path, index: u16) -> PathBuf {
 /// The file of region `index` until it is whole.
 pub(crate) fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
     dir.join(format!("pool.{index:04}.new"))
+}
+
+/// The index in the name of an unfinished region.
+fn unfinished_index(name: &str) -> Option<u16> {
+    let digits = name.strip_prefix("pool.")?.strip_suffix(".new")?;
+    let index = digits.parse().ok()?;
+    (format!("{index:04}") == digits).then_some(index)
 }
 
 /// What there is at a path.
@@ -62,7 +74,7 @@ pub(crate) fn look(dir: &Path) -> Result<Found> {
         match name.to_str() {
             Some("pool.0000") => return Ok(Found::Store),
             Some(LOCK_FILE) => {}
-            Some(name) if name.starts_with("pool.") && name.ends_with(".new") => {}
+            Some(name) if unfinished_index(name).is_some() => {}
             _ => found = Found::Other,
         }
     }
@@ -85,17 +97,39 @@ pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     }
 }
 
+/// The first bytes of a file that may have to go, and its length.
+///
+/// # Errors
+/// [`Error::Foreign`] where it is no ordinary file, [`Error::Io`].
+pub(crate) fn look_into(path: &Path) -> Result<(Vec<u8>, u64)> {
+    let found = std::fs::symlink_metadata(path).map_err(|refused| Error::io("looking at", path, refused))?;
+    if !found.is_file() {
+        return Err(Error::Foreign { path: path.into(), what: "it is no ordinary file".into() });
+    }
+    let file = File::open(path).map_err(|refused| Error::io("opening", path, refused))?;
+    Ok((read_start(&file, path, LOOK_BYTES)?, found.len()))
+}
+
+/// Removes the files of a region of a creation that failed in this process.
+pub(crate) fn remove_made(dir: &Path, index: u16) {
+    let _ = std::fs::remove_file(unfinished_path(dir, index));
+    let _ = std::fs::remove_file(region_path(dir, index));
+}
+
 /// Removes what was never part of the store.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Foreign`] where a file has such a name and was not made here; [`Error::Io`].
 pub(crate) fn remove_unfinished(dir: &Path) -> Result<()> {
     let io = |refused| Error::io("reading", dir, refused);
     for entry in std::fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("pool.") && name.ends_with(".new") {
+        if let Some(index) = name.to_str().and_then(unfinished_index) {
+            if !is_unfinished(&look_into(&entry.path())?.0, index) {
+                let what = "it holds what no interrupted making of a region leaves".into();
+                return Err(Error::Foreign { path: entry.path(), what });
+            }
             std::fs::remove_file(entry.path()).map_err(|refused| Error::io("removing", entry.path(), refused))?;
         }
     }
@@ -213,9 +247,13 @@ impl RegionMaker {
     /// Gives the unfinished region its name.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Foreign`] where a file has it already, [`Error::Io`].
     pub(crate) fn finish(&self, index: u16) -> Result<()> {
         let path = region_path(&self.dir, index);
+        if path.symlink_metadata().is_ok() {
+            let what = format!("it has the name of region {index}, which is only now being made");
+            return Err(Error::Foreign { path, what });
+        }
         std::fs::rename(unfinished_path(&self.dir, index), &path).map_err(|refused| Error::io("naming", path, refused))
     }
 }
@@ -251,19 +289,14 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
     }
 }
 
-/// Opens and maps an existing region file of exactly `len` bytes.
+/// Maps the open file of a region, all `len` bytes of it.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where it is missing or of another length (so that no access can go past its end), [`Error::Io`].
-pub(crate) fn open_region(dir: &Path, index: u16, len: u64, opts: &PoolOptions) -> Result<Made> {
-    let path = region_path(dir, index);
-    let (file, found) = open_file(&path)?;
-    if found != len {
-        return Err(Error::corrupt(path.display().to_string(), format!("{found} bytes long, but {len} were made")));
-    }
-    let (medium, name) = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
+/// [`Error::Io`].
+pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) -> Result<Made> {
+    let (medium, name) = probe::medium_of(&file).map_err(|refused| Error::io("probing", path, refused.into()))?;
     let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax)
-        .map_err(|refused| Error::io("mapping", &path, refused.into()))?;
+        .map_err(|refused| Error::io("mapping", path, refused.into()))?;
     advise_huge(&mapping, medium, opts.huge_pages);
     Ok(Made { mapping, medium, name })
 }

@@ -10,7 +10,7 @@
 //!   16  8  sequence
 //!   24 16  pool id                          40 16  boot id of the last open
 //!   56 32  engine name, zero-padded         88  4  engine format
-//!   92  4  flags: 1 clean, 2 emulate_dax
+//!   92  4  flags: 1 clean, 2 emulate_dax, 4 the engine finished its creation
 //!   96  8  capacity                        104  8  region_bytes
 //!  112  4  chunk_bytes                     116  4  number of regions
 //!  120  4  durability: 0 process, 1 power, 2 interval
@@ -32,6 +32,7 @@ use std::time::Duration;
 use lodestore_contract::{Durability, Error, Result};
 
 use crate::crc32c;
+use crate::little_endian::{u32_at, u64_at};
 use crate::options::ENGINE_NAME_MAX;
 use crate::region::MAX_REGIONS;
 use crate::region_layout::{HEADER_BYTES, RegionLayout};
@@ -40,12 +41,17 @@ use crate::region_layout::{HEADER_BYTES, RegionLayout};
 pub const POOL_FORMAT: u32 = 1;
 /// Bytes of a header copy under its checksum.
 pub(crate) const HEADER_USED: usize = 1024;
+/// Bytes of a header copy that have a meaning; the rest is zero.
+const HEADER_FIELDS: usize = 144;
 /// Bytes of a region header under its checksum.
 pub(crate) const REGION_HEADER_USED: usize = 64;
 pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
 const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
+/// No header is written as often.
+const SEQUENCE_END: u64 = 1 << 62;
 const FLAG_CLEAN: u32 = 1;
 const FLAG_EMULATE_DAX: u32 = 2;
+const FLAG_ENGINE_CREATED: u32 = 4;
 
 const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED <= HEADER_BYTES as usize);
 
@@ -59,20 +65,13 @@ pub(crate) struct PoolHeader {
     pub(crate) engine_format: u32,
     pub(crate) clean: bool,
     pub(crate) emulate_dax: bool,
+    pub(crate) engine_created: bool,
     pub(crate) capacity: u64,
     pub(crate) region_bytes: u64,
     pub(crate) chunk_bytes: u32,
     pub(crate) regions: u32,
     pub(crate) durability: Durability,
     pub(crate) region0_bytes: u64,
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |part| u32::from_le_bytes(part.try_into().unwrap_or_default()))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |part| u64::from_le_bytes(part.try_into().unwrap_or_default()))
 }
 
 fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
@@ -107,7 +106,10 @@ impl PoolHeader {
             Durability::Power => (1, 0),
             Durability::Interval(window) => (2, u64::try_from(window.as_millis()).unwrap_or(u64::MAX)),
         };
-        let flags = if self.clean { FLAG_CLEAN } else { 0 } | if self.emulate_dax { FLAG_EMULATE_DAX } else { 0 };
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let flags = flag(self.clean, FLAG_CLEAN)
+            | flag(self.emulate_dax, FLAG_EMULATE_DAX)
+            | flag(self.engine_created, FLAG_ENGINE_CREATED);
         put(&mut bytes, 0, &POOL_MAGIC.to_le_bytes());
         put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
         put(&mut bytes, 16, &self.sequence.to_le_bytes());
@@ -156,6 +158,7 @@ impl PoolHeader {
             engine_format: u32_at(bytes, 88),
             clean: u32_at(bytes, 92) & FLAG_CLEAN != 0,
             emulate_dax: u32_at(bytes, 92) & FLAG_EMULATE_DAX != 0,
+            engine_created: u32_at(bytes, 92) & FLAG_ENGINE_CREATED != 0,
             capacity: u64_at(bytes, 96),
             region_bytes: u64_at(bytes, 104),
             chunk_bytes: u32_at(bytes, 112),
@@ -170,6 +173,7 @@ impl PoolHeader {
     fn is_possible(&self) -> bool {
         !self.engine.is_empty()
             && self.engine.len() <= ENGINE_NAME_MAX
+            && self.sequence < SEQUENCE_END
             && (1..=MAX_REGIONS as u32).contains(&self.regions)
             && RegionLayout::new(0, self.region0_bytes, self.chunk_bytes).is_some()
             && RegionLayout::new(1, self.region_bytes, self.chunk_bytes).is_some()
@@ -204,6 +208,22 @@ impl PoolHeader {
     }
 }
 
+/// Whether a file that begins with these bytes is what the making of region `index` leaves when it is cut short before the file takes
+/// its name: zeros, and in region 0 header copies without their magic or with it.
+pub(crate) fn is_unfinished(bytes: &[u8], index: u16) -> bool {
+    let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
+    if index != 0 {
+        return zero(bytes);
+    }
+    let size = HEADER_BYTES as usize;
+    bytes.get(2 * size..).is_none_or(zero)
+        && bytes.chunks(size).take(2).all(|copy| {
+            [0, POOL_MAGIC].contains(&u64_at(copy, 0))
+                && u32_at(copy, 8) <= POOL_FORMAT
+                && copy.get(HEADER_FIELDS..).is_none_or(zero)
+        })
+}
+
 /// What the header of a region other than 0 says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RegionHeader {
@@ -227,6 +247,12 @@ impl RegionHeader {
         bytes
     }
 
+    /// Whether these first bytes of a file hold this header, or what was stored of it, and nothing else.
+    pub(crate) fn is_all_of(&self, bytes: &[u8]) -> bool {
+        let own = self.encode();
+        bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || own.get(at) == Some(byte))
+    }
+
     /// Checks that these are the first bytes of region `index` of the pool that `pool` describes, of a file of `len` bytes.
     ///
     /// # Errors
@@ -240,6 +266,9 @@ impl RegionHeader {
             return corrupt("no valid region header");
         }
         let (own_index, own_bytes) = (u32_at(bytes, 32), u64_at(bytes, 40));
+        if u32_at(bytes, 8) != POOL_FORMAT {
+            return corrupt("a region header of another format");
+        }
         if id_at(bytes, 16) != pool.pool_id {
             return corrupt("a region of another pool");
         }
@@ -269,6 +298,7 @@ mod tests {
             engine_format: 2,
             clean: true,
             emulate_dax: false,
+            engine_created: true,
             capacity: 1 << 30,
             region_bytes: 256 << 20,
             chunk_bytes: 4096,
@@ -303,6 +333,15 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_that_cannot_be_is_damage() {
+        let last = PoolHeader { sequence: SEQUENCE_END - 1, ..header() };
+        let past = PoolHeader { sequence: u64::MAX, ..header() };
+        let found = PoolHeader::newest(&region(&past.encode(), &last.encode()), "x", false);
+        assert_eq!(found.expect("one possible"), last);
+        assert!(PoolHeader::newest(&region(&past.encode(), &past.encode()), "x", false).is_err());
+    }
+
+    #[test]
     fn a_newer_format_is_refused_by_number() {
         let mut bytes = header().encode();
         put(&mut bytes, 8, &7u32.to_le_bytes());
@@ -312,6 +351,33 @@ mod tests {
             let refused = PoolHeader::newest(&region, "x", false);
             assert!(matches!(refused, Err(Error::NewerFormat { found: 7, known: POOL_FORMAT, .. })), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn what_an_interrupted_making_leaves_is_told_from_what_others_wrote() {
+        let mut bytes = region(&header().encode(), &header().encode());
+        bytes.resize(65536, 0);
+        assert!(is_unfinished(&bytes, 0), "whole copies, not yet named");
+        assert!(!is_unfinished(&bytes, 1), "no other region has a header before it has its name");
+        bytes[..8].fill(0);
+        assert!(is_unfinished(&bytes, 0), "no magic yet");
+        for at in [0, 11, 200, 4095, 4096, 9000] {
+            let mut other = bytes.clone();
+            other[at] = 0x55;
+            assert!(!is_unfinished(&other, 0), "byte {at}");
+        }
+        assert!(is_unfinished(&[], 0) && is_unfinished(&[0; 700], 7));
+
+        let made = RegionHeader { pool_id: [3; 16], index: 2, chunk_bytes: 4096, bytes: 1 << 20 };
+        let mut bytes = vec![0; 65536];
+        assert!(made.is_all_of(&bytes), "not yet stored");
+        bytes[..30].copy_from_slice(&made.encode()[..30]);
+        assert!(made.is_all_of(&bytes), "stored in part");
+        bytes[..64].copy_from_slice(&made.encode());
+        assert!(made.is_all_of(&bytes));
+        assert!(!RegionHeader { pool_id: [4; 16], ..made }.is_all_of(&bytes));
+        bytes[5000] = 1;
+        assert!(!made.is_all_of(&bytes), "an extent's word: it is in use");
     }
 
     #[test]

@@ -14,14 +14,20 @@ mod ahead;
 pub mod alloc;
 mod boot;
 mod counters;
+mod crc;
 pub mod epoch;
 mod files;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub mod fuzz;
 mod gather;
 mod header;
 mod latency;
+mod little_endian;
 mod lock;
 mod memory;
 mod mutant;
+mod mutex;
 mod nvptr;
 mod open;
 mod options;
@@ -37,8 +43,10 @@ mod words;
 mod x86;
 
 pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
+pub use crc::crc32c;
 pub use epoch::{Epochs, Guard};
 pub use header::POOL_FORMAT;
+pub use little_endian::{u32_at, u64_at};
 pub use mutant::Mutant;
 pub use nvptr::NvPtr;
 pub use open::HeaderSummary;
@@ -49,13 +57,3 @@ pub use region::MAX_REGIONS;
 pub use region_layout::RegionLayout;
 pub use slot::{MAX_SLOTS, slots_used, thread_slot};
 pub use x86::{FlushInstruction, flush_instruction, has_cmpxchg16b};
-
-/// CRC32C (Castagnoli).
-#[inline]
-pub fn crc32c(parts: &[&[u8]]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    for part in parts {
-        digest.update(part);
-    }
-    digest.finalize() as u32
-}

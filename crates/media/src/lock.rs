@@ -1,6 +1,7 @@
-//! One process a store: an advisory lock on the file `LOCK`, which names its holder.
+//! One process a store: an advisory lock on the file `LOCK`, which names its holder, and one on region 0, which is the
+//! store itself: whoever removes `LOCK` lets nobody else in.
 //!
-//! The kernel drops the lock with the process, however it ends, so a file that was left behind is no obstacle.
+//! Both belong to an open file, not to a process, so a second open in one process is refused too. The kernel drops the lock with the process, however it ends, so a file that was left behind is no obstacle.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,6 +17,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
+    /// The open file under the mapping of region 0, once it is locked.
+    region0: Option<File>,
 }
 
 impl StoreLock {
@@ -48,7 +51,26 @@ impl StoreLock {
         file.set_len(0).map_err(io("truncating"))?;
         file.seek(SeekFrom::Start(0)).map_err(io("rewinding"))?;
         file.write_all(holder_text().as_bytes()).map_err(io("writing"))?;
-        Ok(Self { file })
+        Ok(Self { file, region0: None })
+    }
+
+    /// Locks the store's region 0, open as `region0`, as well; to be called before anything is read of it that may change. As the lock
+    /// belongs to the open file, it lasts until this lock is dropped, whatever becomes of the handle given.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::Io`].
+    pub(crate) fn hold(&mut self, dir: &Path, region0: &File) -> Result<()> {
+        let io = |refused| Error::io("locking region 0 of", dir, refused);
+        let own = region0.try_clone().map_err(io)?;
+        match own.try_lock() {
+            Ok(()) => self.region0 = Some(own),
+            Err(TryLockError::WouldBlock) => {
+                let holder = "holder unknown, as its file LOCK was removed".into();
+                return Err(Error::Locked { path: dir.into(), holder });
+            }
+            Err(TryLockError::Error(refused)) => return Err(io(refused)),
+        }
+        Ok(())
     }
 }
 
@@ -56,6 +78,10 @@ impl Drop for StoreLock {
     fn drop(&mut self) {
         // Empty while nobody holds it. Closing the file releases the lock in any case.
         let _ = self.file.set_len(0);
+        // The mapping keeps region 0 open, so its lock must be given back.
+        if let Some(region0) = &self.region0 {
+            let _ = region0.unlock();
+        }
         let _ = self.file.unlock();
     }
 }

@@ -29,19 +29,20 @@
 //! Hence [`prefers_non_temporal`]: from 4 whole lines on with no edge, 6 with one, 8 with two.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use lodestore_contract::{Error, Event, EventSink, Result};
 
 use crate::counters::Counters;
 use crate::gather::Gather;
 use crate::latency::Latency;
+use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region::Regions;
 #[cfg(feature = "sim")]
 use crate::region_layout::LINE_BYTES;
 use crate::region_layout::PAGE_BYTES;
-use crate::slot::{MAX_SLOTS, thread_slot};
+use crate::slot::{SHARED, SLOTS, thread_slot};
 use crate::x86::{self, FlushInstruction};
 
 /// Bytes of a block of the emulated medium, for latency per block.
@@ -87,7 +88,7 @@ impl Memory {
                 instead: "run it on an x86-64 processor with cmpxchg16b (all since about 2006)",
             });
         }
-        let lists = if persist == Persist::Pages { MAX_SLOTS } else { 0 };
+        let lists = if persist == Persist::Pages { SLOTS } else { 0 };
         Ok(Self {
             regions: Regions::new(),
             persist,
@@ -106,6 +107,21 @@ impl Memory {
     #[inline]
     pub(crate) fn persists(&self) -> bool {
         self.persist != Persist::Nothing
+    }
+
+    /// Makes all bytes durable where that is one request to the system for each region, which writes what is dirty and no more;
+    /// whether all are durable then.
+    pub(crate) fn settle(&self) -> bool {
+        match self.persist {
+            Persist::Nothing | Persist::Caches => return true,
+            Persist::Lines(_) => return false,
+            Persist::Pages => {}
+        }
+        for (index, mapping) in self.regions.mappings().iter().enumerate() {
+            self.flush(NvPtr::new(index as u16, 0), mapping.len() as usize);
+        }
+        self.fence();
+        true
     }
 
     /// The address of a range that the caller has from the allocator or from a checked read.
@@ -309,6 +325,21 @@ impl Memory {
         }
     }
 
+    /// Asks for the lines of a record that will be stored there, unless its stores go past the cache.
+    #[inline]
+    pub(crate) fn prefetch_write(&self, at: NvPtr, len: usize) {
+        if matches!(self.persist, Persist::Lines(_)) && prefers_non_temporal(at.offset(), len) {
+            return;
+        }
+        if let Some(address) = self.regions.address(at, len) {
+            let lead = address as usize & (x86::LINE - 1);
+            let lines = (lead + len).div_ceil(x86::LINE).min(PREFETCH_LINES);
+            for line in 0..lines {
+                x86::prefetch_line_to_write(address.wrapping_sub(lead).wrapping_add(line * x86::LINE));
+            }
+        }
+    }
+
     #[inline]
     fn is_simulated(&self) -> bool {
         #[cfg(feature = "sim")]
@@ -323,7 +354,7 @@ impl Memory {
     fn note_pages(&self, at: NvPtr, len: usize) {
         let first = at.offset() / PAGE_BYTES * PAGE_BYTES;
         let end = (at.offset() + len as u64).next_multiple_of(PAGE_BYTES).min(self.regions.len_of(at.region()));
-        let mut list = self.pages[thread_slot()].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = lock(&self.pages[thread_slot()]);
         match list.last_mut() {
             Some((region, from, to)) if *region == at.region() && first <= *to && end >= *from => {
                 (*from, *to) = ((*from).min(first), (*to).max(end));
@@ -334,10 +365,12 @@ impl Memory {
 
     #[cold]
     fn sync_noted_pages(&self) {
-        let mut noted = {
-            let mut list = self.pages[thread_slot()].lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *list)
-        };
+        let slot = thread_slot();
+        let mut list = lock(&self.pages[slot]);
+        let mut noted = std::mem::take(&mut *list);
+        // A shared list stays locked to the end, as another of its threads may have noted some of these pages: its own fence must not
+        // return before they are durable.
+        let _held = (slot == SHARED).then_some(list);
         for (region, from, to) in coalesce(&mut noted) {
             let synced = match self.regions.mapping(region) {
                 Some(mapping) => mapping.sync_range(from, to - from),

@@ -55,6 +55,12 @@ pub enum Mutant {
     SplitDropsEntry = 22,
     /// The root of a new store is published before what it points to is durable.
     RootEarly = 23,
+    /// The pool header says that the engine finished its creation before the engine did.
+    CreatedEarly = 28,
+    /// An open builds on extent words that a killed process stored and did not flush.
+    TableNotSettled = 29,
+    /// An open builds on, and answers from, entries and directories that a killed process stored and did not flush.
+    EntriesNotSettled = 30,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -67,7 +73,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -91,6 +97,9 @@ impl Mutant {
         Self::RecordNotMarked,
         Self::SplitDropsEntry,
         Self::RootEarly,
+        Self::CreatedEarly,
+        Self::TableNotSettled,
+        Self::EntriesNotSettled,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

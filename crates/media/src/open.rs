@@ -72,7 +72,7 @@ impl Pool {
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
         files::make_dir(dir)?;
-        let lock = StoreLock::take(dir)?;
+        let mut lock = StoreLock::take(dir)?;
         // Again under the lock: another process may have made a store meanwhile.
         files::make_dir(dir)?;
         files::remove_unfinished(dir)?;
@@ -80,6 +80,9 @@ impl Pool {
         let never = AtomicBool::new(false);
         let Made { mapping, medium, name } = maker.make(0, opts.first_region_bytes(), &never)?.ok_or(Error::Closed)?;
         let made = (|| {
+            if let Some(file) = mapping.file() {
+                lock.hold(dir, file)?;
+            }
             let persist = probe::policy(medium, opts.durability, opts.emulate_dax, &name)?;
             let memory = memory_for(persist, &opts)?;
             let mapping = Arc::new(mapping);
@@ -96,15 +99,13 @@ impl Pool {
             }
             Ok((memory, header, mapping))
         })();
-        let (memory, header, mapping) = made.inspect_err(|_| {
-            let _ = files::remove_unfinished(dir);
-        })?;
+        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(dir, 0))?;
         let ahead = Some(Ahead::new(maker));
         let parts =
             Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, true)?;
         pool.join_pages(&mapping);
-        Ok((pool, OpenReport::new(engine, engine_format, true, true, true)))
+        Ok((pool, OpenReport::of_new(engine, engine_format)))
     }
 
     /// Opens the store in `dir`; which options count is said at [`PoolOptions`]'s module. After an unclean stop the report
@@ -118,8 +119,11 @@ impl Pool {
         if files::look(dir)? != Found::Store {
             return Err(Error::Missing { path: dir.into() });
         }
-        let lock = StoreLock::take(dir)?;
-        let header = read_header(dir)?;
+        let mut lock = StoreLock::take(dir)?;
+        let path = files::region_path(dir, 0);
+        let (file, len) = files::open_file(&path)?;
+        lock.hold(dir, &file)?;
+        let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header);
         let report = report_of(&header);
@@ -129,15 +133,20 @@ impl Pool {
         if !report.clean && !report.same_boot && !opts.salvage && only_process {
             return Err(Error::MachineRestarted { path: dir.into() });
         }
-        let Made { mapping, medium, name } = files::open_region(dir, 0, header.region0_bytes, &opts)?;
+        if len != header.region0_bytes {
+            let what = format!("{len} bytes long, but {} were made", header.region0_bytes);
+            return Err(Error::corrupt(path.display().to_string(), what));
+        }
+        let Made { mapping, medium, name } = files::map_region(&path, file, len, &opts)?;
         let memory = memory_for(probe::policy(medium, opts.durability, opts.emulate_dax, &name)?, &opts)?;
         memory.regions.add(Arc::new(mapping));
         for index in 1..header.regions as u16 {
             memory.regions.add(Arc::new(open_later_region(dir, index, &header, &opts)?));
         }
+        let report = OpenReport { settled: report.clean || memory.settle(), ..report };
         files::remove_unfinished(dir)?;
         remove_unnamed_region(dir, &header)?;
-        let header = mark_open(&memory, header, &opts);
+        let header = mark_open(&memory, header);
         let maker = RegionMaker::new(dir, &opts);
         let ahead = Some(Ahead::new(maker));
         let parts =
@@ -157,13 +166,15 @@ impl Pool {
             return Err(Error::Missing { path: dir.into() });
         }
         // The header may be changing under us; a moment later it is whole.
-        let mut found = read_header(dir);
+        let path = files::region_path(dir, 0);
+        let file = std::fs::File::open(&path).map_err(|refused| Error::io("opening", &path, refused))?;
+        let mut found = read_header(&file, &path);
         for _again in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
-            found = read_header(dir);
+            found = read_header(&file, &path);
         }
         found.map(|header| HeaderSummary::of(&header))
     }
@@ -186,14 +197,30 @@ impl Pool {
 }
 
 impl OpenReport {
-    fn new(engine: &str, engine_format: u32, clean: bool, same_boot: bool, created: bool) -> Self {
-        Self { engine: engine.into(), engine_format, clean, same_boot, created }
+    /// Of a pool that was just made.
+    fn of_new(engine: &str, engine_format: u32) -> Self {
+        Self {
+            engine: engine.into(),
+            engine_format,
+            clean: true,
+            same_boot: true,
+            created: true,
+            engine_created: false,
+            settled: true,
+        }
     }
 }
 
 fn report_of(header: &PoolHeader) -> OpenReport {
-    let same_boot = header.boot_id == boot::boot_id();
-    OpenReport::new(&header.engine, header.engine_format, header.clean, same_boot, false)
+    OpenReport {
+        engine: header.engine.clone(),
+        engine_format: header.engine_format,
+        clean: header.clean,
+        same_boot: header.boot_id == boot::boot_id(),
+        created: false,
+        engine_created: header.engine_created,
+        settled: true,
+    }
 }
 
 fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
@@ -211,6 +238,7 @@ fn first_header(engine: &str, engine_format: u32, opts: &PoolOptions) -> std::io
         engine_format,
         clean: false,
         emulate_dax: opts.emulate_dax,
+        engine_created: false,
         capacity: opts.capacity,
         region_bytes: opts.region_bytes,
         chunk_bytes: opts.chunk_bytes,
@@ -240,34 +268,31 @@ fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     header
 }
 
-/// Clears the clean flag, and stores the boot and the options that were overridden.
-fn mark_open(memory: &Memory, header: PoolHeader, opts: &PoolOptions) -> PoolHeader {
-    let mut header = PoolHeader {
-        clean: false,
-        boot_id: boot::boot_id(),
-        capacity: opts.capacity,
-        durability: opts.durability,
-        emulate_dax: opts.emulate_dax,
-        ..header
-    };
+/// Clears the clean flag, and stores the boot.
+fn mark_open(memory: &Memory, header: PoolHeader) -> PoolHeader {
+    let mut header = PoolHeader { clean: false, boot_id: boot::boot_id(), ..header };
     #[cfg(feature = "sim")]
     if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::CleanFlagKept)) {
         return header;
     }
     let _ = Mutant::CleanFlagKept;
+    // A process that was killed may have left its last copy unflushed: that one must be whole before the other is changed.
+    memory.flush(NvPtr::new(0, 0), 2 * HEADER_BYTES as usize);
+    memory.fence();
     write_header(memory, &mut header);
     header
 }
 
 /// The options given, with what the store keeps of its own.
 fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> PoolOptions {
-    let mut opts = PoolOptions { region_bytes: header.region_bytes, chunk_bytes: header.chunk_bytes, ..opts };
-    if !opts.override_stored {
-        opts.capacity = header.capacity;
-        opts.durability = header.durability;
-        opts.emulate_dax = header.emulate_dax;
+    PoolOptions {
+        capacity: header.capacity,
+        region_bytes: header.region_bytes,
+        chunk_bytes: header.chunk_bytes,
+        durability: header.durability,
+        emulate_dax: header.emulate_dax,
+        ..opts
     }
-    opts
 }
 
 fn check_engine(header: &PoolHeader, engine: &str, engine_format: u32) -> Result<()> {
@@ -280,10 +305,8 @@ fn check_engine(header: &PoolHeader, engine: &str, engine_format: u32) -> Result
     Ok(())
 }
 
-fn read_header(dir: &Path) -> Result<PoolHeader> {
-    let path = files::region_path(dir, 0);
-    let file = std::fs::File::open(&path).map_err(|refused| Error::io("opening", &path, refused))?;
-    let bytes = files::read_start(&file, &path, 2 * HEADER_BYTES as usize)?;
+fn read_header(file: &std::fs::File, path: &Path) -> Result<PoolHeader> {
+    let bytes = files::read_start(file, path, 2 * HEADER_BYTES as usize)?;
     PoolHeader::newest(&bytes, &path.display().to_string(), false)
 }
 
@@ -292,17 +315,27 @@ fn open_later_region(dir: &Path, index: u16, pool: &PoolHeader, opts: &PoolOptio
     let (file, len) = files::open_file(&path)?;
     let bytes = files::read_start(&file, &path, REGION_HEADER_USED)?;
     RegionHeader::check(&bytes, &path.display().to_string(), pool, index, len)?;
-    Ok(files::open_region(dir, index, len, opts)?.mapping)
+    Ok(files::map_region(&path, file, len, opts)?.mapping)
 }
 
 /// Removes a region whose growth was interrupted before the header named it. Both header copies name a region before
-/// anything points into it, so nothing does.
+/// anything points into it, so nothing does, and it holds no more than (a part of) its own header. What holds anything else is not ours.
+///
+/// # Errors
+/// [`Error::Foreign`], [`Error::Io`].
 fn remove_unnamed_region(dir: &Path, header: &PoolHeader) -> Result<()> {
-    let path = files::region_path(dir, header.regions as u16);
-    match std::fs::remove_file(&path) {
-        Err(refused) if refused.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, refused)),
-        _ => Ok(()),
+    let index = header.regions as u16;
+    let path = files::region_path(dir, index);
+    if !path.try_exists().map_err(|refused| Error::io("looking for", &path, refused))? {
+        return Ok(());
     }
+    let (bytes, len) = files::look_into(&path)?;
+    let own = RegionHeader { pool_id: header.pool_id, index, chunk_bytes: header.chunk_bytes, bytes: len };
+    if !own.is_all_of(&bytes) {
+        let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
+        return Err(Error::Foreign { path, what });
+    }
+    std::fs::remove_file(&path).map_err(|refused| Error::io("removing", path, refused))
 }
 
 /// Bytes of memory that could be had (`MemAvailable`).
@@ -359,7 +392,7 @@ mod simulated {
             header.pool_id = *b"simulated pool 0";
             let header = write_first_header(&memory, header);
             let pool = Self::assemble(sim_parts(memory, opts, header), true)?;
-            Ok((pool, OpenReport::new(engine, engine_format, true, true, true)))
+            Ok((pool, OpenReport::of_new(engine, engine_format)))
         }
 
         /// Opens a pool from what a crash left. Its own stores go to a new recorder, so that a crash inside recovery can
@@ -400,7 +433,8 @@ mod simulated {
                 memory.regions.add(heap(len, Some(bytes), &place)?);
             }
             memory.recorder = Some(recorder);
-            let header = mark_open(&memory, header, &opts);
+            let report = OpenReport { settled: report.clean || memory.settle(), ..report };
+            let header = mark_open(&memory, header);
             let pool = Self::assemble(sim_parts(memory, opts, header), report.clean)?;
             Ok((pool, report))
         }

@@ -2,8 +2,7 @@
 //!
 //! The rule for an open: what shapes the store (`capacity`, `region_bytes`, `chunk_bytes`, `durability`, `emulate_dax`)
 //! was stored at its creation and is taken from there; what shapes only this run (all other options) is taken from the
-//! options given. With `override_stored`, `capacity`, `durability` and `emulate_dax` are taken from the options given as
-//! well, and stored. [`Pool::options`](crate::Pool::options) tells the result.
+//! options given. [`Pool::options`](crate::Pool::options) tells the result.
 
 use std::fmt;
 
@@ -52,8 +51,6 @@ pub struct PoolOptions {
     pub wear_aware: bool,
     /// Accept a process-durable store whose machine restarted.
     pub salvage: bool,
-    /// At an open: take `capacity`, `durability` and `emulate_dax` from here, not from the store.
-    pub override_stored: bool,
     /// Receives what the pool does on its own.
     pub events: Option<EventSink>,
 }
@@ -73,7 +70,6 @@ impl Default for PoolOptions {
             prefault: Prefault::Ahead,
             wear_aware: true,
             salvage: false,
-            override_stored: false,
             events: None,
         }
     }
@@ -94,7 +90,6 @@ impl fmt::Debug for PoolOptions {
             .field("prefault", &self.prefault)
             .field("wear_aware", &self.wear_aware)
             .field("salvage", &self.salvage)
-            .field("override_stored", &self.override_stored)
             .finish_non_exhaustive()
     }
 }

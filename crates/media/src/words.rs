@@ -19,4 +19,21 @@ impl Pool {
             unsafe { AtomicU64::from_ptr(address.add(word)) }.load(Ordering::Acquire)
         })
     }
+
+    /// Which of the `N` pairs of 8-byte words from `at` (8-aligned) on begin with `first`: a bit each, the lowest for the first. Each word
+    /// is read whole (acquire), not all at one moment. No branch depends on what is found.
+    ///
+    /// # Panics
+    /// As [`Self::load_words`].
+    #[inline]
+    pub fn pairs_with<const N: usize>(&self, at: NvPtr, first: u64) -> u32 {
+        const { assert!(N <= 32, "a bit for each pair") };
+        assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
+        let address = self.memory.address(at, N * 16).cast::<u64>();
+        (0..N).fold(0, |found, pair| {
+            // SAFETY: as in `load_words` (Inv 2, Inv 5).
+            let word = unsafe { AtomicU64::from_ptr(address.add(pair * 2)) }.load(Ordering::Acquire);
+            found | u32::from(word == first) << pair
+        })
+    }
 }

@@ -150,3 +150,20 @@ fn a_newer_pool_format_is_refused_by_number() {
     assert!(matches!(refused, Err(Error::NewerFormat { found: 9, .. })), "{refused:?}");
     assert!(matches!(Pool::inspect(&dir.store()), Err(Error::NewerFormat { .. })));
 }
+
+#[test]
+fn a_store_on_a_medium_that_cannot_keep_its_durability_is_refused_and_unchanged() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    for (level, window) in [(1u8, 0u8), (2, 5)] {
+        if level == 1 && !dir.is_shm() {
+            println!("not tried: power is refused on shared memory only, and there is none here");
+            continue;
+        }
+        edit_headers(&dir, |header| (header[120], header[128]) = (level, window));
+        let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+        assert!(matches!(refused, Err(Error::DurabilityRefused { .. })), "{refused:?}");
+    }
+    edit_headers(&dir, |header| (header[120], header[128]) = (0, 0));
+    assert!(open(&dir, small()).1.clean, "a refused open changes nothing");
+}

@@ -67,18 +67,6 @@ fn power_on_an_ordinary_file_syncs_pages() {
 }
 
 #[test]
-fn interval_and_power_are_refused_where_they_cannot_be_kept() {
-    let dir = TestDir::shm();
-    create(&dir, small()).close(true).expect("closes");
-    for durability in [Durability::Power, Durability::Interval(std::time::Duration::from_millis(5))] {
-        let opts = PoolOptions { durability, override_stored: true, ..small() };
-        let refused = lodestore_media::Pool::open(&dir.store(), "test", 3, opts).map(|_| ());
-        assert!(matches!(refused, Err(Error::DurabilityRefused { .. })), "{refused:?}");
-    }
-    assert!(open(&dir, small()).1.clean, "a refused open changes nothing");
-}
-
-#[test]
 fn reads_outside_every_region_find_nothing() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());

@@ -19,6 +19,8 @@ pub struct HiKvEngine;
 pub const MODE_SYNC: u32 = 1;
 /// Mode of a [`Shape`]: one tree a partition.
 pub const MODE_PARTITIONED: u32 = 2;
+/// Mode of a [`Shape`]: each write is logged first.
+pub const MODE_WAL: u32 = 4;
 
 /// Asking the machine for its cores takes longer than a small recovery: once.
 static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
@@ -40,6 +42,7 @@ fn options(shape: &Shape) -> HiKvOptions {
         hash_seed: Some(HASH_SEED),
         sync_update: shape.mode & MODE_SYNC != 0,
         partitioned_tree: shape.mode & MODE_PARTITIONED != 0,
+        wal: shape.mode & MODE_WAL != 0,
         queues: 1,
         queue_len: 16,
         backends: Backends::Fixed(0),
@@ -89,7 +92,10 @@ impl Engine for HiKvEngine {
             Mutant::RecordNotMarked,
             Mutant::SplitDropsEntry,
             Mutant::RootEarly,
+            Mutant::CreatedEarly,
             Mutant::ReadUnpersisted,
+            Mutant::TableNotSettled,
+            Mutant::EntriesNotSettled,
         ]
     }
 

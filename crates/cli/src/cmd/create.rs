@@ -13,8 +13,7 @@ pub fn run(args: &CreateArgs) -> Outcome {
         .engine(&args.engine)
         .size(args.size)
         .durability(args.durability)
-        .emulate_dax(args.emulate_dax)
-        .persist_ns(args.persist_ns);
+        .emulate_dax(args.emulate_dax);
     for text in &args.set {
         options = options.set_text(text)?;
     }

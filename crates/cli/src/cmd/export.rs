@@ -27,45 +27,68 @@ pub fn run(args: &ExportArgs) -> Outcome {
             }
             record(store, format, out, key, value)
         };
-        let wrong =
-            if store.capabilities().scan { in_order(store, out, &mut each)? } else { in_any(store, out, &mut each)? };
+        let mut wrong = Wrong::default();
+        if store.capabilities().scan {
+            in_order(store, out, &mut each, &mut wrong)?;
+        } else {
+            in_any(store, out, &mut each, &mut wrong)?;
+        }
         bar.finish_and_clear();
         // What recovery could not read at all is in no walk.
         let lost = store.stats().recovery.corrupt;
-        let wrong = wrong.or_else(|| {
-            (lost > 0).then(|| Error::corrupt("the store", format!("recovery met {lost} damaged entries or records")))
-        });
-        wrong.map_or(Ok(()), |error| Err(Failure::Export { error, exported, total }))
+        if lost > 0 {
+            wrong.add(Error::corrupt("the store", format!("recovery met {lost} damaged entries or records")), lost);
+        }
+        let Wrong { first, damaged } = wrong;
+        first.map_or(Ok(()), |error| Err(Failure::Export { error, exported, total, damaged }))
     })
+}
+
+/// The damage met.
+#[derive(Default)]
+struct Wrong {
+    first: Option<Error>,
+    damaged: u64,
+}
+
+impl Wrong {
+    fn add(&mut self, error: Error, records: u64) {
+        self.first.get_or_insert(error);
+        self.damaged += records;
+    }
 }
 
 /// What is done with a pair.
 type Each<'a> = dyn FnMut(&mut Out, &[u8], &[u8]) -> Outcome + 'a;
 
-/// Walks in the order of keys; the first corruption met, if any.
-fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
-    let mut wrong = None;
+/// Walks in the order of keys.
+fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
     for entry in store.scan(&ScanRange::all())? {
         match entry {
             Ok(entry) => each(out, &entry.key, &entry.value)?,
-            Err(error @ Error::Corrupt { .. }) => wrong = wrong.or(Some(error)),
+            Err(error @ Error::Corrupt { .. }) => wrong.add(error, 1),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(wrong)
+    Ok(())
 }
 
 /// The same in no order, for an engine that has none.
-fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
+fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
+    let (total, mut seen) = (store.len()?, 0);
     let mut done = Ok(());
     let walked = store.for_each(&mut |key, value| {
+        seen += 1;
         done = each(out, key, value);
         if done.is_ok() { Visit::More } else { Visit::Stop }
     });
     done?;
     match walked {
-        Ok(_) => Ok(None),
-        Err(error @ Error::Corrupt { .. }) => Ok(Some(error)),
+        Ok(_) => Ok(()),
+        Err(error @ Error::Corrupt { .. }) => {
+            wrong.add(error, total.saturating_sub(seen).max(1));
+            Ok(())
+        }
         Err(error) => Err(error.into()),
     }
 }

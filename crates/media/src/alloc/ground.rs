@@ -29,8 +29,14 @@ pub(crate) trait Ground {
     fn grow(&self, seen: usize, bytes: u64) -> Result<u16>;
     /// Told, after each hand-out, how many bytes of chunks are free.
     fn hint_free(&self, _bytes: u64) {}
+    /// Told that a record of `len` bytes at this place is likely to be stored next.
+    fn soon_written(&self, _at: NvPtr, _len: usize) {}
     /// Gives back what waits for readers, as far as that can be. Called with no lock held.
     fn reclaim(&self);
+    /// The planted fault `TableNotSettled`.
+    fn not_settled(&self) -> bool {
+        false
+    }
     /// The planted fault `ExtentWordLate`.
     fn word_late(&self) -> bool {
         false

@@ -33,7 +33,7 @@ mod tests;
 mod verify;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use lodestore_contract::{Error, Result};
 
@@ -47,8 +47,12 @@ use space::{Ranges, Space};
 pub(crate) use ground::Ground;
 pub(crate) use records::Freed;
 
+use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
+
+/// Tries for a shard's lock before its thread sleeps: some 20 microseconds.
+const SHARD_SPINS: u32 = 400;
 
 /// Chunks of a slab in a region that has plenty.
 const SLAB_CHUNKS: u32 = 16;
@@ -189,8 +193,9 @@ impl Allocator {
         self.usage().live
     }
 
-    /// Bytes in chunks that belong to no extent; when they grow few, the pool makes a region ahead.
-    pub fn free_chunk_bytes(&self) -> u64 {
+    /// Bytes in chunks that belong to no extent.
+    #[cfg(test)]
+    pub(crate) fn free_chunk_bytes(&self) -> u64 {
         lock(&self.space).free_bytes()
     }
 
@@ -249,8 +254,23 @@ impl Allocator {
         self.regions[index].get_or_init(|| Box::new(Region::new(layout, self.slab_chunks)));
     }
 
+    /// Locks a shard. It is held for some hundred nanoseconds at a time, and to sleep for it and be woken takes a hundred times
+    /// that, so the lock is tried for a while before.
+    #[inline]
     fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[index].0)
+        let shard = &self.shards[index].0;
+        if let Ok(held) = shard.try_lock() { held } else { Self::wait_for(shard) }
+    }
+
+    #[cold]
+    fn wait_for(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+        for _ in 0..SHARD_SPINS {
+            std::hint::spin_loop();
+            if let Ok(held) = shard.try_lock() {
+                return held;
+            }
+        }
+        lock(shard)
     }
 
     fn chunk_bytes(&self) -> u64 {
@@ -293,9 +313,10 @@ impl Allocator {
     }
 }
 
-/// Locks, also after a panic elsewhere: nothing under these locks panics half-way, and the pool is poisoned by then.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A word of the extent table, as it stands there.
+#[cfg(feature = "sim")]
+pub(crate) fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
+    table::encode(table::Word { kind: ExtentKind(kind), class, chunks }, region, chunk)
 }
 
 /// The place in words, for errors and findings.

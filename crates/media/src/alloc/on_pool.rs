@@ -41,6 +41,15 @@ impl Allocator {
         self.free_extent_on(pool, at, false);
     }
 
+    /// Gives back every extent of one of the engine's kinds, for an engine that lost track of them; how many. Nothing names any of them
+    /// any more, durably, and none is handed out meanwhile. Not while [`Self::is_recovering`]: then the sweep frees what is not marked.
+    pub fn free_kind(&self, pool: &Pool, kind: ExtentKind) -> usize {
+        assert!(kind.0 >= ExtentKind::ENGINE.0 && !self.is_recovering(), "an engine's extents, all of them known");
+        let extents = self.extents_of(pool, kind);
+        extents.iter().for_each(|at| self.free_extent(pool, *at));
+        extents.len()
+    }
+
     /// Says that a record of `len` bytes at this place is reachable. For use while [`Self::is_recovering`], from any
     /// number of threads, with a guard held since before the pointer was read; a record handed out since the open need not be marked.
     ///
@@ -58,6 +67,12 @@ impl Allocator {
     /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if there is no such extent, or it was marked before.
     pub fn mark_extent(&self, pool: &Pool, at: NvPtr, kind: ExtentKind) -> Result<u64> {
         self.mark_extent_on(pool, at, kind)
+    }
+
+    /// Whether an extent of this kind, at least this long, stands in the extent table here, or a damaged word hides what does. Where
+    /// neither is so, the space is or may be handed out to others. Marks nothing.
+    pub fn holds_extent(&self, pool: &Pool, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
+        self.holds_extent_on(pool, at, bytes, kind)
     }
 
     /// Says, before it is unlinked, that a record is going to be unlinked and freed later. To be called while
@@ -150,8 +165,17 @@ impl Ground for Pool {
         Self::hint_free(self, bytes);
     }
 
+    #[inline]
+    fn soon_written(&self, at: NvPtr, len: usize) {
+        self.memory.prefetch_write(at, len);
+    }
+
     fn reclaim(&self) {
         self.epochs().collect_patiently(self);
+    }
+
+    fn not_settled(&self) -> bool {
+        self.mutant(Mutant::TableNotSettled)
     }
 
     fn word_late(&self) -> bool {

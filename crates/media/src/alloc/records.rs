@@ -5,6 +5,7 @@
 //! new region; then, before the store counts as full, what waits for readers, slabs of living threads, empty slabs of other
 //! classes, a slot of up to twice the length, an extent of its own.
 
+use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +21,10 @@ use super::{Allocator, ExtentKind, Place, lock};
 use crate::nvptr::NvPtr;
 use crate::slot;
 
+/// Records that are freed under one hold of a shard's lock.
+const FREED_AT_ONCE: usize = 16;
+/// Slabs of the list between the next and the one that is asked for ahead.
+const SLABS_AHEAD: usize = 3;
 /// Wear reports that may wait in a shard.
 const WRITTEN_MAX: usize = 64;
 
@@ -50,12 +55,8 @@ impl Allocator {
     pub(crate) fn alloc_on<G: Ground>(&self, ground: &G, len: usize) -> Result<NvPtr> {
         let Some(number) = self.classes.of(len) else { return self.alloc_large(ground, len) };
         let me = slot::thread_slot() % SHARDS;
-        {
-            let mut shard = self.shard(me);
-            let slabs = shard.class(number, self.classes.len());
-            if let Some(at) = self.take_current(slabs, number) {
-                return Ok(at);
-            }
+        if let Some(at) = self.take_own(ground, me, number) {
+            return Ok(at);
         }
         self.alloc_slowly(ground, me, number, len)
     }
@@ -69,11 +70,28 @@ impl Allocator {
         Some(region.slot(place.chunk, class, taken))
     }
 
+    /// Asks for what the next calls will touch: the slot that is taken next, and the slabs from which those after it come. Where
+    /// records are replaced at random, a slab has one or two free slots, and each is a line and a page not seen for long.
+    #[inline]
+    fn look_ahead<G: Ground>(&self, ground: &G, slabs: &ClassSlabs, number: u16) {
+        let Some(class) = self.classes.get(number) else { return };
+        if let Some(slab) = slabs.partial.get(SLABS_AHEAD).and_then(|place| self.slab(*place)) {
+            slab.prefetch();
+        }
+        for place in slabs.current.iter().chain(slabs.partial.front()) {
+            let Some(region) = self.region(place.region) else { return };
+            let slab = region.slab_at(place.chunk).filter(|slab| slab.class() == number);
+            if let Some(next) = slab.and_then(|slab| slab.next(class)) {
+                return ground.soon_written(region.slot(place.chunk, class, next), class.size as usize);
+            }
+        }
+    }
+
     #[cold]
     fn alloc_slowly<G: Ground>(&self, ground: &G, me: usize, number: u16, len: usize) -> Result<NvPtr> {
         // Each round takes a slab in; other threads of the same shard may use it up, then the next round takes another.
         loop {
-            if let Some(at) = self.take_own(me, number) {
+            if let Some(at) = self.take_own(ground, me, number) {
                 return Ok(at);
             }
             if self.take_over(me, number, Whose::Nobodys) {
@@ -85,7 +103,7 @@ impl Allocator {
         }
         ground.reclaim();
         loop {
-            if let Some(at) = self.take_own(me, number) {
+            if let Some(at) = self.take_own(ground, me, number) {
                 return Ok(at);
             }
             if self.take_over(me, number, Whose::Anybodys) {
@@ -100,11 +118,13 @@ impl Allocator {
     }
 
     /// From the current slab, else from the first of the shard's own that has a free slot, which becomes the current one.
-    fn take_own(&self, me: usize, number: u16) -> Option<NvPtr> {
+    #[inline]
+    fn take_own<G: Ground>(&self, ground: &G, me: usize, number: u16) -> Option<NvPtr> {
         let mut shard = self.shard(me);
         loop {
             let slabs = shard.class(number, self.classes.len());
             if let Some(at) = self.take_current(slabs, number) {
+                self.look_ahead(ground, slabs, number);
                 return Some(at);
             }
             let next = self.pop_listed(slabs, me, number);
@@ -115,7 +135,7 @@ impl Allocator {
 
     /// Takes a slab with free slots from the list, dropping stale entries; it is `HELD` from now on.
     fn pop_listed(&self, slabs: &mut ClassSlabs, owner: usize, number: u16) -> Option<Place> {
-        while let Some(place) = slabs.partial.pop() {
+        while let Some(place) = slabs.partial.pop_front() {
             let Some(slab) = self.slab(place) else { continue };
             if slab.class() != number || usize::from(slab.owner()) != owner || !slab.has(LISTED) || slab.has(HELD) {
                 continue;
@@ -139,7 +159,7 @@ impl Allocator {
         slab.unset(HELD);
         if slab.free_slots() > 0 {
             slab.set(LISTED);
-            slabs.partial.push(place);
+            slabs.partial.push_back(place);
         }
         let bytes = u64::from(slab.take_written()) * u64::from(class.size);
         if shard.written.len() < WRITTEN_MAX {
@@ -185,7 +205,7 @@ impl Allocator {
         } else if let Some(slab) = self.slab(place) {
             slab.unset(HELD);
             slab.set(LISTED);
-            shard.class(number, self.classes.len()).partial.push(place);
+            shard.class(number, self.classes.len()).partial.push_back(place);
         }
     }
 
@@ -223,7 +243,7 @@ impl Allocator {
                 if let Some(place) = slabs.current.take_if(|place| is_empty(place)) {
                     self.release(ground, place);
                 }
-                let (mut left, mut kept) = (Vec::new(), 0);
+                let (mut left, mut kept) = (VecDeque::new(), 0);
                 for place in slabs.partial.drain(..) {
                     let Some(slab) = self.slab(place) else { continue };
                     if slab.class() != number || usize::from(slab.owner()) != index || !slab.has(LISTED) {
@@ -233,7 +253,7 @@ impl Allocator {
                         self.release(ground, place);
                     } else {
                         kept += u32::from(slab.has(KEPT));
-                        left.push(place);
+                        left.push_back(place);
                     }
                 }
                 (slabs.partial, slabs.kept) = (left, kept);
@@ -262,7 +282,7 @@ impl Allocator {
                 break;
             }
             loop {
-                if let Some(at) = self.take_own(me, larger) {
+                if let Some(at) = self.take_own(ground, me, larger) {
                     return Ok(at);
                 }
                 if !self.take_over(me, larger, Whose::Anybodys) {
@@ -326,8 +346,21 @@ impl Allocator {
         }
     }
 
-    /// Frees many, holding a shard's lock as long as they are of one shard: what one thread wrote is mostly freed together.
+    /// Frees many, some at a time.
     pub(crate) fn free_all<G: Ground>(&self, ground: &G, items: &[Freed]) {
+        for some in items.chunks(FREED_AT_ONCE) {
+            self.free_some(ground, some);
+        }
+    }
+
+    /// Frees a few, holding a shard's lock as long as they are of one shard: what one thread wrote is mostly freed together.
+    fn free_some<G: Ground>(&self, ground: &G, items: &[Freed]) {
+        // The lock is somebody's way to the next record: nothing is waited for under it that could be asked for before.
+        for item in items {
+            if let Some((_, slab, _)) = self.region(item.at.region()).and_then(|region| region.locate(item.at)) {
+                slab.prefetch();
+            }
+        }
         let mut held: Option<(u16, MutexGuard<'_, Shard>)> = None;
         for item in items {
             let located = self.region(item.at.region()).and_then(|region| region.locate(item.at));
@@ -393,7 +426,7 @@ impl Allocator {
         }
         if !slab.has(LISTED) {
             slab.set(LISTED);
-            slabs.partial.push(place);
+            slabs.partial.push_back(place);
         }
     }
 

@@ -97,6 +97,11 @@ impl Allocator {
             let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
             let layout = layout.filter(|_| index < self.regions.len());
             let layout = layout.ok_or_else(|| Error::corrupt(place(), "more regions than the capacity allows"))?;
+            if !clean && !ground.not_settled() {
+                // What a killed process cleared and did not flush could come back over an extent handed out from now on.
+                ground.flush(layout.extent_word(0), layout.chunks as usize * 8);
+                ground.fence();
+            }
             let read = self.read_table(ground, &layout);
             let taken =
                 read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
@@ -163,6 +168,18 @@ impl Allocator {
             read.quarantine.push((since, layout.chunks - since));
         }
         read
+    }
+
+    /// The extents of a kind that the tables name.
+    pub(super) fn extents_of<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<NvPtr> {
+        let mut found = Vec::new();
+        for region in self.known_regions() {
+            let layout = &region.layout;
+            let read = self.read_table(ground, layout);
+            let of_kind = read.extents.iter().filter(|(_, word)| word.kind == kind);
+            found.extend(of_kind.map(|(chunk, _)| layout.chunk(*chunk)));
+        }
+        found
     }
 
     /// A slab's word must also fit the pool's slabs.
@@ -241,6 +258,18 @@ impl Allocator {
             return wrong("two owners share this extent");
         }
         Ok(u64::from(word.chunks) * u64::from(region.layout.chunk_bytes))
+    }
+
+    /// See [`Allocator::holds_extent`](Self::holds_extent).
+    pub(crate) fn holds_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
+        let Some(region) = self.region(at.region()) else { return false };
+        let Some(chunk) = region.layout.chunk_of(at.offset()) else { return false };
+        match read_word(ground, &region.layout, chunk) {
+            Found::Extent(word) if word.kind == kind && region.extent_start(at).is_some() => {
+                u64::from(word.chunks) * u64::from(region.layout.chunk_bytes) >= bytes
+            }
+            _ => lock(&self.space).is_quarantined(Place { region: region.layout.index, chunk }),
+        }
     }
 
     /// Notes that an old record was freed; false where it is none, or recovery has ended meanwhile.

@@ -4,6 +4,8 @@
 //! uncontended but for records that another thread frees, which come in batches.
 //! Lock order: recovery, then shard (never two, but for `verify`, which takes all in ascending order), then space.
 
+use std::collections::VecDeque;
+
 use super::Place;
 use super::space::Written;
 
@@ -18,7 +20,8 @@ pub(super) struct ClassSlabs {
     /// The slab that slots come from now (`HELD`).
     pub(super) current: Option<Place>,
     /// Slabs with free slots (`LISTED`). An entry whose slab is not listed any more, or is another's, is stale: dropped when met.
-    pub(super) partial: Vec<Place>,
+    /// The longest listed comes first: it has gathered the most free slots, so slots near each other are handed out together.
+    pub(super) partial: VecDeque<Place>,
     /// Empty slabs in the list that were `KEPT`.
     pub(super) kept: u32,
 }

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::classes::{Class, SLOT_MIN};
+use crate::x86;
 
 /// The class of a group that is no slab.
 pub(super) const NO_CLASS: u16 = u16::MAX;
@@ -159,6 +160,25 @@ impl Slab {
         }
         debug_assert!(false, "free slots counted, none found");
         None
+    }
+
+    /// The slot that is taken next.
+    #[inline]
+    pub(super) fn next(&self, class: Class) -> Option<u32> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        let words = self.words(class).get(usize::from(hint)..)?;
+        let (word, at) = words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .zip(u32::from(hint)..)
+            .find(|(word, _)| *word != u64::MAX)?;
+        Some(at * 64 + word.trailing_ones())
+    }
+
+    /// Asks for its line, to be changed.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        x86::prefetch_line_to_write(std::ptr::from_ref(self).cast());
     }
 
     /// Gives a slot back; the number of free slots before. `None`, and nothing changed, where it was free already.

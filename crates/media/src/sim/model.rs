@@ -199,6 +199,12 @@ impl LineModel {
         }
     }
 
+    /// What was flushed and not fenced is pending like the rest: the process that flushed it is dead.
+    pub fn forget_flushes(&mut self) {
+        self.flushed.clear();
+        self.lines.values_mut().for_each(|line| line.covers.clear());
+    }
+
     fn make_durable(&mut self, (region, start): (u16, u64), stores: &[Pending]) {
         let grain = self.grain() as usize;
         let line = &mut self.image.regions[usize::from(region)][start as usize..start as usize + grain];

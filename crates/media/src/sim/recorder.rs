@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::mutant::Mutant;
+use crate::mutex::lock;
 use crate::sim::event::{Event, Trace, Verb, What};
 use crate::sim::image::{DropSite, SimSpec};
 use crate::sim::rng::Rng;
@@ -65,7 +66,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Whether steps are kept at present.

@@ -126,6 +126,19 @@ fn a_store_after_the_flush_is_not_covered() {
 }
 
 #[test]
+fn a_dead_process_fences_nothing() {
+    let mut model = model_of(128);
+    word(&mut model, 0, 1);
+    flush(&mut model, 0, 8, 0);
+    model.forget_flushes();
+    fence(&mut model, 0);
+    assert_eq!(images(&mut model, &[0]), sets(&[&[0], &[1]]));
+    flush(&mut model, 0, 8, 0);
+    fence(&mut model, 0);
+    assert_eq!(images(&mut model, &[0]), sets(&[&[1]]));
+}
+
+#[test]
 fn another_threads_fence_does_not_count() {
     let mut model = model_of(128);
     word(&mut model, 0, 1);

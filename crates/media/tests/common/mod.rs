@@ -1,18 +1,26 @@
 //! Directories for tests, removed afterwards, and pools in them.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lodestore_media::{OpenReport, Pool, PoolOptions};
+use lodestore_media::{MediumKind, OpenReport, Pool, PoolOptions};
 
 /// A directory of one test's own.
 pub struct TestDir(PathBuf);
 
 impl TestDir {
-    /// In shared memory.
+    /// In shared memory, or where the machine has none, with the builds.
     pub fn shm() -> Self {
-        Self::under(Path::new("/dev/shm"))
+        let shm = Path::new("/dev/shm");
+        let there = lodestore_media::probe(shm).is_ok_and(|found| found.medium == MediumKind::Shm);
+        if there { Self::under(shm) } else { Self::disk() }
+    }
+
+    /// Whether it is in shared memory.
+    pub fn is_shm(&self) -> bool {
+        lodestore_media::probe(&self.0).is_ok_and(|found| found.medium == MediumKind::Shm)
     }
 
     /// On an ordinary file system (the build's own target directory).

@@ -218,16 +218,7 @@ impl<'a> Checker<'a> {
         })?;
         oracle::contents(&*again, &[state], self.universe).map_err(|wrong| wrong.by(Oracle::After))?;
         self.counts.leak_checks += 1;
-        match again.live_bytes() {
-            Some(rebuilt) if rebuilt != kept && rebuilt + checkpoint != kept => {
-                let kind = if kept > rebuilt { "leaked" } else { "handed out twice or forgotten" };
-                Err(Wrong::new(
-                    Oracle::Account,
-                    format!("{} bytes {kind}: {kept} kept, {rebuilt} reachable", kept.abs_diff(rebuilt)),
-                ))
-            }
-            _ => Ok(()),
-        }
+        same_account(kept, checkpoint, &*again)
     }
 
     /// Adds the call sites that a store's recorder met.
@@ -236,4 +227,19 @@ impl<'a> Checker<'a> {
             *self.sites.entry(site).or_default() += count;
         }
     }
+}
+
+/// Compares what a store counted as live, of which a recovery may give `checkpoint` bytes back, with what is
+/// reachable in `again`, which was recovered from its bytes.
+///
+/// # Errors
+/// [`Oracle::Account`].
+pub fn same_account(kept: u64, checkpoint: u64, again: &dyn Subject) -> Result<(), Wrong> {
+    let Some(rebuilt) = again.live_bytes() else { return Ok(()) };
+    if rebuilt == kept || rebuilt + checkpoint == kept {
+        return Ok(());
+    }
+    let kind = if kept > rebuilt { "leaked" } else { "handed out twice or forgotten" };
+    let what = format!("{} bytes {kind}: {kept} kept, {rebuilt} reachable", kept.abs_diff(rebuilt));
+    Err(Wrong::new(Oracle::Account, what))
 }

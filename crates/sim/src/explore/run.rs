@@ -6,7 +6,7 @@ use lodestore_media::sim::{Event, LineModel, Rng, SimImage, Trace, What};
 
 use crate::config::Config;
 use crate::counts::Counts;
-use crate::explore::check::{Checker, Failed};
+use crate::explore::check::{self, Checker, Failed};
 use crate::explore::{Shared, Sites};
 use crate::failure::Failure;
 use crate::op::{Op, Outcome, State};
@@ -21,6 +21,9 @@ const LONG_STEP: usize = 90;
 const CUT_LONG: u64 = 3;
 /// The same of the other steps.
 const CUT_SHORT: u64 = 60;
+
+/// After one in this many operations the running store's account is compared with what is reachable.
+const LIVE_ACCOUNT: u64 = 4;
 
 /// Events of a trace that a failure shows.
 const TRACE_SHOWN: usize = 400;
@@ -121,6 +124,24 @@ impl Run<'_> {
         judged.map_err(|wrong| self.fail_live(wrong.by(Oracle::Live), place, &stores))
     }
 
+    /// What the running store counts as live must be what a recovery of its bytes finds reachable.
+    fn judge_account(&mut self, store: &dyn Subject, place: &str) -> Result<(), Box<Failure>> {
+        let Some(kept) = store.live_bytes() else { return Ok(()) };
+        let stores = store.recorder().take();
+        stores.events.iter().for_each(|event| self.model.apply(event));
+        self.seen.clear();
+        let image = SimImage { spec: self.config.spec(false), ..self.model.newest() };
+        let again = judged(Oracle::Open, || {
+            let again = self.engine.open(&image, &self.script.shape)?;
+            again.wait_recovered()?;
+            Ok(again)
+        });
+        let again = again.map_err(|wrong| self.fail_live(wrong, place, &Trace::default()))?;
+        self.checker.counts.leak_checks += 1;
+        check::same_account(kept, store.checkpoint_bytes(), &*again)
+            .map_err(|wrong| self.fail_live(wrong, place, &stores))
+    }
+
     fn create(&mut self) -> Result<Box<dyn Subject>, Box<Failure>> {
         let place = format!("script {:?}, create", self.script.name);
         let spec = self.config.spec(true);
@@ -157,7 +178,10 @@ impl Run<'_> {
             Op::PowerCut => {
                 self.checker.add_sites(&*store);
                 drop(store);
-                let image = self.some_image(&[]);
+                let set = self.model.crash_set();
+                let choices = set.select(6, &mut self.rng);
+                let choice = &choices[self.rng.index(choices.len())];
+                let image = self.model.with_image(&set, choice, Clone::clone);
                 self.model = LineModel::new(image.clone());
                 let state = self.state.clone();
                 self.open(image, "open after power cut", &place, &[state])
@@ -166,14 +190,20 @@ impl Run<'_> {
         }
     }
 
-    /// An image that a crash after `events` may leave, at random.
-    fn some_image(&mut self, events: &[Event]) -> SimImage {
+    /// The medium when `events` of a step are done and power is cut (one of the images that this may leave, nothing pending) or the
+    /// process is killed (every store is seen by the next one, those pending stay so).
+    fn cut(&mut self, events: &[Event]) -> LineModel {
         let mut model = self.model.clone();
         events.iter().for_each(|event| model.apply(event));
+        if self.rng.one_in(2) {
+            // What the dead process flushed, it can no longer fence.
+            model.forget_flushes();
+            return model;
+        }
         let set = model.crash_set();
         let choices = set.select(6, &mut self.rng);
         let choice = &choices[self.rng.index(choices.len())];
-        model.with_image(&set, choice, Clone::clone)
+        LineModel::new(model.with_image(&set, choice, Clone::clone))
     }
 
     /// Opens `image`, which may hold one of `allowed`, and goes on from it.
@@ -223,7 +253,7 @@ impl Run<'_> {
         let is_long = trace.events.len() > LONG_STEP;
         let cut = self.rng.one_in(if is_long { CUT_LONG } else { CUT_SHORT }).then(|| {
             let at = self.rng.index(trace.events.len() + 1);
-            self.some_image(&trace.events[..at])
+            self.cut(&trace.events[..at])
         });
         let step = Step { name: op.name(), place: place.clone(), before: &before, after: &after, creating: false };
         if is_long || self.rng.one_in(self.script.explore_every) {
@@ -232,14 +262,17 @@ impl Run<'_> {
             trace.events.iter().for_each(|event| self.model.apply(event));
             self.seen.clear();
         }
-        let Some(image) = cut else { return Ok(store) };
+        if self.rng.one_in(LIVE_ACCOUNT) {
+            self.judge_account(&*store, &place)?;
+        }
+        let Some(cut) = cut else { return Ok(store) };
         self.checker.add_sites(&*store);
         drop(store);
         self.seen.clear();
-        self.model = LineModel::new(image.clone());
+        self.model = cut;
         let both = [after, before];
         let allowed = if both[0] == both[1] { &both[..1] } else { &both[..] };
-        self.open(image, "open after a cut", &place, allowed)
+        self.open(self.model.newest(), "open after a cut", &place, allowed)
     }
 
     /// Walks through the events of a step and judges the images of its crash points.

@@ -196,22 +196,24 @@ fn nanos(mut work: impl FnMut()) -> f64 {
     runs[runs.len() / 4]
 }
 
-/// Prints times; run with `--ignored --nocapture` in a release build.
+/// Prints times; for figures run it with `LODESTORE_TIMES=1` and `--nocapture`, in a release build. Otherwise it is short, so that what
+/// it does is done.
 #[test]
-#[ignore = "prints times; asserts nothing"]
 fn times_of_alloc_free_and_pin() {
+    let long = std::env::var_os("LODESTORE_TIMES").is_some();
+    let (rounds, batched) = if long { (3, 200_000) } else { (1, 2_000) };
     let heap = Heap::new(256 << 20, 256 << 20, 4096);
     let alloc = heap.open(false);
     let epochs = Epochs::new(256 << 20);
-    for _round in 0..3 {
-        let mut places = Vec::with_capacity(400_000);
+    for _round in 0..rounds {
+        let mut places = Vec::with_capacity(2 * batched);
         let alloc_ns = nanos(|| places.push(alloc.alloc_on(&heap, 296).expect("room")));
         let again_ns = nanos(|| {
             let at = alloc.alloc_on(&heap, 296).expect("room");
             free(&alloc, &heap, at, 296);
         });
         let free_ns = nanos(|| free(&alloc, &heap, places.pop().expect("as many"), 296));
-        (0..200_000).for_each(|_| places.push(alloc.alloc_on(&heap, 296).expect("room")));
+        (0..batched).for_each(|_| places.push(alloc.alloc_on(&heap, 296).expect("room")));
         let items: Vec<Freed> = places.drain(..).map(|at| Freed { at, len: 296 }).collect();
         let mut batches: Vec<u128> = items
             .chunks(64)

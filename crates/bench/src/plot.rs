@@ -1,0 +1,141 @@
+//! A run as a picture: one group of bars a workload, one bar a store, as SVG.
+
+use std::path::Path;
+
+use lodestore_contract::{Error, Result};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::args::Args;
+use crate::report::{Row, rows};
+use crate::session::Findings;
+
+/// Colours of the stores, in the order of the arguments.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x1b, 0x6c, 0xa8),
+    RGBColor(0xd9, 0x8f, 0x2b),
+    RGBColor(0x5a, 0x9e, 0x5f),
+    RGBColor(0xa3, 0x4a, 0x6b),
+    RGBColor(0x6f, 0x6f, 0x6f),
+    RGBColor(0x3f, 0xa7, 0xa0),
+];
+const SIZE: (u32, u32) = (900, 420);
+
+/// Draws the medians of a run into `file`; whiskers show the least and the greatest round.
+///
+/// # Errors
+/// [`Error::Io`] where the file cannot be written.
+pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
+    let rows = rows(args, findings);
+    let picture = picture(args, &rows).map_err(|error| std::io::Error::other(error.to_string()));
+    let written = picture.and_then(|svg| std::fs::write(file, svg));
+    written.map_err(|source| Error::io("writing the plot", file, source))
+}
+
+fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let stores = args.targets();
+        let groups: Vec<&str> = args.workloads.iter().map(|workload| workload.name()).collect();
+        let most = rows.iter().map(|row| row.ops_per_s_max).fold(1.0, f64::max) / 1e6;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title(args, rows), ("sans-serif", 15))
+            .margin(12)
+            .x_label_area_size(28)
+            .y_label_area_size(52)
+            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..most * 1.12)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_max_light_lines(1)
+            .y_desc("million operations a second")
+            .label_style(("sans-serif", 12))
+            .draw()?;
+        let middle = TextStyle::from(("sans-serif", 12).into_font()).pos(Pos::new(HPos::Center, VPos::Top));
+        for (index, name) in groups.iter().enumerate() {
+            let at = chart.backend_coord(&(index as f64 + 0.5, 0.0));
+            area.draw(&Text::new((*name).to_string(), (at.0, at.1 + 8), middle.clone()))?;
+        }
+        for (place, store) in stores.iter().enumerate() {
+            let colour = COLOURS[place % COLOURS.len()];
+            let bars = bars(rows, store, &groups, place, stores.len());
+            let boxes = bars.iter().map(|bar| Rectangle::new([(bar.from, 0.0), (bar.to, bar.mid)], colour.filled()));
+            chart
+                .draw_series(boxes)?
+                .label(store.as_str())
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+            let whiskers = bars.iter().map(|bar| {
+                let at = f64::midpoint(bar.from, bar.to);
+                PathElement::new([(at, bar.least), (at, bar.most)], BLACK)
+            });
+            chart.draw_series(whiskers)?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .border_style(BLACK.mix(0.3))
+            .background_style(WHITE)
+            .draw()?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+fn title(args: &Args, rows: &[Row]) -> String {
+    let durability = rows.first().map_or("", |row| row.durability.as_str());
+    format!(
+        "{} records of {} + {} bytes, {} thread{}, {durability}{}, {} round{}",
+        args.records,
+        args.key_size,
+        args.value_size,
+        args.threads,
+        if args.threads == 1 { "" } else { "s" },
+        if args.emulate_dax { ", every flush and fence executed" } else { "" },
+        args.rounds,
+        if args.rounds == 1 { "" } else { "s" },
+    )
+}
+
+/// One bar: where it stands, and its median, least and greatest rate in millions.
+struct Bar {
+    from: f64,
+    to: f64,
+    mid: f64,
+    least: f64,
+    most: f64,
+}
+
+fn bars(rows: &[Row], store: &str, groups: &[&str], place: usize, places: usize) -> Vec<Bar> {
+    let width = 0.8 / places as f64;
+    let bar = |(group, name): (usize, &&str)| {
+        let row = rows.iter().find(|row| row.store == store && row.workload == **name)?;
+        let from = group as f64 + 0.1 + place as f64 * width;
+        Some(Bar {
+            from,
+            to: from + width * 0.94,
+            mid: row.ops_per_s / 1e6,
+            least: row.ops_per_s_min / 1e6,
+            most: row.ops_per_s_max / 1e6,
+        })
+    };
+    groups.iter().enumerate().filter_map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_store_has_a_bar_in_each_group_that_it_ran() {
+        let row = |store: &str, workload: &str, rate: f64| Row::for_plot(store, workload, rate);
+        let rows = [row("ours", "get", 2e6), row("ours", "load", 1e6), row("theirs", "get", 5e5)];
+        let ours = bars(&rows, "ours", &["load", "get"], 0, 2);
+        assert_eq!(ours.len(), 2);
+        assert!(ours[0].to <= ours[1].from && (ours[1].mid - 2.0).abs() < 1e-9);
+        let theirs = bars(&rows, "theirs", &["load", "get"], 1, 2);
+        assert!(theirs.len() == 1 && theirs[0].from >= ours[1].to);
+    }
+}

@@ -1,0 +1,32 @@
+//! Whether the space of directories and segments is theirs.
+//!
+//! The extent table cannot tell a word that damage made zero from one that was never written, so its space would be handed out
+//! again, over the index. The index names its extents itself: each open compares, at 8 bytes read a segment.
+
+use lodestore_media::{ExtentKind, NvPtr, Pool};
+
+use crate::layout::{KIND_DIRECTORY, KIND_SEGMENT};
+use crate::split::directory_bytes;
+use crate::table::{Segment, Table};
+
+/// Makes the store refuse writes where the extent table does not have a part of this partition: what is there can still be read. To be
+/// called before anything takes space.
+pub(crate) fn check(table: &Table, pool: &Pool, partition: usize, segments: &[(Segment, u64)]) {
+    let has = |at: NvPtr, bytes: u64, kind: ExtentKind| pool.allocator().holds_extent(pool, at, bytes, kind);
+    let directory = table.directory(pool, partition);
+    if !has(directory.at, directory_bytes(directory.depth), KIND_DIRECTORY) {
+        lost(pool, "directory", directory.at);
+    }
+    for (segment, _) in segments {
+        if !has(segment.at, u64::from(table.shape.segment_bytes), KIND_SEGMENT) {
+            return lost(pool, "segment", segment.at);
+        }
+    }
+}
+
+#[cold]
+fn lost(pool: &Pool, what: &str, at: NvPtr) {
+    pool.poison(&format!(
+        "the extent table has lost the {what} at {at:?}, whose space would be used twice: export the store and import it into a new one"
+    ));
+}

@@ -1,0 +1,34 @@
+//! What a split refuses.
+
+use lodestore_contract::Error;
+use lodestore_media::{Pool, PoolOptions, Prefault};
+
+use crate::hash::{DEPTH_MAX, Signature};
+use crate::layout::{Deep, ENGINE, FORMAT, Superblock};
+use crate::split::{format, split};
+use crate::table::Table;
+
+#[test]
+fn a_segment_as_deep_as_can_be_is_no_full_store() {
+    let dir = std::path::Path::new(if cfg!(target_os = "linux") { "/dev/shm" } else { "." });
+    let path = dir.join(format!("lodestore-test-split-{}", std::process::id()));
+    let options =
+        PoolOptions { capacity: 1 << 20, region_bytes: 1 << 20, prefault: Prefault::None, ..PoolOptions::default() };
+    let (pool, _) = Pool::create(&path, ENGINE, FORMAT, options).expect("a pool");
+    let table = Table::new(Superblock { partitions: 1, segment_bytes: 512, seed: 1, modes: 0 });
+    format(&table, &pool).expect("room");
+    let sig = Signature(1);
+    split(&table, &pool, sig).expect("one that can be split");
+    let segment = table.segment(&pool, sig);
+    let directory = table.directory(&pool, 0);
+    for index in 0..1 << directory.depth {
+        pool.publish_u64(directory.at.add(index * 8), Deep { at: segment.at, depth: DEPTH_MAX }.pack());
+    }
+    let refused = split(&table, &pool, sig);
+    drop(pool);
+    Pool::remove(&path);
+    match refused {
+        Err(error @ Error::IndexFull { depth: DEPTH_MAX }) => assert!(error.to_string().contains("--set segment=")),
+        other => panic!("{other:?}"),
+    }
+}

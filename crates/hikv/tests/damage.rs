@@ -1,0 +1,118 @@
+//! Damage: a store that was made is never made again over what is left of it, and what is whole stays to be had.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Scratch, small_dax};
+use lodestore_contract::{Error, Store, Visit};
+use lodestore_hikv::{ENGINE, FORMAT, HiKv};
+use lodestore_media::Pool;
+
+/// A store with one key, stopped cleanly or killed.
+fn with_a_key(clean: bool) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = HiKv::create(&path, &small_dax()).expect("create");
+    store.put(b"key", b"value").expect("put");
+    if clean {
+        store.close().expect("close");
+    }
+    (scratch, path)
+}
+
+/// Changes region 0 of a store at rest.
+fn edit<T>(path: &Path, change: impl FnOnce(&mut [u8]) -> T) -> T {
+    let file = path.join("pool.0000");
+    let mut bytes = std::fs::read(&file).expect("readable");
+    let done = change(&mut bytes);
+    std::fs::write(&file, &bytes).expect("writable");
+    done
+}
+
+#[test]
+fn a_root_area_found_empty_is_damage_and_no_new_store() {
+    for clean in [false, true] {
+        let (_scratch, path) = with_a_key(clean);
+        let kept = edit(&path, |bytes| {
+            let kept = bytes[8192..12288].to_vec();
+            bytes[8192..12288].fill(0);
+            kept
+        });
+        for _again in 0..2 {
+            match HiKv::open(&path, &small_dax()).map(|_| ()) {
+                Err(error @ Error::Corrupt { .. }) => {
+                    assert!(error.to_string().contains("restore the store from a backup or an export"), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // Nothing was written over the rest: with its root area back, the store is whole.
+        edit(&path, |bytes| bytes[8192..12288].copy_from_slice(&kept));
+        let store = HiKv::open(&path, &small_dax()).expect("open");
+        assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));
+    }
+}
+
+#[test]
+fn a_creation_cut_short_before_its_end_is_made_anew() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    drop(Pool::create(&path, ENGINE, FORMAT, small_dax().pool).expect("a pool and no engine in it"));
+    let store = HiKv::open(&path, &small_dax()).expect("open");
+    store.put(b"key", b"value").expect("put");
+    drop(store);
+    let store = HiKv::open(&path, &small_dax()).expect("open");
+    assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));
+}
+
+#[test]
+fn a_walk_goes_on_behind_damaged_records_and_tells() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = HiKv::create(&path, &small_dax()).expect("create");
+    for key in 0..300u32 {
+        store.put(format!("key{key:03}").as_bytes(), format!("the value of {key:03}").as_bytes()).expect("put");
+    }
+    store.close().expect("close");
+    drop(store);
+    edit(&path, |bytes| {
+        for key in [17, 230] {
+            let value = format!("the value of {key:03}");
+            let at = bytes.windows(value.len()).position(|part| part == value.as_bytes()).expect("in the file");
+            bytes[at] ^= 1;
+        }
+    });
+    let store = HiKv::open(&path, &small_dax()).expect("open");
+    let mut seen = std::collections::BTreeSet::new();
+    let walked = store.for_each(&mut |key, _| {
+        assert!(seen.insert(key.to_vec()));
+        Visit::More
+    });
+    assert!(matches!(walked, Err(Error::Corrupt { .. })), "{walked:?}");
+    assert_eq!(seen.len(), 298);
+    assert!(!seen.contains(&b"key017"[..]) && !seen.contains(&b"key230"[..]));
+}
+
+#[test]
+fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
+    for clean in [false, true] {
+        let (_scratch, path) = with_a_key(clean);
+        // The table of region 0 begins behind the root area; kind 16 is a segment.
+        edit(&path, |bytes| {
+            let word = (12288..).step_by(8).find(|at| bytes[*at] == 16).expect("a segment has a word");
+            bytes[word..word + 8].fill(0);
+        });
+        for _again in 0..2 {
+            let store = HiKv::open(&path, &small_dax()).expect("open");
+            match store.put(b"key", b"other") {
+                Err(error @ Error::Poisoned { .. }) => assert!(error.to_string().contains("import it into a new one")),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));
+            assert_eq!(store.for_each(&mut |_, _| Visit::More).expect("walk"), 1);
+            assert_eq!(store.scan(&lodestore_contract::ScanRange::all()).expect("scan").count(), 1);
+            let _ = store.close();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `sim` only.
+
+use crate::alloc;
+use crate::header::{PoolHeader, RegionHeader};
+
+/// Reads bytes as the start of region 0. What is read must be what would be written.
+///
+/// # Panics
+/// If it is not.
+pub fn pool_header(bytes: &[u8]) {
+    if let Ok(header) = PoolHeader::newest(bytes, "fuzz", false) {
+        let again = [header.encode().as_slice(), &[0; 3072]].concat();
+        assert_eq!(PoolHeader::newest(&again, "fuzz", false).ok().as_ref(), Some(&header));
+        let as_region = RegionHeader::check(bytes, "fuzz", &header, 1, bytes.len() as u64);
+        assert!(as_region.is_err(), "a pool header is no region header");
+    }
+    for index in [0, 1] {
+        let _ = crate::header::is_unfinished(bytes, index);
+    }
+}
+
+/// Reads bytes as the start of a region of the pool whose header copies come first.
+pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
+    let Ok(header) = PoolHeader::newest(pool, "fuzz", false) else { return };
+    let own = RegionHeader { pool_id: header.pool_id, index, chunk_bytes: header.chunk_bytes, bytes: len };
+    if RegionHeader::check(bytes, "fuzz", &header, index, len).is_ok() {
+        let again = own.encode();
+        assert!(RegionHeader::check(&again, "fuzz", &header, index, len).is_ok(), "what is read can be written");
+    }
+    let _ = own.is_all_of(bytes);
+}
+
+/// A right word of the extent table, for damage that a check does not see.
+pub fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
+    alloc::extent_word(kind.max(1), class, chunks.max(1), region, chunk)
+}

@@ -1,0 +1,53 @@
+//! The fuzz targets of `fuzz/`, run on bytes of seeded generators. `LODESTORE_FUZZ_ROUNDS` makes the runs longer.
+
+#[path = "../../../fuzz/src/damage.rs"]
+mod damage;
+#[path = "../../../fuzz/src/hikv.rs"]
+mod hikv;
+#[path = "../../../fuzz/src/media.rs"]
+mod media;
+
+use lodestore_media::sim::Rng;
+
+/// Runs a target; where it panics, the seed that does it is printed.
+fn run(name: &str, rounds: u64, target: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
+    let rounds = std::env::var("LODESTORE_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(rounds);
+    for seed in 0..rounds {
+        let mut rng = Rng::new(seed);
+        let most = 1 << rng.index(6);
+        let edits = 1 + rng.index(most);
+        let mut data = vec![0; 1 + 8 * edits];
+        data.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+        if let Err(panic) = std::panic::catch_unwind(|| target(&data)) {
+            println!("target {name}, seed {seed}, bytes {data:02x?}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn all_checksums_of_the_format_are_found_to_be_forged() {
+    assert_eq!(media::kinds(), 3, "pool and region headers, occupancy");
+    assert_eq!(hikv::kinds(), 6, "pool header, occupancy, superblock, segment, run, record");
+}
+
+#[test]
+fn any_bytes_are_read_as_headers_or_refused() {
+    run("pool_header", 4000, media::pool_header);
+    run("region_header", 4000, media::region_header);
+}
+
+#[test]
+fn any_damaged_pool_opens_and_works_or_is_refused() {
+    run("pool", 3000, media::pool);
+}
+
+#[test]
+fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
+    run("hikv_clean", 1000, hikv::clean);
+}
+
+#[test]
+fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
+    run("hikv_killed", 1000, hikv::killed);
+}

@@ -1,0 +1,194 @@
+//! Damage to the image of a store, as bytes say it: edits, and then perhaps right checksums over them, so that what stands behind a
+//! checksum is reached too.
+
+use std::ops::Range;
+
+use lodestore_media::sim::SimImage;
+use lodestore_media::{RegionLayout, crc32c, fuzz};
+
+/// Most edits of one run.
+const EDITS_MAX: usize = 64;
+/// Bytes that say one edit.
+const EDIT: usize = 8;
+
+/// What carries a checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sealed {
+    PoolHeader,
+    RegionHeader,
+    Superblock,
+    Segment,
+    Run,
+    Record,
+    Occupancy,
+}
+
+/// An undamaged image, and where in it checksums stand.
+pub struct Base {
+    image: SimImage,
+    sealed: Vec<(usize, usize, Sealed)>,
+    chunk_bytes: u32,
+}
+
+impl Base {
+    /// Of an image whose pool has chunks of this size.
+    pub fn new(image: SimImage, chunk_bytes: u32) -> Self {
+        const KINDS: [Sealed; 7] = [
+            Sealed::PoolHeader,
+            Sealed::RegionHeader,
+            Sealed::Superblock,
+            Sealed::Segment,
+            Sealed::Run,
+            Sealed::Record,
+            Sealed::Occupancy,
+        ];
+        let mut sealed = Vec::new();
+        for (region, bytes) in image.regions.iter().enumerate() {
+            for at in (0..bytes.len()).step_by(16) {
+                let here = |kind: &Sealed| {
+                    kind.sum(&bytes[at..]).is_some_and(|(place, sum)| read(bytes, at + place) == Some(sum))
+                };
+                sealed.extend(KINDS.iter().filter(|kind| here(kind)).map(|kind| (region, at, *kind)));
+            }
+        }
+        Self { image, sealed, chunk_bytes }
+    }
+
+    /// How many checksums there are of each kind, for a test that all are found.
+    pub fn kinds(&self) -> usize {
+        let mut kinds: Vec<_> = self.sealed.iter().map(|(.., kind)| format!("{kind:?}")).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds.len()
+    }
+
+    /// The image with the damage that `data` says; whether checksums were made right again.
+    pub fn damaged(&self, data: &[u8]) -> (SimImage, bool) {
+        let mut image = self.image.clone();
+        let Some((flags, edits)) = data.split_first() else { return (image, false) };
+        for edit in edits.chunks_exact(EDIT).take(EDITS_MAX) {
+            self.edit(&mut image, edit);
+        }
+        let reseal = flags & 1 == 1;
+        if reseal {
+            for (region, at, kind) in &self.sealed {
+                let Some(bytes) = image.regions.get_mut(*region) else { continue };
+                if let Some((place, sum)) = bytes.get(*at..).and_then(|bytes| kind.sum(bytes)) {
+                    write(bytes, at + place, &sum.to_le_bytes());
+                }
+            }
+        }
+        (image, reseal)
+    }
+
+    fn edit(&self, image: &mut SimImage, edit: &[u8]) {
+        let number = u32::from_le_bytes([edit[2], edit[3], edit[4], edit[5]]) as usize;
+        let value = u16::from_le_bytes([edit[6], edit[7]]);
+        let region = usize::from(edit[0] >> 5) % image.regions.len().min(self.image.regions.len());
+        let at = self.place(image, region, edit[1], number);
+        let bytes = &mut image.regions[region];
+        match edit[0] & 15 {
+            0..=3 => flip(bytes, at, 1 << (value & 7)),
+            4 => flip(bytes, at, value as u8),
+            5 => write(bytes, at, &value.to_le_bytes()),
+            6 => write(bytes, at & !3, &u32::from(value).to_le_bytes()),
+            7 => write(bytes, at & !7, &u64::from(value).to_le_bytes()),
+            8 => write(bytes, at & !7, &u64::MAX.to_le_bytes()[..usize::from(value & 7) + 1]),
+            9 => write(bytes, at & !63, &[0; 64]),
+            10 => write(bytes, at & !4095, &[0; 4096]),
+            11 => {
+                let from = usize::from(value) * 64 % bytes.len().max(1);
+                let copied = bytes[from..bytes.len().min(from + 64)].to_vec();
+                write(bytes, at & !63, &copied);
+            }
+            12 => self.extent_word(bytes, region, number, value),
+            13 => bytes.truncate(at & !4095),
+            14 => bytes.resize(bytes.len() + 4096, 0),
+            _ => image.regions.truncate(region.max(1)),
+        }
+    }
+
+    /// Where an edit goes: mostly to bytes that mean something.
+    fn place(&self, image: &SimImage, region: usize, hint: u8, number: usize) -> usize {
+        let len = image.regions[region].len().max(1);
+        let tables = RegionLayout::new(region as u16, self.image.regions[region].len() as u64, self.chunk_bytes);
+        let table_at = tables.map_or(0, |layout| layout.extent_word(0).offset() as usize);
+        let at = match hint & 7 {
+            0 => number % 160,
+            1 => 4096 + number % 160,
+            2 => 8192 + number % 192,
+            3 => table_at + number % 2048,
+            4 => {
+                let mine: Vec<_> = self.sealed.iter().filter(|(other, ..)| *other == region).collect();
+                mine.get(number % mine.len().max(1)).map_or(number, |(_, at, _)| at + usize::from(hint >> 3))
+            }
+            5 | 6 => {
+                // A byte that is not zero, from somewhere on.
+                let bytes = &image.regions[region];
+                let from = number % len;
+                bytes.iter().skip(from).position(|byte| *byte != 0).map_or(from, |further| from + further)
+            }
+            _ => number,
+        };
+        at % len
+    }
+
+    /// A word of the extent table that its own check calls right.
+    fn extent_word(&self, bytes: &mut [u8], region: usize, number: usize, value: u16) {
+        let Some(layout) = RegionLayout::new(region as u16, self.image.regions[region].len() as u64, self.chunk_bytes)
+        else {
+            return;
+        };
+        let chunk = number as u32 % layout.chunks;
+        let (kind, class, chunks) = ((value & 31) as u8, value >> 5 & 63, u32::from(value >> 11));
+        let word = fuzz::extent_word(kind, class, chunks, region as u16, chunk);
+        write(bytes, layout.extent_word(chunk).offset() as usize, &word.to_le_bytes());
+    }
+}
+
+impl Sealed {
+    /// Where the checksum of what begins here stands, and what it ought to be; `None` where nothing of the kind begins here.
+    fn sum(self, bytes: &[u8]) -> Option<(usize, u32)> {
+        let one = |part: Range<usize>| Some(crc32c(&[bytes.get(part)?]));
+        let two = |part: Range<usize>, more: Range<usize>| Some(crc32c(&[bytes.get(part)?, bytes.get(more)?]));
+        let is = |magic: &[u8]| bytes.starts_with(magic);
+        match self {
+            Self::PoolHeader if is(b"LODEPOOL") => Some((12, two(8..12, 16..1024)?)),
+            Self::RegionHeader if is(b"LODEREGN") => Some((12, two(8..12, 16..64)?)),
+            Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
+            Self::Segment if is(b"LSEG") => Some((12, two(0..12, 16..24)?)),
+            Self::Run if is(b"LRUN") => {
+                let count = usize::try_from(read(bytes, 16)?).ok()?;
+                Some((4, one(8..24 + count * 8)?))
+            }
+            Self::Record => {
+                let (value, key) =
+                    (read(bytes, 4)? as usize, usize::from(*bytes.get(16)?) + 256 * usize::from(*bytes.get(17)?) + 1);
+                let expiry = if bytes.get(18)? & 1 == 1 { 8 } else { 0 };
+                (*bytes.get(19)? == 1).then_some(())?;
+                Some((0, one(4..24 + expiry + key + value)?))
+            }
+            Self::Occupancy if is(b"lodeOCC1") => {
+                let words = usize::try_from(read(bytes, 8)?).ok()?;
+                Some((8 * (words + 1), one(0..8 * (words + 1))?))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn read(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn write(bytes: &mut [u8], at: usize, part: &[u8]) {
+    for (byte, new) in bytes.iter_mut().skip(at).zip(part) {
+        *byte = *new;
+    }
+}
+
+fn flip(bytes: &mut [u8], at: usize, bits: u8) {
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= bits;
+    }
+}

@@ -1,0 +1,6 @@
+//! Fuzz targets on whole pools and stores, as functions of bytes. `crates/sim/tests/parsers.rs` runs the same ones in ordinary tests.
+#![forbid(unsafe_code)]
+
+pub mod damage;
+pub mod hikv;
+pub mod media;

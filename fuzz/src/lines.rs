@@ -1,0 +1,17 @@
+//! The target of the formats of `import`: for the program's own tests too, so it stands on the program's modules by their names there.
+
+use crate::format::Format;
+
+/// Lines in the format that the first byte says. A line that is read is written and read again unchanged.
+pub fn lines(data: &[u8]) {
+    let Some((format, lines)) = data.split_first() else { return };
+    let format = if format & 1 == 0 { Format::Jsonl } else { Format::Tsv };
+    for line in lines.split(|byte| *byte == b'\n') {
+        let Ok(record) = format.parse(line) else { continue };
+        let mut out = Vec::new();
+        format.write(&mut out, &record.key, &record.value, record.expiry).expect("writes to memory");
+        assert_eq!(out.pop(), Some(b'\n'));
+        assert!(!out.contains(&b'\n') && std::str::from_utf8(&out).is_ok(), "one line of text: {out:?}");
+        assert_eq!(format.parse(&out), Ok(record));
+    }
+}
