@@ -133,11 +133,13 @@ struct TreeWalk {
     range: ScanRange,
     records: Records,
     positions: Vec<u64>,
+    /// Positions at the start of the range that were visited: their records are wrong, so that no bound can be set behind them.
+    passed: usize,
 }
 
 impl TreeWalk {
     fn new(inner: &Inner, range: ScanRange) -> Self {
-        Self { range, records: inner.records.clone(), positions: Vec::new() }
+        Self { range, records: inner.records.clone(), positions: Vec::new(), passed: 0 }
     }
 
     /// Visits up to `want` positions; whether there may be more. `visit` gets each pair, or what is wrong with its record, and
@@ -145,6 +147,7 @@ impl TreeWalk {
     fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
         let _guard = inner.enter()?;
         self.positions.clear();
+        let want = want + self.passed;
         self.positions.reserve(want);
         let start = match self.range.direction {
             Direction::Forward => &self.range.from,
@@ -159,7 +162,7 @@ impl TreeWalk {
         for position in self.positions.iter().take(AHEAD) {
             inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
         }
-        for (index, position) in self.positions.iter().enumerate() {
+        for (index, position) in self.positions.iter().enumerate().skip(self.passed) {
             if index % GROUP == 0 {
                 for next in self.positions.iter().skip(index + AHEAD).take(GROUP) {
                     inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
@@ -176,12 +179,18 @@ impl TreeWalk {
                 return Ok(false);
             }
         }
-        // The last key that is right is where the next chunk begins; records that are wrong behind it are met again.
+        // The last key that is right is where the next chunk begins; those behind it were visited.
         let right = |at: &u64| {
             let at = NvPtr::from_raw(*at);
             Record::read(&inner.pool, at).ok().filter(|record| record.check(at).is_ok())
         };
-        let Some(last) = self.positions.iter().rev().find_map(right) else { return Ok(false) };
+        let Some((index, last)) =
+            self.positions.iter().enumerate().skip(self.passed).rev().find_map(|(index, at)| Some((index, right(at)?)))
+        else {
+            self.passed = self.positions.len();
+            return Ok(!at_end);
+        };
+        self.passed = self.positions.len() - 1 - index;
         let last = last.key();
         let (bound, ahead) = match self.range.direction {
             Direction::Forward => (&self.range.from, std::cmp::Ordering::Greater),

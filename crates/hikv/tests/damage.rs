@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, Store, Visit};
+use lodestore_contract::{Error, ScanRange, Store, Visit};
 use lodestore_hikv::{ENGINE, FORMAT, HiKv};
 use lodestore_media::Pool;
 
@@ -115,4 +115,39 @@ fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
             let _ = store.close();
         }
     }
+}
+
+#[test]
+fn a_scan_goes_on_behind_many_damaged_records_in_a_row_and_tells_of_each_once() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = HiKv::create(&path, &small_dax()).expect("create");
+    let value = |key: u32| format!("the value of {key:03}, told apart from all others").into_bytes();
+    for key in 0..400u32 {
+        store.put(format!("key{key:03}").as_bytes(), &value(key)).expect("put");
+    }
+    store.close().expect("close");
+    drop(store);
+    let file = path.join("pool.0000");
+    let mut bytes = std::fs::read(&file).expect("readable");
+    let damaged: Vec<u32> = (50..250).chain(398..400).collect();
+    for key in &damaged {
+        let value = value(*key);
+        let at = bytes.windows(value.len()).position(|part| part == value).expect("in the file");
+        bytes[at] ^= 1;
+    }
+    std::fs::write(&file, &bytes).expect("writable");
+    let store = HiKv::open(&path, &small_dax()).expect("open");
+    let (mut right, mut wrong) = (Vec::new(), 0);
+    for entry in store.scan(&ScanRange::all()).expect("scan") {
+        match entry {
+            Ok(entry) => right.push(String::from_utf8(entry.key).expect("text")),
+            Err(Error::Corrupt { .. }) => wrong += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let expected: Vec<String> =
+        (0..400).filter(|key| !damaged.contains(key)).map(|key| format!("key{key:03}")).collect();
+    assert_eq!(right, expected);
+    assert_eq!(wrong, damaged.len());
 }
