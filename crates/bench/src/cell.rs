@@ -68,6 +68,10 @@ pub(crate) enum Refusal {
     NoRoom { path: PathBuf, needed: u64, free: u64 },
     /// [`Error::InvalidOption`].
     InvalidOption { name: String, value: String, why: String },
+    /// [`Error::DurabilityRefused`], with the durability as text.
+    DurabilityRefused { asked: String, medium: String, instead: String },
+    /// [`Error::DramBudget`].
+    DramBudget { used: u64, budget: u64 },
     /// Any other, as its text.
     Other(String),
 }
@@ -79,6 +83,10 @@ impl Refusal {
             Error::Full { needed, capacity } => Self::Full { needed, capacity },
             Error::NoRoom { path, needed, free } => Self::NoRoom { path, needed, free },
             Error::InvalidOption { name, value, why } => Self::InvalidOption { name, value, why },
+            Error::DurabilityRefused { asked, medium, instead } => {
+                Self::DurabilityRefused { asked: asked.to_string(), medium, instead }
+            }
+            Error::DramBudget { used, budget } => Self::DramBudget { used, budget },
             other => Self::Other(other.to_string()),
         }
     }
@@ -89,6 +97,11 @@ impl Refusal {
             Self::Full { needed, capacity } => Error::Full { needed, capacity },
             Self::NoRoom { path, needed, free } => Error::NoRoom { path, needed, free },
             Self::InvalidOption { name, value, why } => Error::InvalidOption { name, value, why },
+            Self::DurabilityRefused { asked, medium, instead } => match asked.parse() {
+                Ok(asked) => Error::DurabilityRefused { asked, medium, instead },
+                Err(refused) => refused,
+            },
+            Self::DramBudget { used, budget } => Error::DramBudget { used, budget },
             Self::Other(text) => Error::io("measuring", target, std::io::Error::other(text)),
         }
     }

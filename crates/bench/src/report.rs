@@ -209,18 +209,21 @@ impl Row {
     }
 }
 
+/// Workloads, each once, in the order given.
+pub(crate) fn each_once(workloads: &[Workload]) -> Vec<Workload> {
+    let mut each = Vec::new();
+    for workload in workloads {
+        if !each.contains(workload) {
+            each.push(*workload);
+        }
+    }
+    each
+}
+
 /// A row for each workload and store that ran, and for each kind of reopening.
 pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
-    let mut workloads = args.workloads.clone();
-    let mut seen = Vec::new();
-    workloads.retain(|workload| {
-        !seen.contains(workload) && {
-            seen.push(*workload);
-            true
-        }
-    });
     let mut rows = Vec::new();
-    for workload in workloads {
+    for workload in each_once(&args.workloads) {
         rows.extend(args.targets().iter().filter_map(|store| Row::of(args, findings, store, workload)));
     }
     rows.extend(

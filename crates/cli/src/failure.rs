@@ -35,7 +35,7 @@ pub enum Failure {
         exported: u64,
         /// Keys of the store.
         total: u64,
-        /// Damaged records met.
+        /// Damaged records that the export left out.
         damaged: u64,
     },
     /// A line that cannot be read.
@@ -98,6 +98,12 @@ impl Failure {
     }
 }
 
+/// Writes a line to standard error that is no failure.
+pub fn note(text: &str) {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(io::stderr(), "lodestore: {text}");
+}
+
 /// Makes a failure of this file from the system's word.
 pub fn file_failure<'a>(doing: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Failure + use<'a> {
     move |source| Failure::File { doing, path: path.to_path_buf(), source }
@@ -136,7 +142,7 @@ impl fmt::Display for Failure {
             Self::Export { error, exported, total, damaged } => {
                 write!(
                     f,
-                    "the export is not whole, {exported} of {total} records are out and {damaged} are damaged, the first: {error}"
+                    "the export is not whole, {exported} of {total} records are out and {damaged} are damaged, the first: {error}; see all that is wrong with lodestore verify"
                 )
             }
             Self::Line { file, line, what, imported } => write!(

@@ -18,7 +18,7 @@ pub enum Event {
     Recovered {
         /// Live keys found.
         keys: u64,
-        /// Records dropped because their bytes were wrong.
+        /// Things found wrong, as in [`RecoveryState::corrupt`](crate::RecoveryState::corrupt).
         corrupt: u64,
         /// How long it took.
         took: Duration,

@@ -29,8 +29,11 @@ pub struct RecoveryState {
     pub share: f64,
     /// Keys found so far.
     pub keys: u64,
-    /// Records that were wrong, and left out.
+    /// Things found wrong: entries, records and places in use, be they mended, left where they are, or left out.
+    /// What of it is still wrong is told by [`Store::verify`](crate::Store::verify).
     pub corrupt: u64,
+    /// Entries among them whose records no scan and no walk shows, since they could not be read or did not fit their entry.
+    pub left_out: u64,
     /// From `open` to the first operation that could be served.
     pub ready_after: Duration,
     /// From `open` to the end of recovery; zero until then.

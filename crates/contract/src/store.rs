@@ -126,7 +126,8 @@ pub trait Store: Send + Sync {
     fn contains(&self, key: &[u8]) -> Result<bool>;
 
     /// Calls `each` with every index of `keys` once, in order, and its value if there is one.
-    /// Each key is read at a moment of its own during the call.
+    /// Each key is read at a moment of its own during the call. The slices are valid during the call only; `each` must not
+    /// write to the store.
     ///
     /// # Errors
     /// [`Error::KeyLength`] if any key is refused, before `each` is called; the other common ones, after
@@ -270,7 +271,7 @@ pub trait Store: Send + Sync {
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport>;
 
     /// Stops the store cleanly, so that the next open is quick. Later calls answer
-    /// [`Error::Closed`]; closing twice is no error.
+    /// [`Error::Closed`]; closing twice is no error, and a close beside another returns when the store is closed.
     ///
     /// # Errors
     /// [`Error::Io`]; the store is then as after a crash.

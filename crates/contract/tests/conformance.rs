@@ -1,5 +1,6 @@
 //! The suite over the reference store, with order and without.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod reference;
 
 use reference::Place;

@@ -491,6 +491,11 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         self.core.trees.dram_bytes() as u64 + waiting
     }
 
+    /// Operations ever enqueued; those that a writer applied itself are not counted.
+    pub fn enqueued(&self) -> u64 {
+        self.core.queues.iter().map(|queue| queue.ring.tail()).sum()
+    }
+
     /// Its account.
     pub fn stats(&self) -> BackendStats {
         let core = &*self.core;

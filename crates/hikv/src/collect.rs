@@ -13,7 +13,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{HEADER, Record, TAG_EXPIRY};
+use crate::record::{HEADER, Record, TAG_EXPIRY, copied_key};
 use crate::table::{AHEAD, READ_AHEAD, Segment, Table, strays, walk};
 
 /// A key's first 16 bytes, as a number that orders like them, and its record.
@@ -77,6 +77,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     };
     // Every segment was flushed and fenced by the thread that walked it.
     inner.unsettled.store(false, Ordering::Release);
+    inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
     for position in shares.iter().flat_map(|share| &share.damaged) {
         keep_damaged(inner, *position);
     }
@@ -207,17 +208,16 @@ fn restore_strays(inner: &Inner, home: Home, marks: bool, share: &mut Share) {
         if inner.table.place.belongs(sig, home.partition, born.depth, born.prefix) {
             continue;
         }
-        let record = Record::read(pool, position).and_then(|record| record.check(position).map(|()| record));
-        match record {
-            Ok(record) => {
-                if mend_signature(inner, home, sig, position, record.key()) {
-                    take(inner, position, &record, marks, share);
-                }
-            }
-            Err(error) => {
+        // The place may be another record's by now: its bytes are lent only once the entry is right again.
+        let mended = copied_key(pool, position).is_some_and(|key| mend_signature(inner, home, sig, position, &key));
+        match Record::read(pool, position) {
+            Ok(record) if mended => take(inner, position, &record, marks, share),
+            _ => {
                 inner.recovery.count_corrupt();
-                inner.corrupt(&error);
-                share.damaged.push(position);
+                inner.corrupt(&Error::corrupt(
+                    format!("entry {position:?}"),
+                    "it is in a segment where it does not belong",
+                ));
             }
         }
     }
@@ -238,8 +238,11 @@ fn keep_damaged(inner: &Inner, position: NvPtr) {
 }
 
 /// An entry whose signature is not that of its record's key was damaged on the medium: no swap that tears leaves one
-/// (`write.rs`). The record's checksum is right, so the signature is mended where it fits the entry's place; if not, the entry is
-/// cleared. Whether the entry is right now.
+/// (`write.rs`). The record's checksum is right, so the signature is mended where the key belongs at the entry's place and no other entry has
+/// it; if not, the entry stays as it is. Whether it was mended.
+///
+/// Persist order, under the stripe of the record's key: the entry by one 16-byte swap; flush; fence. A crash before leaves it as damaged
+/// as it was. The stripe is not waited for: who holds it may wait for this recovery, and the next one will do.
 #[cold]
 fn mend_signature(inner: &Inner, place: Home, sig: u64, position: NvPtr, key: &[u8]) -> bool {
     let Home { segment, partition, prefix } = place;
@@ -250,21 +253,22 @@ fn mend_signature(inner: &Inner, place: Home, sig: u64, position: NvPtr, key: &[
         format!("entry of record {position:?}"),
         "its signature is not that of the record's key",
     ));
-    let fits = inner.table.place.belongs(truth.0, partition, segment.depth, prefix);
-    let absent = matches!(inner.table.find(pool, segment, truth, key), Ok(None));
     let (home, other) = inner.table.place.buckets(truth);
-    for bucket in 0..inner.table.shape.buckets() as usize {
-        for entry in 0..BUCKET_ENTRIES as u64 {
-            let slot = Table::bucket(segment, bucket).add(entry * ENTRY);
-            if pool.load_u128(slot) != (sig, position.raw()) {
-                continue;
-            }
-            let mends = fits && absent && (bucket == home || bucket == other);
-            let right = if mends { (truth.0, position.raw()) } else { (0, 0) };
-            let swapped = pool.cas_u128(slot, (sig, position.raw()), right).is_ok();
+    let Some(_held) = inner.stripes.try_lock(inner.table.place.partition(truth), home) else { return false };
+    let is_here = inner.table.place.belongs(truth.0, partition, segment.depth, prefix)
+        && inner.table.segment(pool, truth) == segment;
+    if !is_here || !matches!(inner.table.find(pool, segment, truth, key), Ok(None)) {
+        return false;
+    }
+    let slots = [home, other].into_iter().flat_map(|bucket| {
+        let at = Table::bucket(segment, bucket);
+        (0..BUCKET_ENTRIES as u64).map(move |entry| at.add(entry * ENTRY))
+    });
+    for slot in slots {
+        if pool.cas_u128(slot, (sig, position.raw()), (truth.0, position.raw())).is_ok() {
             pool.flush(slot, ENTRY as usize);
             pool.fence();
-            return mends && swapped;
+            return true;
         }
     }
     false

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Event, Result};
 use lodestore_index::KeyResolver;
 use lodestore_media::{Guard, NvPtr, Pool};
 
-use crate::backend::{Backend, Retire};
+use crate::backend::{Backend, Retire, lock};
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::recover::Recovery;
@@ -21,18 +21,28 @@ use crate::wal::Wal;
 /// Keys that a write named and whose old record cannot be read any more: a queued change of the tree finds its place by the key of
 /// that record. At most one for each damaged record that was written over; they stay until the store is closed.
 #[derive(Default)]
-pub(crate) struct LostKeys(Mutex<HashMap<u64, Box<[u8]>>>);
+pub(crate) struct LostKeys {
+    some: AtomicBool,
+    keys: Mutex<HashMap<u64, Box<[u8]>>>,
+}
 
 impl LostKeys {
     /// Notes the key of the record that was at `position`.
     pub(crate) fn note(&self, position: NvPtr, key: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(position.raw(), key.into());
+        lock(&self.keys).insert(position.raw(), key.into());
+        self.some.store(true, Ordering::Release);
     }
 
+    #[inline]
+    fn is_empty(&self) -> bool {
+        !self.some.load(Ordering::Acquire)
+    }
+
+    /// The key noted for `position`, or else `found`.
     #[cold]
-    fn with<T>(&self, position: u64, f: impl FnOnce(&[u8]) -> T) -> T {
-        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        f(keys.get(&position).map_or(&[], |key| key))
+    fn with<T>(&self, position: u64, found: &[u8], f: impl FnOnce(&[u8]) -> T) -> T {
+        let noted = lock(&self.keys).get(&position).cloned();
+        f(noted.as_deref().unwrap_or(found))
     }
 }
 
@@ -49,8 +59,8 @@ impl KeyResolver for Records {
         // A record that the tree names was readable when it was put there. If its bytes were changed on the medium
         // since, it compares as the key that a write said, or as the empty key: a wrong order, found by verify, and no panic.
         match Record::read(&self.pool, NvPtr::from_raw(payload)) {
-            Ok(record) => f(record.key()),
-            Err(_) => self.lost.with(payload, f),
+            Ok(record) if self.lost.is_empty() => f(record.key()),
+            record => self.lost.with(payload, record.map_or(&[], |record| record.key()), f),
         }
     }
 

@@ -6,6 +6,19 @@ use lodestore_media::PoolOptions;
 use crate::hash::PARTITIONS_MAX;
 use crate::layout::{BUCKET, SEGMENT_MAX, SEGMENT_MIN};
 
+/// Most updating queues.
+pub(crate) const QUEUES_MAX: usize = 64;
+/// Most entries of a queue.
+pub(crate) const QUEUE_LEN_MAX: usize = 1 << 16;
+/// Most backend threads.
+pub(crate) const BACKENDS_MAX: usize = 64;
+/// Most serving and backend threads together.
+pub(crate) const THREADS_MAX: usize = 128;
+/// Most threads of a recovery.
+pub(crate) const RECOVERY_THREADS_MAX: usize = 64;
+/// Longest pause between sweeps, in milliseconds: a day.
+pub(crate) const SWEEP_MS_MAX: u64 = 24 * 3600 * 1000;
+
 /// How many threads update the tree behind the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backends {
@@ -34,19 +47,20 @@ pub struct HiKvOptions {
     pub sync_update: bool,
     /// Mode: one tree a partition in place of a global one (the paper's HiKV_par, Figure 10).
     pub partitioned_tree: bool,
-    /// Mode: a log record is persisted before each write (the paper's HiKV_wal, Figure 10).
+    /// Mode: a log record is persisted before each write (the paper's HiKV_wal, Figure 10). An open that finds no room for
+    /// the log goes without it.
     pub wal: bool,
-    /// Updating queues.
+    /// Updating queues, 1 to 64.
     pub queues: usize,
-    /// Entries of a queue; a power of two (the paper: 4096).
+    /// Entries of a queue; a power of two from 2 to 65536 (the paper: 4096).
     pub queue_len: usize,
     /// Backend threads.
     pub backends: Backends,
     /// Whether a read compares the record's checksum.
     pub verify_reads: bool,
-    /// Threads that rebuild the tree after a crash; 0: the opening thread, before `open` returns.
+    /// Threads that rebuild the tree after a crash, up to 64; 0: the opening thread, before `open` returns.
     pub recovery_threads: usize,
-    /// Milliseconds between sweeps of expired keys, by a thread of their own whatever `backends` is; 0: none.
+    /// Milliseconds between sweeps of expired keys, up to 86400000, by a thread of their own whatever `backends` is; 0: none.
     pub sweep_ms: u64,
     /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused as full.
     pub dram_budget: u64,
@@ -111,7 +125,7 @@ const SPECS: &[OptionSpec] = &[
     OptionSpec {
         name: "wal",
         default: "off",
-        help: "on: a third persist before each write, for comparison",
+        help: "on: a third persist before each write, for comparison; an open without room for the log does without",
         fixed: true,
     },
     OptionSpec { name: "queues", default: "8", help: "updating queues, 1 to 64", fixed: false },
@@ -148,7 +162,7 @@ const SPECS: &[OptionSpec] = &[
     OptionSpec {
         name: "sweep-ms",
         default: "1000",
-        help: "milliseconds between sweeps of expired keys, by a thread that they have with backends=0 too; 0 for none",
+        help: "milliseconds between sweeps of expired keys, up to 86400000, by a thread that they have with backends=0 too; 0 for none",
         fixed: false,
     },
     OptionSpec {
@@ -178,7 +192,7 @@ impl HiKvOptions {
             _ => None,
         };
         let Backends::Auto { threads: cores } = base.backends else { unreachable!("the default is auto") };
-        let threads = options.read("threads", cores, "a number from 2 to 128", within(2, 128))?;
+        let threads = options.read("threads", cores, "a number from 2 to 128", within(2, THREADS_MAX))?;
         let read = Self {
             partitions: options
                 .read("partitions", base.partitions, "a power of two up to 256", |text| text.parse().ok())?,
@@ -196,9 +210,9 @@ impl HiKvOptions {
                 _ => None,
             })?,
             wal: options.read("wal", false, "on or off", switch)?,
-            queues: options.read("queues", base.queues, "a number from 1 to 64", within(1, 64))?,
+            queues: options.read("queues", base.queues, "a number from 1 to 64", within(1, QUEUES_MAX))?,
             queue_len: options.read("queue-length", base.queue_len, "a power of two from 2 to 65536", |text| {
-                text.parse().ok().filter(|len: &usize| len.is_power_of_two())
+                within(2, QUEUE_LEN_MAX)(text).filter(|len| len.is_power_of_two())
             })?,
             backends: options.read(
                 "backends",
@@ -208,7 +222,7 @@ impl HiKvOptions {
                     if text == "auto" {
                         Some(Backends::Auto { threads })
                     } else {
-                        within(0, 64)(text).map(Backends::Fixed)
+                        within(0, BACKENDS_MAX)(text).map(Backends::Fixed)
                     }
                 },
             )?,
@@ -217,9 +231,11 @@ impl HiKvOptions {
                 "recovery-threads",
                 base.recovery_threads,
                 "a number from 0 to 64",
-                within(0, 64),
+                within(0, RECOVERY_THREADS_MAX),
             )?,
-            sweep_ms: options.read("sweep-ms", base.sweep_ms, "a number of milliseconds", |text| text.parse().ok())?,
+            sweep_ms: options.read("sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000", |text| {
+                text.parse().ok().filter(|pause| *pause <= SWEEP_MS_MAX)
+            })?,
             dram_budget: options
                 .read("dram-budget", base.dram_budget, "a number of bytes", |text| text.parse().ok())?,
             pool: base.pool,
@@ -243,23 +259,21 @@ impl HiKvOptions {
         if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment) || !segment.is_multiple_of(BUCKET as u32) {
             return invalid("segment", segment.into(), "it takes a multiple of 128 from 512 to 1048576");
         }
-        if !(1..=64).contains(&self.queues) {
-            return invalid("queues", self.queues as u64, "it takes 1 to 64");
+        let within = |name: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => invalid(name, value, &format!("it takes {least} to {most}")),
+        };
+        within("queues", self.queues as u64, 1, QUEUES_MAX as u64)?;
+        if !self.queue_len.is_power_of_two() || !(2..=QUEUE_LEN_MAX).contains(&self.queue_len) {
+            let why = format!("it takes a power of two from 2 to {QUEUE_LEN_MAX}");
+            return invalid("queue-length", self.queue_len as u64, &why);
         }
-        if !self.queue_len.is_power_of_two() || !(2..=1 << 16).contains(&self.queue_len) {
-            return invalid("queue-length", self.queue_len as u64, "it takes a power of two from 2 to 65536");
+        match self.backends {
+            Backends::Fixed(number) => within("backends", number as u64, 0, BACKENDS_MAX as u64)?,
+            Backends::Auto { threads } => within("threads", threads as u64, 2, THREADS_MAX as u64)?,
         }
-        if let Backends::Fixed(65..) = self.backends {
-            return invalid("backends", 65, "it takes 0 to 64");
-        }
-        if let Backends::Auto { threads } = self.backends
-            && !(2..=128).contains(&threads)
-        {
-            return invalid("threads", threads as u64, "it takes 2 to 128");
-        }
-        if self.recovery_threads > 64 {
-            return invalid("recovery-threads", self.recovery_threads as u64, "it takes 0 to 64");
-        }
+        within("recovery-threads", self.recovery_threads as u64, 0, RECOVERY_THREADS_MAX as u64)?;
+        within("sweep-ms", self.sweep_ms, 0, SWEEP_MS_MAX)?;
         if let Durability::Interval(_) = self.pool.durability {
             return Err(Error::Unsupported {
                 engine: crate::layout::ENGINE,
@@ -310,10 +324,56 @@ mod tests {
 
     #[test]
     fn what_is_no_option_or_no_value_is_refused() {
-        for set in
-            ["nonsense=1", "partitions=3", "partitions=512", "segment=100", "queues=0", "queue-length=3", "backends=65"]
-        {
+        for set in [
+            "nonsense=1",
+            "partitions=3",
+            "partitions=512",
+            "segment=100",
+            "queues=0",
+            "queue-length=3",
+            "backends=65",
+            "queue-length=131072",
+            "threads=1",
+            "recovery-threads=65",
+            "sweep-ms=86400001",
+        ] {
             assert!(matches!(read(&[set]), Err(Error::InvalidOption { .. })), "{set} must be refused");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_value_that_was_given() {
+        type Set = fn(&mut HiKvOptions);
+        let cases: [(Set, &str, &str); 4] = [
+            (|options| options.backends = Backends::Fixed(1000), "backends", "1000"),
+            (|options| options.backends = Backends::Auto { threads: 129 }, "threads", "129"),
+            (|options| options.recovery_threads = 70, "recovery-threads", "70"),
+            (|options| options.sweep_ms = u64::MAX, "sweep-ms", "18446744073709551615"),
+        ];
+        for (set, option, given) in cases {
+            let mut options = HiKvOptions::default();
+            set(&mut options);
+            match options.check() {
+                Err(Error::InvalidOption { name, value, .. }) => assert_eq!((&*name, &*value), (option, given)),
+                other => panic!("{option}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_names_the_bounds() {
+        for (name, most) in [
+            ("partitions", PARTITIONS_MAX as usize),
+            ("segment", SEGMENT_MAX as usize),
+            ("queues", QUEUES_MAX),
+            ("queue-length", QUEUE_LEN_MAX),
+            ("backends", BACKENDS_MAX),
+            ("threads", THREADS_MAX),
+            ("recovery-threads", RECOVERY_THREADS_MAX),
+            ("sweep-ms", SWEEP_MS_MAX as usize),
+        ] {
+            let spec = SPECS.iter().find(|spec| spec.name == name).expect("an option");
+            assert!(spec.help.contains(&most.to_string()), "{name}: {}", spec.help);
         }
     }
 

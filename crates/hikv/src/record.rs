@@ -63,6 +63,45 @@ impl Head {
     }
 }
 
+/// What a record's header says of its parts, in bytes.
+struct Lengths {
+    key_at: usize,
+    key_len: usize,
+    all: usize,
+}
+
+impl Lengths {
+    /// `None` where lengths, flags or version cannot be.
+    #[inline]
+    fn of(head: &[u8]) -> Option<Self> {
+        let value_len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let key_len = usize::from(u16::from_le_bytes([head[16], head[17]])) + 1;
+        let flags = head[18];
+        if head[19] != VERSION || flags & !FLAG_EXPIRY != 0 || value_len > VALUE_MAX {
+            return None;
+        }
+        let expires = flags & FLAG_EXPIRY != 0;
+        Some(Self { key_at: record_len(0, 0, expires), key_len, all: record_len(key_len, value_len, expires) })
+    }
+}
+
+/// The key of the whole record that stands at `at`, if one does. For places that no entry is known to name: another thread may be writing
+/// there, so the bytes are copied word by word, and the copy counts only if its checksum is right.
+pub(crate) fn copied_key(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
+    let at = at.untagged();
+    let copy = |len: usize| {
+        let whole = len.next_multiple_of(8);
+        let words = (0..whole as u64).step_by(8).map(|word| pool.load_u64(at.add(word)));
+        pool.contains(at, whole).then(|| words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let lengths = Lengths::of(&copy(HEADER)?)?;
+    let mut bytes = copy(lengths.all)?;
+    bytes.truncate(lengths.all);
+    let stored = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let key = lengths.key_at..lengths.key_at + lengths.key_len;
+    (crc32c(&[bytes.get(4..)?]) == stored).then(|| bytes[key].to_vec())
+}
+
 /// A record as it stands on the medium, its lengths checked against its region, its checksum not yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
@@ -80,15 +119,10 @@ impl<'a> Record<'a> {
     pub(crate) fn read(pool: &'a Pool, at: NvPtr) -> Result<Self> {
         let at = at.untagged();
         let Some(head) = pool.bytes_first_read(at, HEADER) else { return Err(wrong(at, "position outside the pool")) };
-        let value_len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        let key_len = usize::from(u16::from_le_bytes([head[16], head[17]])) + 1;
-        let flags = head[18];
-        if head[19] != VERSION || flags & !FLAG_EXPIRY != 0 || value_len > VALUE_MAX {
+        let Some(Lengths { key_at, key_len, all }) = Lengths::of(head) else {
             return Err(wrong(at, "record header is not one"));
-        }
-        let expires = flags & FLAG_EXPIRY != 0;
-        let key_at = record_len(0, 0, expires);
-        match pool.bytes(at, record_len(key_len, value_len, expires)) {
+        };
+        match pool.bytes(at, all) {
             Some(bytes) => Ok(Self { bytes, key_at, key_len }),
             None => Err(wrong(at, "record reaches beyond its region")),
         }

@@ -23,6 +23,7 @@ use crate::backend::lock;
 use crate::collect::walk_all;
 use crate::inner::Inner;
 use crate::layout::{KIND_RUN, run_word};
+use crate::record::TAG_EXPIRY;
 use crate::run;
 
 /// How far recovery is; shared with whoever waits for it.
@@ -35,6 +36,7 @@ pub(crate) struct Recovery {
     pub(crate) segments_done: AtomicU64,
     pub(crate) keys: AtomicU64,
     corrupt: AtomicU64,
+    left_out: AtomicU64,
     pub(crate) cancelled: AtomicBool,
     /// Some extent of the index could not be marked, so that what seems free may not be.
     pub(crate) unsure: AtomicBool,
@@ -61,6 +63,7 @@ impl Recovery {
             segments_done: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             unsure: AtomicBool::new(false),
             run: Mutex::new(Vec::new()),
@@ -82,6 +85,11 @@ impl Recovery {
     /// Counts something that was wrong on the medium.
     pub(crate) fn count_corrupt(&self) {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts entries whose records are in no walk.
+    pub(crate) fn count_left_out(&self, entries: usize) {
+        self.left_out.fetch_add(entries as u64, Ordering::Relaxed);
     }
 
     fn enter(&self, phase: Phase) {
@@ -124,6 +132,7 @@ impl Recovery {
             share: if matches!(phase, Phase::Done(_)) { 1.0 } else { walked.min(0.99) },
             keys: self.keys.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
+            left_out: self.left_out.load(Ordering::Relaxed),
             ready_after: *lock(&self.ready_after),
             took: if let Phase::Done(took) = phase { took } else { Duration::ZERO },
         }
@@ -168,6 +177,9 @@ fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         _ => (walk_all(inner)?, Vec::new(), true),
     };
     inner.recovery.keys.store(sorted.len() as u64, Ordering::Relaxed);
+    if sorted.iter().any(|position| NvPtr::from_raw(*position).tag() & TAG_EXPIRY != 0) {
+        inner.expiring.store(true, Ordering::Relaxed);
+    }
     let records = &inner.records;
     let threads = inner.options.recovery_threads.max(1);
     let hash = |key: &[u8]| inner.table.place.sign(key).0;
@@ -208,6 +220,10 @@ impl Inner {
         }
         run::name(&self.pool, NvPtr::NULL);
         run::free(&self.pool, &kept);
+        if self.recovery.state().left_out > 0 {
+            // A run would make the next open believe that what is missing from it was never there.
+            return Ok(());
+        }
         if self.options.partitioned_tree {
             // Its trees are loaded one by one and cannot be told whole from a run alone.
             return Ok(());

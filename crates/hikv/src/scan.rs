@@ -7,7 +7,7 @@
 //!
 //! The positions in the tree are those of durable records: a change is queued after its entry is durable.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -133,13 +133,14 @@ struct TreeWalk {
     range: ScanRange,
     records: Records,
     positions: Vec<u64>,
-    /// Positions at the start of the range that were visited: their records are wrong, so that no bound can be set behind them.
-    passed: usize,
+    /// Positions at the start of the range that were visited: their records are wrong, so that no bound can be set behind them. As many as
+    /// there are damaged records in a row.
+    passed: HashSet<u64>,
 }
 
 impl TreeWalk {
     fn new(inner: &Inner, range: ScanRange) -> Self {
-        Self { range, records: inner.records.clone(), positions: Vec::new(), passed: 0 }
+        Self { range, records: inner.records.clone(), positions: Vec::new(), passed: HashSet::new() }
     }
 
     /// Visits up to `want` positions; whether there may be more. `visit` gets each pair, or what is wrong with its record, and
@@ -147,7 +148,8 @@ impl TreeWalk {
     fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
         let _guard = inner.enter()?;
         self.positions.clear();
-        let want = want + self.passed;
+        // Twice what was passed, so that a long row of damaged records is not read over and over.
+        let want = want.max(self.passed.len()) + self.passed.len();
         self.positions.reserve(want);
         let start = match self.range.direction {
             Direction::Forward => &self.range.from,
@@ -159,10 +161,13 @@ impl TreeWalk {
             Direction::Backward => lodestore_index::Direction::Backward,
         };
         let at_end = inner.backend.collect(&self.records, start, direction, want, &mut self.positions);
+        if !self.passed.is_empty() {
+            self.positions.retain(|position| !self.passed.contains(position));
+        }
         for position in self.positions.iter().take(AHEAD) {
             inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
         }
-        for (index, position) in self.positions.iter().enumerate().skip(self.passed) {
+        for (index, position) in self.positions.iter().enumerate() {
             if index % GROUP == 0 {
                 for next in self.positions.iter().skip(index + AHEAD).take(GROUP) {
                     inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
@@ -184,13 +189,13 @@ impl TreeWalk {
             let at = NvPtr::from_raw(*at);
             Record::read(&inner.pool, at).ok().filter(|record| record.check(at).is_ok())
         };
-        let Some((index, last)) =
-            self.positions.iter().enumerate().skip(self.passed).rev().find_map(|(index, at)| Some((index, right(at)?)))
-        else {
-            self.passed = self.positions.len();
+        let last = self.positions.iter().enumerate().rev().find_map(|(index, at)| Some((index, right(at)?)));
+        let Some((index, last)) = last else {
+            self.passed.extend(&self.positions);
             return Ok(!at_end);
         };
-        self.passed = self.positions.len() - 1 - index;
+        self.passed.clear();
+        self.passed.extend(&self.positions[index + 1..]);
         let last = last.key();
         let (bound, ahead) = match self.range.direction {
             Direction::Forward => (&self.range.from, std::cmp::Ordering::Greater),

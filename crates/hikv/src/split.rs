@@ -131,6 +131,8 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     pool.store_durable(at, &[&image]);
     pool.fence();
     let root = root_word(pool, partition);
+    // A recovery that reads the new root never meets the old directory: it must not sweep what is still to be retired.
+    pool.allocator().keep_extent(old.at);
     pool.publish_u64(root, Deep { at, depth }.pack());
     pool.flush(root, 8);
     pool.fence();

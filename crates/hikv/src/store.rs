@@ -44,6 +44,8 @@ pub struct HiKv {
 pub(crate) struct Running {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    closing: Mutex<()>,
 }
 
 impl HiKv {
@@ -107,8 +109,7 @@ impl HiKv {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler))?,
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
-            // A store too full for the log does without: nothing reads it.
-            wal: if options.wal { Wal::new(&pool).ok() } else { None },
+            wal: if options.wal { log_of(&pool)? } else { None },
             recovery: Recovery::new(opened),
             expiring: AtomicBool::new(false),
             written: AtomicBool::new(false),
@@ -120,7 +121,7 @@ impl HiKv {
             options,
         });
         recover::expect_segments(&inner, segments);
-        let running = Arc::new(Running { inner, threads: Mutex::new(Vec::new()) });
+        let running = Arc::new(Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) });
         running.go(report.clean)?;
         Ok(Self { running })
     }
@@ -194,6 +195,15 @@ impl Drop for Running {
             // As after a crash: the clean flag stays unset.
             let _ = self.inner.pool.close(false);
         }
+    }
+}
+
+/// The log, where there is room for it: a store too full does without, since nothing reads it.
+fn log_of(pool: &Pool) -> Result<Option<Wal>> {
+    match Wal::new(pool) {
+        Ok(wal) => Ok(Some(wal)),
+        Err(Error::Full { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -366,6 +376,7 @@ impl Store for HiKv {
     fn close(&self) -> Result<()> {
         // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
         let _ = self.inner().recovery.wait_done();
+        let _turn = lock(&self.running.closing);
         if !self.running.stop() {
             return Ok(());
         }

@@ -6,11 +6,14 @@
 //!    taken in ascending order by a thread that holds none.
 //! 3. While a stripe is held, the store of an entry under it may be visible and not yet durable; once it is seen
 //!    free, every entry store made under it before is durable. Readers rely on this (see `read.rs`).
-//! 4. The word's upper 63 bits are the last sequence given to a record under it, and only grow.
+//! 4. The word's upper 63 bits are the last sequence given to a record under it, and never shrink. Sequences tell which open wrote a
+//!    record; nothing depends on their order.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use crate::store::GENERATION_SHIFT;
 
 const LOCKED: u64 = 1;
 /// Tries before the processor is given to another thread.
@@ -59,6 +62,15 @@ impl Stripes {
         }
     }
 
+    /// Takes a stripe that is free just now: for who must not wait, since its holder may wait for it.
+    pub(crate) fn try_lock(&self, partition: usize, home: usize) -> Option<Held<'_>> {
+        let word = self.word(partition, home);
+        let now = word.load(Ordering::Relaxed);
+        let taken =
+            now & LOCKED == 0 && word.compare_exchange(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        taken.then_some(Held { word, sequence: now >> 1 })
+    }
+
     /// Takes all stripes of a partition. The caller holds none.
     pub(crate) fn lock_partition(&self, partition: usize) -> Vec<Held<'_>> {
         (0..self.per_partition).map(|home| self.lock(partition, home)).collect()
@@ -77,10 +89,13 @@ impl Stripes {
 }
 
 impl Held<'_> {
-    /// A sequence above all given under this stripe before.
+    /// A sequence above all given under this stripe before; after 2^36 of one open, the last again, so that none is of the next open.
     #[inline]
     pub(crate) fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
+        const LAST: u64 = (1 << GENERATION_SHIFT) - 1;
+        if self.sequence & LAST != LAST {
+            self.sequence += 1;
+        }
         self.sequence
     }
 }

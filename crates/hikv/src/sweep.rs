@@ -16,7 +16,7 @@ impl Inner {
         }
         let mut swept = 0;
         for partition in 0..self.table.shape.partitions as usize {
-            let mut past = Vec::new();
+            let mut expired = Vec::new();
             let guard = self.enter_write()?;
             walk(&self.table, &self.pool, partition, |_, _, entries| {
                 for (_, position) in &entries {
@@ -24,15 +24,17 @@ impl Inner {
                         continue;
                     }
                     self.expiring.store(true, Ordering::Relaxed);
-                    // A record that is wrong is for verify to tell.
+                    // A record that is wrong is for verify to tell, and stays: the damage may be in its expiry.
+                    let is_whole = |record: &Record<'_>| record.check(*position).is_ok();
                     let record = Record::read(&self.pool, *position).ok();
-                    if record.and_then(|record| record.expiry()).is_some_and(Expiry::is_past) {
-                        past.push(*position);
+                    let past = record.filter(|record| record.expiry().is_some_and(Expiry::is_past));
+                    if past.filter(is_whole).is_some() {
+                        expired.push(*position);
                     }
                 }
                 Ok(true)
             })?;
-            for position in past {
+            for position in expired {
                 match self.remove_expired(position) {
                     Ok(removed) => swept += u64::from(removed),
                     Err(Error::Corrupt { .. }) => {}

@@ -113,7 +113,7 @@ impl Table {
     /// The entry of `key`, if one is there. The caller holds an epoch guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where an entry with the key's signature names no record.
+    /// [`Error::Corrupt`] where an entry with the key's signature names no record, or one of a damaged key.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
@@ -140,6 +140,7 @@ impl Table {
                 if record.key() == key {
                     return Ok(Some(Hit { slot, position, record }));
                 }
+                is_another(&record, position)?;
             }
         }
         Ok(None)
@@ -213,7 +214,7 @@ impl Probe {
     /// The candidate whose record has this key. The caller holds the key's stripe.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a candidate names no record.
+    /// [`Error::Corrupt`] where a candidate names no record, or one of a damaged key.
     #[inline]
     pub(crate) fn find<'a>(&self, pool: &'a Pool, key: &[u8]) -> Result<Option<Hit<'a>>> {
         for (slot, position) in &self.same[..self.same_len] {
@@ -221,9 +222,17 @@ impl Probe {
             if record.key() == key {
                 return Ok(Some(Hit { slot: *slot, position: *position, record }));
             }
+            is_another(&record, *position)?;
         }
         Ok(None)
     }
+}
+
+/// Two keys hardly ever share a signature: an entry with the key's signature whose record has another key is damaged, unless the record's
+/// checksum says otherwise.
+#[cold]
+fn is_another(record: &Record<'_>, position: NvPtr) -> Result<()> {
+    record.check(position)
 }
 
 /// The live entries of one segment, each signature and position, in no order: one copy, taken at once.

@@ -7,7 +7,7 @@ use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
-use crate::record::Record;
+use crate::record::{Record, copied_key};
 use crate::table::{AHEAD, READ_AHEAD, Segment, strays, walk};
 
 /// Positions of the tree that are compared with the index at once.
@@ -22,6 +22,7 @@ impl Inner {
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         drop(self.enter()?);
         let mut report = VerifyReport::default();
+        let begun = (self.backend.enqueued(), self.backend.trees().len());
         let recovered = self.recovery.wait_done();
         if let Err(error) = &recovered {
             report.find("recovery", error.to_string());
@@ -48,7 +49,7 @@ impl Inner {
             }
         }
         if recovered.is_ok() {
-            self.verify_tree(&mut report)?;
+            self.verify_tree(begun, &mut report)?;
         }
         self.pool.allocator().verify(&self.pool, &mut report);
         progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
@@ -87,15 +88,14 @@ impl Inner {
     /// here and no other entry has it: then a bit of its signature is wrong, and the key cannot be found.
     fn verify_strays(&self, partition: usize, segment: Segment, prefix: u64, report: &mut VerifyReport) {
         for (sig, position, slot) in strays(&self.table, &self.pool, partition, segment, prefix) {
-            let record = Record::read(&self.pool, position).and_then(|record| record.check(position).map(|()| record));
-            let Ok(record) = record else { continue };
-            let truth = self.table.place.sign(record.key());
+            let Some(key) = copied_key(&self.pool, position) else { continue };
+            let truth = self.table.place.sign(&key);
             // What was left behind may name a place that holds another record by now, or what is left of one.
             if (truth.0 ^ sig).count_ones() > FLIPS_MAX {
                 continue;
             }
             let is_home = self.table.place.belongs(truth.0, partition, segment.depth, prefix);
-            let is_lost = is_home && matches!(self.table.find(&self.pool, segment, truth, record.key()), Ok(None));
+            let is_lost = is_home && matches!(self.table.find(&self.pool, segment, truth, &key), Ok(None));
             // A record of this place that was put, or moved, meanwhile.
             let is_still = self.pool.load_u128(slot) == (sig, position.raw());
             if is_lost && is_still {
@@ -109,8 +109,9 @@ impl Inner {
         }
     }
 
-    /// The tree's positions name records in the order of their keys, as many as the index has.
-    fn verify_tree(&self, report: &mut VerifyReport) -> Result<()> {
+    /// The tree's positions name records in the order of their keys, as many as the index has: as many only where nothing was written since
+    /// `begun`, which is the operations enqueued then and the tree's length.
+    fn verify_tree(&self, begun: (u64, usize), report: &mut VerifyReport) -> Result<()> {
         self.settle()?;
         let before = self.backend.trees().len();
         let records = &self.records;
@@ -142,7 +143,8 @@ impl Inner {
         drop(self.enter()?);
         // A record that is wrong may or may not have been so when the tree was built.
         let (least, most) = (report.records, report.records + report.findings.len() as u64);
-        let quiet = self.backend.stats().pending == 0 && self.backend.trees().len() == before;
+        let now = (self.backend.enqueued(), self.backend.trees().len());
+        let quiet = self.backend.stats().pending == 0 && now == begun;
         if quiet && !(least..=most).contains(&count) {
             report.find("tree", format!("it has {count} keys, the index {least}"));
         }

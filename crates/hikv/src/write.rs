@@ -70,10 +70,26 @@ enum Lost {
     Refused(Stored, Error),
 }
 
-/// Whether the key of this entry is absent to every reader already.
+/// Whether the key of this entry is absent to every reader already. A record counts as expired only if it is whole: the damage may be in
+/// its expiry.
+///
+/// # Errors
+/// [`Error::Corrupt`].
 #[inline]
-fn is_expired(hit: &Hit<'_>) -> bool {
-    hit.record.expiry().is_some_and(Expiry::is_past)
+fn is_expired(hit: &Hit<'_>) -> Result<bool> {
+    if !hit.record.expiry().is_some_and(Expiry::is_past) {
+        return Ok(false);
+    }
+    hit.record.check(hit.position).map(|()| true)
+}
+
+/// Whether a reader finds the key of this entry.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+#[inline]
+fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
+    old.map_or(Ok(false), |hit| is_expired(hit).map(|expired| !expired))
 }
 
 impl Inner {
@@ -152,7 +168,12 @@ impl Inner {
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
-            let present = old.as_ref().is_some_and(|hit| !is_expired(hit));
+            let present = match is_live(old.as_ref()) {
+                Ok(present) => present,
+                // A put replaces it whatever it is.
+                Err(_) if when == When::Always => true,
+                Err(error) => return Err(self.give_back(stored, error)),
+            };
             if when == When::Absent && present || when == When::Present && !present {
                 self.free_stored(stored);
                 return Ok(false);
@@ -198,7 +219,7 @@ impl Inner {
                 self.make_room(&target)?;
                 continue;
             }
-            let live = old.as_ref().filter(|hit| !is_expired(hit));
+            let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
             if let Some(hit) = live
                 && self.options.verify_reads
             {
@@ -238,7 +259,8 @@ impl Inner {
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let spot = Spot { held, segment, probe };
         let deleted = match self.find_old(&spot, key) {
-            Ok(Some(hit)) if !is_expired(&hit) => {
+            // What is damaged goes as well.
+            Ok(Some(hit)) if !is_expired(&hit).unwrap_or(false) => {
                 self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
                 true
             }
@@ -252,12 +274,13 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// Clears entries that carry the held key's signature and name no readable record: what a put or a delete of a key
-    /// does whose old record is corrupt. The record's space is free again after the next recovery.
+    /// Clears entries that carry the held key's signature and name no readable record, or one whose key is damaged: what a put or a delete of
+    /// a key does whose old record is corrupt. The record's space is free again after the next recovery.
     #[cold]
     fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
         for (slot, position) in spot.probe.candidates() {
-            if Record::read(&self.pool, position).is_ok() {
+            // A whole record of another key shares the signature.
+            if Record::read(&self.pool, position).is_ok_and(|record| record.check(position).is_ok()) {
                 continue;
             }
             let swapped = self.pool.cas_u128(slot, (target.sig.0, position.raw()), (0, 0));
@@ -301,7 +324,7 @@ impl Inner {
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let spot = Spot { held, segment, probe };
         match self.find_old(&spot, target.key)? {
-            Some(hit) if hit.position == position && is_expired(&hit) => {
+            Some(hit) if hit.position == position && is_expired(&hit)? => {
                 self.unlink(&target, &hit, Mutant::SweepBeforeDurable);
                 Ok(true)
             }

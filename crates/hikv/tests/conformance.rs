@@ -1,5 +1,6 @@
 //! The contract's suite over HiKV: each medium, level and mode that it offers.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
 
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@ mod common;
 use common::{Scratch, small_dax};
 use lodestore_contract::{ScanRange, Store, Visit};
 use lodestore_hikv::HiKv;
+use lodestore_media::Pool;
 
 #[test]
 fn puts_gets_scans_deletes_and_comes_back() {
@@ -44,4 +45,26 @@ fn check(store: &HiKv) {
     assert_eq!(seen, expected);
     let report = store.verify(&mut |_| {}).expect("verify");
     assert!(report.is_clean(), "{:?}", &report.findings[..report.findings.len().min(5)]);
+}
+
+#[test]
+fn a_close_beside_another_returns_when_the_store_is_closed() {
+    let scratch = Scratch::new();
+    let mut store = HiKv::create(&scratch.store(), &small_dax()).expect("a new store");
+    for round in 0..20u32 {
+        for key in 0..200 {
+            store.put(format!("{round} {key}").as_bytes(), b"value").expect("room");
+        }
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    start.wait();
+                    store.close().expect("closes");
+                    assert!(Pool::inspect(&scratch.store()).expect("readable").clean, "round {round}");
+                });
+            }
+        });
+        store = HiKv::open(&scratch.store(), &small_dax()).expect("nobody holds it any more");
+    }
 }

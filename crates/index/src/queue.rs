@@ -68,7 +68,7 @@ pub struct Ring<T> {
 // SAFETY: a value is moved in by one thread and out by one other, handed over by release and acquire of the slot's
 // sequence (Inv 41); no two threads ever refer to one value (Inv 41, Inv 42).
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: the ring owns its values; sending it sends them.
+// SAFETY: the ring owns its values, and each is read once (Inv 41); sending it sends them.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {

@@ -40,7 +40,7 @@ macro_rules! queue_over {
             struct Work(loom::cell::UnsafeCell<u64>);
             // SAFETY: it is there to be raced for, under the eyes of the checker (Inv 43).
             unsafe impl Sync for Work {}
-            // SAFETY: a number.
+            // SAFETY: a number, which belongs to no thread; who touches it when is Inv 43.
             unsafe impl Send for Work {}
 
             /// Two producers, two consumers, a ring of two: order of each producer, nothing lost, nothing twice.
@@ -115,7 +115,7 @@ macro_rules! queue_over {
                 while ring.completed() < ticket {
                     thread::yield_now();
                 }
-                // SAFETY: as above.
+                // SAFETY: read after the ticket was seen completed (Inv 43), under the eyes of the checker.
                 assert_eq!(work.0.with(|place| unsafe { *place }), 7);
                 consumer.join().unwrap();
             }

@@ -110,9 +110,24 @@ pub(crate) fn look_into(path: &Path) -> Result<(Vec<u8>, u64)> {
     Ok((read_start(&file, path, LOOK_BYTES)?, found.len()))
 }
 
+/// Removes the file of unfinished region `index` if it is what an interrupted making leaves.
+fn remove_leftover(path: &Path, index: u16) -> Result<()> {
+    if !is_unfinished(&look_into(path)?.0, index) {
+        let what = "it holds what no interrupted making of a region leaves".into();
+        return Err(Error::Foreign { path: path.into(), what });
+    }
+    std::fs::remove_file(path).map_err(|refused| Error::io("removing", path, refused))
+}
+
+/// Removes the file of a region that this process made and that has not taken its name.
+pub(crate) fn remove_unfinished_made(dir: &Path, index: u16) {
+    // What stays is removed by the next open.
+    let _ = std::fs::remove_file(unfinished_path(dir, index));
+}
+
 /// Removes the files of a region of a creation that failed in this process.
 pub(crate) fn remove_made(dir: &Path, index: u16) {
-    let _ = std::fs::remove_file(unfinished_path(dir, index));
+    remove_unfinished_made(dir, index);
     let _ = std::fs::remove_file(region_path(dir, index));
 }
 
@@ -126,11 +141,7 @@ pub(crate) fn remove_unfinished(dir: &Path) -> Result<()> {
         let entry = entry.map_err(io)?;
         let name = entry.file_name();
         if let Some(index) = name.to_str().and_then(unfinished_index) {
-            if !is_unfinished(&look_into(&entry.path())?.0, index) {
-                let what = "it holds what no interrupted making of a region leaves".into();
-                return Err(Error::Foreign { path: entry.path(), what });
-            }
-            std::fs::remove_file(entry.path()).map_err(|refused| Error::io("removing", entry.path(), refused))?;
+            remove_leftover(&entry.path(), index)?;
         }
     }
     Ok(())
@@ -167,26 +178,33 @@ impl RegionMaker {
     /// can fail. `None` where `stop` became true on the way.
     ///
     /// # Errors
-    /// [`Error::Full`] where the medium has no room, [`Error::Io`]; then no file is left.
+    /// [`Error::Full`] where the medium has no room, [`Error::Io`]; then no file is left. [`Error::Foreign`] where somebody else's file
+    /// has the name; it stays as it is.
     pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
         let path = unfinished_path(&self.dir, index);
-        let made = self.try_make(&path, len, stop);
+        let file = self.new_file(&path, index)?;
+        let made = self.fill_file(&path, file, len, stop);
         if !matches!(made, Ok(Some(_))) {
             let _ = std::fs::remove_file(&path);
         }
         made
     }
 
-    fn try_make(&self, path: &Path, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
+    /// A file that was not there before; a link is not followed. What an interrupted making left gives way.
+    fn new_file(&self, path: &Path, index: u16) -> Result<File> {
+        let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = match open() {
+            Err(refused) if refused.kind() == ErrorKind::AlreadyExists => {
+                remove_leftover(path, index)?;
+                open()
+            }
+            other => other,
+        };
+        file.map_err(|refused| Error::io("creating", path, refused))
+    }
+
+    fn fill_file(&self, path: &Path, file: File, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
         let io = |doing: &'static str| move |refused: Errno| Error::io(doing, path, refused.into());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|refused| Error::io("creating", path, refused))?;
         if probe::free_bytes(&file).map_err(io("probing"))? < len {
             return Err(self.full(len));
         }
@@ -295,18 +313,41 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
 /// [`Error::Io`].
 pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) -> Result<Made> {
     let (medium, name) = probe::medium_of(&file).map_err(|refused| Error::io("probing", path, refused.into()))?;
+    fill_holes(path, &file, len)?;
     let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax)
         .map_err(|refused| Error::io("mapping", path, refused.into()))?;
     advise_huge(&mapping, medium, opts.huge_pages);
     Ok(Made { mapping, medium, name })
 }
 
+/// Reserves what a region's file leaves out, as a sparse copy does: a store into a hole of a full file system would be a SIGBUS.
+fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let found = file.metadata().map_err(|refused| Error::io("looking at", path, refused))?;
+    if found.blocks().saturating_mul(512) >= len {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
+        // A file system that does not count or reserve blocks has no holes to speak of.
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(refused) => Err(Error::io("reserving the holes of", path, refused.into())),
+    }
+}
+
 /// A region file open for reading and writing, and its length.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where there is none, [`Error::Io`].
+/// [`Error::Corrupt`] where there is none, or something else than a file; [`Error::Io`].
 pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+    open_with(path, OpenOptions::new().read(true).write(true))
+}
+
+fn open_with(path: &Path, how: &OpenOptions) -> Result<(File, u64)> {
+    // A pipe would never open.
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file() && !found.is_symlink()) {
+        return Err(Error::corrupt(path.display().to_string(), "this region is no ordinary file"));
+    }
+    let file = match how.open(path) {
         Ok(file) => file,
         Err(refused) if refused.kind() == ErrorKind::NotFound => {
             return Err(Error::corrupt(path.display().to_string(), "this region's file is missing"));
@@ -315,6 +356,14 @@ pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
     };
     let len = file.metadata().map_err(|refused| Error::io("reading the length of", path, refused))?.len();
     Ok((file, len))
+}
+
+/// The same, open for reading only.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn open_to_read(path: &Path) -> Result<(File, u64)> {
+    open_with(path, OpenOptions::new().read(true))
 }
 
 /// At most `most` bytes from the start of a file.

@@ -167,7 +167,7 @@ impl Pool {
         }
         // The header may be changing under us; a moment later it is whole.
         let path = files::region_path(dir, 0);
-        let file = std::fs::File::open(&path).map_err(|refused| Error::io("opening", &path, refused))?;
+        let (file, _) = files::open_to_read(&path)?;
         let mut found = read_header(&file, &path);
         for _again in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {

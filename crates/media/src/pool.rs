@@ -5,7 +5,7 @@
 //! copy is whole, and a copy that goes bad later is covered by its twin.
 //! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist; only then the file takes its name.
 //! * open: `clean` is cleared before anything else is stored.
-//! * growth: region file and region header, persist; then the header with the new number of regions; only then the
+//! * growth: region file, persist, its name, persist; region header, persist; then the header with the new number of regions; only then the
 //!   allocator hears of the region, so no pointer into it can be published earlier.
 //! * end of the engine's creation: what the engine made, persist, by the engine; then `engine_created`.
 //! * close: everything else durable first; then `clean`.
@@ -251,16 +251,28 @@ impl Pool {
             return self.new_simulated_region(index, len);
         };
         let made = ahead.take_or_make(index, len)?;
-        ahead.maker().finish(index)?;
-        if self.persists() {
-            if let Some(file) = made.mapping.file() {
-                file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
-            }
-            crate::files::sync_dir(dir)?;
+        // The file takes its name when it is durable; until then any open removes it. A file of that name that is somebody else's stays.
+        let named = self.sync_new(index, &made.mapping, dir).and_then(|()| ahead.maker().finish(index));
+        named.inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
+        if self.persists()
+            && let Err(refused) = crate::files::sync_dir(dir)
+        {
+            self.memory.poison(&format!("fsync of the directory after making region {index}: {refused}"));
+            crate::files::remove_made(dir, index);
+            return Err(refused);
         }
         let mapping = Arc::new(made.mapping);
         self.join_pages(&mapping);
         Ok(mapping)
+    }
+
+    /// Makes the file of a new region durable, where anything is.
+    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &Path) -> Result<()> {
+        let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
+        file.sync_all().map_err(|refused| {
+            self.memory.poison(&format!("fsync of new region {index}: {refused}"));
+            Error::io("syncing a region of", dir, refused)
+        })
     }
 
     #[cfg(not(feature = "sim"))]

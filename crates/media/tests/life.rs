@@ -279,6 +279,7 @@ fn foreign_files_are_named_and_left_alone() {
     std::fs::write(&path, &letter).expect("written");
     is_foreign(pool.grow(1).map(|_| ()), "pool.0002");
     assert_eq!(std::fs::read(&path).expect("still there"), letter);
+    assert!(!dir.store().join("pool.0002.new").exists(), "what was made in vain is gone");
     std::fs::remove_file(&path).expect("moved away");
     assert_eq!(pool.grow(1).expect("room"), 2);
     drop(pool);
@@ -290,6 +291,31 @@ fn foreign_files_are_named_and_left_alone() {
     std::fs::rename(new.store().join("pool.0000.new"), new.store().join("pool.backup.new")).expect("renamed");
     let refused = Pool::create(&new.store(), "test", 3, small()).map(|_| ());
     assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+}
+
+#[test]
+fn the_making_of_a_region_writes_over_nobody_elses_file_and_follows_no_link() {
+    for dir in [TestDir::shm(), TestDir::disk()] {
+        let pool = create(&dir, PoolOptions { prefault: Prefault::None, ..small() });
+        let (spare, victim) = (dir.store().join("pool.0001.new"), dir.store().with_file_name("victim"));
+        let letter = b"somebody's only copy".repeat(1000);
+        std::fs::write(&victim, &letter).expect("written");
+        let foreign = || match pool.grow(1) {
+            Err(Error::Foreign { path, .. }) => assert_eq!(path, spare),
+            other => panic!("{other:?}"),
+        };
+        std::os::unix::fs::symlink(&victim, &spare).expect("linked");
+        foreign();
+        assert!(spare.is_symlink() && std::fs::read(&victim).expect("still there") == letter);
+        std::fs::remove_file(&spare).expect("moved away");
+        std::fs::write(&spare, &letter).expect("written");
+        foreign();
+        assert_eq!(std::fs::read(&spare).expect("still there"), letter);
+        // What an interrupted making left gives way, whatever its length.
+        std::fs::write(&spare, vec![0; 100_000]).expect("written");
+        assert_eq!(pool.grow(1).expect("room"), 1);
+        assert!(!spare.exists());
+    }
 }
 
 #[test]
@@ -312,4 +338,56 @@ fn a_region_whose_making_was_cut_short_behind_its_name_is_removed() {
         assert_eq!(open(&dir, small()).0.regions(), 1);
         assert!(!dir.store().join("pool.0001").exists());
     }
+}
+
+// ---- what stands where the store's own files are to be ----
+
+fn link_options() -> PoolOptions {
+    PoolOptions { capacity: 4 << 20, region_bytes: 1 << 20, ..PoolOptions::default() }
+}
+
+fn create_at(dir: &std::path::Path) -> Result<(), Error> {
+    Pool::create(dir, "test", 1, link_options()).map(drop)
+}
+
+#[test]
+fn a_lock_that_is_a_link_or_holds_other_text_is_refused_and_left_alone() {
+    let scratch = TestDir::shm();
+    let dir = scratch.store();
+    std::fs::create_dir(&dir).expect("a directory");
+    let other = dir.with_extension("txt");
+    std::fs::write(&other, "precious").expect("written");
+    std::os::unix::fs::symlink(&other, dir.join("LOCK")).expect("a link");
+    assert!(matches!(create_at(&dir), Err(Error::Foreign { .. })));
+    assert_eq!(std::fs::read_to_string(&other).expect("there"), "precious");
+    std::fs::remove_file(dir.join("LOCK")).expect("removed");
+    std::fs::write(dir.join("LOCK"), "a note of mine").expect("written");
+    assert!(matches!(create_at(&dir), Err(Error::Foreign { .. })));
+    assert_eq!(std::fs::read_to_string(dir.join("LOCK")).expect("there"), "a note of mine");
+    std::fs::write(dir.join("LOCK"), "pid 1 (gone)\n").expect("written");
+    create_at(&dir).expect("a lock left behind is no obstacle");
+}
+
+#[test]
+fn a_sparse_copy_has_its_holes_filled_at_open() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let scratch = TestDir::shm();
+    let dir = scratch.store();
+    let (pool, _) = Pool::create(&dir, "test", 1, link_options()).expect("create");
+    pool.close(true).expect("close");
+    drop(pool);
+    let file = dir.join("pool.0000");
+    let bytes = std::fs::read(&file).expect("readable");
+    std::fs::remove_file(&file).expect("removed");
+    let copy = std::fs::File::create(&file).expect("made");
+    copy.set_len(bytes.len() as u64).expect("sized");
+    copy.write_all_at(&bytes[..16384], 0).expect("written");
+    let blocks = || std::fs::metadata(&file).expect("there").blocks() * 512;
+    if blocks() >= bytes.len() as u64 {
+        eprintln!("skipped: this file system makes no holes");
+        return;
+    }
+    let (pool, _) = Pool::open(&dir, "test", 1, link_options()).expect("open");
+    assert!(blocks() >= bytes.len() as u64);
+    pool.close(true).expect("close");
 }

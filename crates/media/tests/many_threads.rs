@@ -1,6 +1,7 @@
 //! More threads than there are slots: the rest share one, and all is as right as with few. A file of its own, since it takes
 //! every slot of the process.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

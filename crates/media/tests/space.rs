@@ -1,5 +1,6 @@
 //! Space of a real pool: handed out, growing, read back after a clean stop, marked after a crash.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
 
 use common::{TestDir, create, open, small};

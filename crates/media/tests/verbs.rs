@@ -1,5 +1,6 @@
 //! The verbs: what they store, what they count, what they refuse.
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
 
 use std::sync::{Arc, Mutex};

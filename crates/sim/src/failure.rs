@@ -35,7 +35,7 @@ pub struct Failure {
     pub image: Option<SimImage>,
     /// The states that it was allowed to hold.
     pub allowed: Vec<State>,
-    /// An error of `open` would have been in order (the store was being created).
+    /// No store would have been in order (it was being created).
     pub may_be_missing: bool,
     /// Keys that are looked up.
     pub universe: Vec<Vec<u8>>,
@@ -70,7 +70,7 @@ pub struct Saved {
     pub image: SimImage,
     /// The states that it may hold.
     pub allowed: Vec<State>,
-    /// Whether `open` may answer an error.
+    /// Whether `open` may answer that there is no store.
     pub may_be_missing: bool,
     /// Keys that are looked up.
     pub universe: Vec<Vec<u8>>,

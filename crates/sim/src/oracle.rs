@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lodestore_contract::Direction;
+use lodestore_contract::{Direction, Error};
 
 use crate::op::{Op, Outcome, State};
 use crate::panics::caught;
@@ -57,12 +57,14 @@ pub struct Wrong {
     pub oracle: Oracle,
     /// What it saw.
     pub what: String,
+    /// The engine's answer was that there is no store ([`Error::Missing`]).
+    pub missing: bool,
 }
 
 impl Wrong {
     /// A judgement of this oracle.
     pub fn new(oracle: Oracle, what: impl Into<String>) -> Self {
-        Self { oracle, what: what.into() }
+        Self { oracle, what: what.into(), missing: false }
     }
 
     /// The same judgement by another oracle; a panic stays one.
@@ -79,7 +81,10 @@ impl Wrong {
 pub fn judged<R>(oracle: Oracle, work: impl FnOnce() -> lodestore_contract::Result<R>) -> Result<R, Wrong> {
     match caught(work) {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(Wrong::new(oracle, error.to_string())),
+        Ok(Err(error)) => {
+            let missing = matches!(error, Error::Missing { .. });
+            Err(Wrong { missing, ..Wrong::new(oracle, error.to_string()) })
+        }
         Err(panic) => Err(Wrong::new(Oracle::Panic, panic)),
     }
 }

@@ -1,10 +1,14 @@
 //! The explorer judged by an engine small enough to know: it must pass what is right and see every fault.
 
+use lodestore_contract::{Error, Result};
+use lodestore_media::Mutant;
+use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::{explore, replay};
 use lodestore_sim::failure::Saved;
 use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
 use lodestore_sim::oracle::Oracle;
+use lodestore_sim::subject::{Engine, Shape, Subject};
 use lodestore_sim::toy::Toy;
 
 fn config() -> Config {
@@ -67,6 +71,40 @@ fn a_failing_image_is_saved_and_fails_again() {
     assert_eq!(saved.universe, failure.universe);
     let again = replay(&Toy, &saved).expect_err("it fails again");
     assert_eq!(again.oracle, failure.wrong.oracle);
+}
+
+/// An engine that opens nothing.
+struct Refusing {
+    by: fn() -> Error,
+}
+
+impl Engine for Refusing {
+    fn name(&self) -> &'static str {
+        "refusing"
+    }
+
+    fn mutants(&self) -> &'static [Mutant] {
+        &[]
+    }
+
+    fn create(&self, _: &SimSpec, _: &Shape) -> Result<Box<dyn Subject>> {
+        Err((self.by)())
+    }
+
+    fn open(&self, _: &SimImage, _: &Shape) -> Result<Box<dyn Subject>> {
+        Err((self.by)())
+    }
+}
+
+#[test]
+fn a_creation_cut_short_may_be_missing_and_nothing_else() {
+    let mut saved = Saved::from_text("lodestore crash image 1\nregion 64\nmissing 1\n").expect("a text");
+    let missing = Refusing { by: || Error::Missing { path: "nowhere".into() } };
+    let corrupt = Refusing { by: || Error::corrupt("header", "no copy is valid") };
+    replay(&missing, &saved).expect("no store yet");
+    assert_eq!(replay(&corrupt, &saved).expect_err("damage is no creation").oracle, Oracle::Open);
+    saved.may_be_missing = false;
+    assert_eq!(replay(&missing, &saved).expect_err("it was made").oracle, Oracle::Open);
 }
 
 #[test]

@@ -11,22 +11,34 @@ use crate::target::Target;
 /// Opens a peer, empty, in this fresh directory.
 type Open = fn(&Path) -> Result<Box<dyn Target>>;
 
+/// One peer.
+struct Peer {
+    name: &'static str,
+    /// It keeps nothing on a medium, and so needs no directory.
+    volatile: bool,
+    open: Open,
+}
+
 /// Every peer that this build has.
-const PEERS: &[(&str, Open)] = &[("btreemap", |_| Ok(Box::new(btreemap::BTree::default())))];
+const PEERS: &[Peer] = &[Peer { name: "btreemap", volatile: true, open: |_| Ok(Box::new(btreemap::BTree::default())) }];
+
+fn find(name: &str) -> Option<&'static Peer> {
+    PEERS.iter().find(|peer| peer.name == name)
+}
 
 /// Whether there is a peer of this name.
 pub(crate) fn is_peer(name: &str) -> bool {
-    PEERS.iter().any(|(known, _)| *known == name)
+    find(name).is_some()
 }
 
 /// Whether the peer keeps nothing on a medium, and so needs no directory.
 pub(crate) fn is_volatile(name: &str) -> bool {
-    name == "btreemap"
+    find(name).is_some_and(|peer| peer.volatile)
 }
 
 /// The names of all peers.
 pub(crate) fn names() -> Vec<&'static str> {
-    PEERS.iter().map(|(name, _)| *name).collect()
+    PEERS.iter().map(|peer| peer.name).collect()
 }
 
 /// Opens the peer `name` in `dir`.
@@ -34,8 +46,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// # Errors
 /// [`Error::InvalidOption`] where there is none of this name; what the peer meets.
 pub(crate) fn open(name: &str, dir: &Path) -> Result<Box<dyn Target>> {
-    let found = PEERS.iter().find(|(known, _)| *known == name);
-    found.map_or_else(
+    find(name).map_or_else(
         || {
             Err(Error::InvalidOption {
                 name: "peers".into(),
@@ -43,6 +54,6 @@ pub(crate) fn open(name: &str, dir: &Path) -> Result<Box<dyn Target>> {
                 why: format!("give some of {}, or none", names().join(", ")),
             })
         },
-        |(_, open)| open(dir),
+        |peer| (peer.open)(dir),
     )
 }

@@ -4,14 +4,15 @@ use lodestore::{Error, Lodestore, ScanRange, Visit};
 
 use super::{bar, wait_recovered, with_store};
 use crate::args::ExportArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note};
 use crate::format::Format;
 use crate::out::Out;
 
 /// Records between two looks at the progress bar.
 const STEP: u64 = 1024;
 
-/// Writes every record, with its expiry. A record whose bytes are wrong is left out, and the export then fails at its end.
+/// Writes every record, with its expiry. A record whose bytes are wrong is left out, and the export then fails at its end; so it
+/// does where recovery had to leave something out. What recovery found wrong besides gets a note on standard error.
 pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already where that is the format, so --json chooses it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
@@ -34,13 +35,23 @@ pub fn run(args: &ExportArgs) -> Outcome {
             in_any(store, out, &mut each, &mut wrong)?;
         }
         bar.finish_and_clear();
-        // What recovery could not read at all is in no walk.
-        let lost = store.stats().recovery.corrupt;
-        if lost > 0 {
-            wrong.add(Error::corrupt("the store", format!("recovery met {lost} damaged entries or records")), lost);
+        let recovery = store.stats().recovery;
+        if recovery.left_out > 0 {
+            let what = format!("recovery could not read {} entries or their records", recovery.left_out);
+            wrong.add(Error::corrupt("the store", what), recovery.left_out);
         }
         let Wrong { first, damaged } = wrong;
-        first.map_or(Ok(()), |error| Err(Failure::Export { error, exported, total, damaged }))
+        if let Some(error) = first {
+            return Err(Failure::Export { error, exported, total: total + recovery.left_out, damaged });
+        }
+        // What recovery found wrong it may have mended: the walk cannot tell.
+        let found = recovery.corrupt;
+        if found > 0 {
+            note(&format!(
+                "all {exported} records that the store shows are out; its recovery found {found} things wrong: lodestore verify names those that still are"
+            ));
+        }
+        Ok(())
     })
 }
 

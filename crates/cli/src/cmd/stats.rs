@@ -87,7 +87,7 @@ fn as_table(stats: &Stats) -> Vec<(String, String)> {
         ("recovery", recovered),
         ("  ready after", format!("{:.1?}", recovery.ready_after)),
         ("  keys found", thousands(recovery.keys)),
-        ("  corrupt records", thousands(recovery.corrupt)),
+        ("  found wrong", thousands(recovery.corrupt)),
     ];
     let counters =
         stats.engine_counters.iter().map(|(name, count)| (format!("{}.{name}", stats.engine), thousands(*count)));

@@ -19,9 +19,9 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         })?;
         bar.finish_and_clear();
         let corrupt = store.stats().recovery.corrupt;
-        // Where the records are still there, the engine names each.
+        // What is still wrong the engine names; the rest went by while the store was recovered.
         if report.is_clean() && corrupt > 0 {
-            report.find("recovery", format!("{corrupt} records had wrong bytes and were left out"));
+            report.find("recovery", format!("{corrupt} things were found wrong, and mended or left out"));
         }
         if args.store.json {
             let findings: Vec<_> =

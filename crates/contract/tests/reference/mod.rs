@@ -1,7 +1,6 @@
 //! A store in memory that keeps the contract, and a list of ways to break it.
 //!
 //! It exists to test the suite: as it is it must pass, and with any one [`Flaw`] it must fail.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 mod disk;
 mod flaw;

@@ -1,5 +1,4 @@
 //! What the tests share: stores in a directory that goes away.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,4 @@
 //! Directories for tests, removed afterwards, and pools in them.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

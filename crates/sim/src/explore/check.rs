@@ -108,7 +108,8 @@ impl<'a> Checker<'a> {
         let mut plan = self.plan(hash, depth);
         let opened = judged(Oracle::Open, || self.engine.open(image, &self.shape));
         let store = match opened {
-            Err(wrong) if may_be_missing && wrong.oracle == Oracle::Open => return Ok(()),
+            // Any other refusal, of damage above all, is wrong: a creation cut short is no store, or a new one.
+            Err(wrong) if may_be_missing && wrong.missing => return Ok(()),
             other => other.map_err(failed)?,
         };
         judged(Oracle::Open, || store.wait_recovered()).map_err(failed)?;
