@@ -25,6 +25,9 @@ use clap::error::ErrorKind;
 use crate::failure::{Failure, Outcome, usage_line};
 
 fn main() -> ExitCode {
+    // A file size limit is an error to tell (EFBIG), and no end without a word.
+    let unread = std::sync::Arc::default();
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -64,6 +64,9 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
     with_text(pool, &options.set)
 }
 
+/// What a file system takes beside a file's own bytes before it counts as full.
+const DIRECTORY_ROOM: u64 = 1 << 20;
+
 /// A creation's refusal in the words of who asked for it: the options by their names, and whether it is they or the medium that leave too
 /// little room.
 pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
@@ -76,7 +79,7 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
             _ => named(&name, value, why),
         },
         Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
-            Ok(medium) if medium.free_bytes < needed => {
+            Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
                 Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
             }
             Ok(_) => named(

@@ -71,6 +71,16 @@ impl Pool {
     /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
+        let was_there = files::look(dir)? != Found::Nothing;
+        let made = Self::create_in(dir, engine, engine_format, opts);
+        // A creation that was refused leaves no directory behind that was not there.
+        if made.is_err() && !was_there && matches!(files::look(dir), Ok(Found::Empty)) {
+            Self::remove(dir);
+        }
+        made
+    }
+
+    fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         files::make_dir(dir)?;
         let mut lock = StoreLock::take(dir)?;
         // Again under the lock: another process may have made a store meanwhile.
@@ -224,6 +234,7 @@ fn report_of(header: &PoolHeader) -> OpenReport {
 }
 
 fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
+    opts.check_latency()?;
     let latency = Latency::new(opts.persist_ns, opts.persist_per_block, opts.read_ns);
     Memory::new(persist, latency, opts.events.clone())
 }

@@ -8,10 +8,13 @@ use std::fmt;
 
 use lodestore_contract::{Durability, Error, EventSink, Result};
 
+use crate::region::MAX_REGIONS;
 use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
 
 /// Longest name of an engine, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;
+/// Most nanoseconds of an emulated latency: a second.
+pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
 /// Whether a background thread does the work of first touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +119,15 @@ impl PoolOptions {
             let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
             return Err(refuse("region_bytes", self.region_bytes, why));
         }
+        let most = self.region_bytes.saturating_mul(MAX_REGIONS as u64);
+        if self.capacity > most {
+            let why = format!(
+                "{MAX_REGIONS} regions of {} bytes hold {most}: give less, or larger regions",
+                self.region_bytes
+            );
+            return Err(refuse("capacity", self.capacity, why));
+        }
+        self.check_latency()?;
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) || !self.chunk_bytes.is_power_of_two() {
             let why = format!("give a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}");
             return Err(refuse("chunk_bytes", self.chunk_bytes, why));
@@ -123,6 +135,16 @@ impl PoolOptions {
         if u64::from(self.chunk_bytes) > self.first_region_bytes() / 8 {
             let why = "give at most an eighth of a region".into();
             return Err(refuse("chunk_bytes", self.chunk_bytes, why));
+        }
+        Ok(())
+    }
+
+    /// Refuses latencies that no medium has, which would only look like a hang.
+    pub(crate) fn check_latency(&self) -> Result<()> {
+        for (name, value) in [("persist-ns", self.persist_ns), ("read-ns", self.read_ns)] {
+            if value > LATENCY_NS_MAX {
+                return Err(refuse(name, value, format!("give at most {LATENCY_NS_MAX}")));
+            }
         }
         Ok(())
     }
@@ -151,6 +173,9 @@ mod tests {
             PoolOptions { chunk_bytes: 0, ..good.clone() },
             PoolOptions { chunk_bytes: 3000, ..good.clone() },
             PoolOptions { chunk_bytes: 65536, region_bytes: 65536, ..good.clone() },
+            PoolOptions { capacity: 1 << 50, ..good.clone() },
+            PoolOptions { persist_ns: u64::MAX, ..good.clone() },
+            PoolOptions { read_ns: LATENCY_NS_MAX + 1, ..good.clone() },
         ] {
             assert!(matches!(bad.check("hikv"), Err(Error::InvalidOption { .. })), "{bad:?}");
         }

@@ -369,6 +369,20 @@ fn a_lock_that_is_a_link_or_holds_other_text_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_creation_that_is_refused_leaves_no_directory_that_was_not_there() {
+    let scratch = TestDir::shm();
+    let dir = scratch.store();
+    let refused =
+        PoolOptions { durability: Durability::Interval(std::time::Duration::from_millis(5)), ..link_options() };
+    assert!(Pool::create(&dir, "test", 1, refused.clone()).is_err());
+    assert!(!dir.exists());
+    std::fs::create_dir(&dir).expect("a directory");
+    assert!(Pool::create(&dir, "test", 1, refused).is_err());
+    assert!(dir.exists());
+    create_at(&dir).expect("create");
+}
+
+#[test]
 fn a_sparse_copy_has_its_holes_filled_at_open() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let scratch = TestDir::shm();
