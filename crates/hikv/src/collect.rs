@@ -209,16 +209,17 @@ fn restore_strays(inner: &Inner, home: Home, marks: bool, share: &mut Share) {
             continue;
         }
         // The place may be another record's by now: its bytes are lent only once the entry is right again.
-        let mended = copied_key(pool, position).is_some_and(|key| mend_signature(inner, home, sig, position, &key));
+        let key = copied_key(pool, position);
+        if key.is_none() {
+            inner.recovery.count_corrupt();
+            inner
+                .corrupt(&Error::corrupt(format!("entry {position:?}"), "it is in a segment where it does not belong"));
+        }
+        let mended = key.is_some_and(|key| mend_signature(inner, home, sig, position, &key));
         match Record::read(pool, position) {
             Ok(record) if mended => take(inner, position, &record, marks, share),
-            _ => {
-                inner.recovery.count_corrupt();
-                inner.corrupt(&Error::corrupt(
-                    format!("entry {position:?}"),
-                    "it is in a segment where it does not belong",
-                ));
-            }
+            // It may be the one entry that names a whole record, which the next recovery can mend: its place is kept.
+            _ => share.damaged.push(position),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::table::{Hit, READ_AHEAD, Segment, Table};
 const BUCKETS_AHEAD: usize = 8;
 /// Keys whose records are on their way behind them, before the first of these is read.
 const RECORDS_AHEAD: usize = 4;
-/// Keys that take the same step together: a prefetch waits for the walk of the page table, and walks overlap only in a row.
+/// Keys that take the same step together. Measured, not explained: prefetches that follow each other at once seem to overlap better.
 const GROUP: usize = 4;
 /// Keys under way at once, rounded up.
 const RING: usize = (BUCKETS_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();

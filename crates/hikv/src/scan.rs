@@ -21,7 +21,7 @@ use crate::table::{AHEAD, READ_AHEAD, walk};
 
 /// Positions taken from the tree at once.
 const CHUNK: usize = 256;
-/// Records asked for together: a prefetch waits for the walk of the page table, and walks overlap only in a row.
+/// Records asked for together, as in `read.rs`; within noise of one by one here.
 const GROUP: usize = 4;
 /// Entries that an owned scan copies at once.
 const OWNED_CHUNK: usize = 64;

@@ -95,17 +95,15 @@ fn verify_beside_a_writer_finds_nothing_wrong() {
     for index in 0..1000 {
         store.put(format!("key{index}").as_bytes(), b"value").expect("put");
     }
-    let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let checker = scope.spawn(|| {
             for round in 0..200 {
                 let report = store.verify(&mut |_| ()).expect("verify");
                 assert!(report.findings.is_empty(), "round {round}: {:?}", report.findings);
             }
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         let mut index = 0;
-        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+        while !checker.is_finished() {
             index += 1;
             let key = format!("other{}", index / 2);
             if index % 2 == 0 {
