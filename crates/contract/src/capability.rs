@@ -8,7 +8,7 @@
 pub struct Capabilities {
     /// Ordered `scan`, forward and backward.
     pub scan: bool,
-    /// Atomic `write(batch)`.
+    /// Atomic [`write(batch)`](crate::Store::write).
     pub batch: bool,
     /// Point-in-time `snapshot`.
     pub snapshot: bool,

@@ -24,6 +24,11 @@ pub enum Error {
         /// Length given, in bytes.
         len: usize,
     },
+    /// A batch of more than [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX) operations.
+    BatchLength {
+        /// Operations given.
+        ops: usize,
+    },
     /// No room for this write. Reads and deletes go on.
     Full {
         /// Bytes that were needed.
@@ -233,13 +238,16 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::limits::{KEY_MAX, VALUE_MAX};
+        use crate::limits::{BATCH_OPS_MAX, KEY_MAX, VALUE_MAX};
         match self {
             Self::KeyLength { len } => {
                 write!(f, "a key of {len} bytes: use 1 to {KEY_MAX} bytes")
             }
             Self::ValueLength { len } => {
                 write!(f, "a value of {len} bytes: use at most {VALUE_MAX} bytes, or split it over several keys")
+            }
+            Self::BatchLength { ops } => {
+                write!(f, "a batch of {ops} operations: use at most {BATCH_OPS_MAX}, or split it over several batches")
             }
             Self::Full { needed, capacity } => write!(
                 f,
@@ -310,6 +318,7 @@ mod tests {
         vec![
             Error::KeyLength { len: 0 },
             Error::ValueLength { len: usize::MAX },
+            Error::BatchLength { ops: 70_000 },
             Error::Full { needed: 1, capacity: 2 },
             Error::DramBudget { used: 2, budget: 1 },
             Error::corrupt("pool.0000 at 4096", "checksum differs"),

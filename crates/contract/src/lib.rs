@@ -26,6 +26,6 @@ pub use event::{Event, EventSink};
 pub use expiry::{Expiry, now_millis};
 pub use options::{OptionSpec, Options};
 pub use range::{Direction, ScanRange};
-pub use stats::{MediumUse, RecoveryState, Stats};
+pub use stats::{MediumUse, RecoveryState, SegmentWear, Stats, Wear};
 pub use store::{Batch, BatchOp, Change, Entry, Scan, Snapshot, Store, Swap, Visit};
 pub use verify::{Finding, Progress, VerifyReport};

@@ -1,6 +1,7 @@
 //! The limits of every store. Each has a test; beyond it stands a typed error.
 
 use crate::error::{Error, Result};
+use crate::store::{Batch, BatchOp};
 
 /// Shortest key, in bytes.
 pub const KEY_MIN: usize = 1;
@@ -8,6 +9,8 @@ pub const KEY_MIN: usize = 1;
 pub const KEY_MAX: usize = 64 << 10;
 /// Longest value, in bytes: 1 GiB.
 pub const VALUE_MAX: usize = 1 << 30;
+/// Most operations of a batch.
+pub const BATCH_OPS_MAX: usize = 65_536;
 
 /// Refuses a key outside its limits.
 ///
@@ -25,6 +28,20 @@ pub fn check_key(key: &[u8]) -> Result<()> {
 #[inline]
 pub fn check_value(value: &[u8]) -> Result<()> {
     if value.len() <= VALUE_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
+}
+
+/// Refuses a batch of too many operations, or with a key or a value outside its limits.
+///
+/// # Errors
+/// [`Error::BatchLength`], [`Error::KeyLength`], [`Error::ValueLength`].
+pub fn check_batch(batch: &Batch) -> Result<()> {
+    if batch.ops.len() > BATCH_OPS_MAX {
+        return Err(Error::BatchLength { ops: batch.ops.len() });
+    }
+    batch.ops.iter().try_for_each(|op| match op {
+        BatchOp::Put { key, value, .. } => check_key(key).and_then(|()| check_value(value)),
+        BatchOp::Delete { key } => check_key(key),
+    })
 }
 
 #[cfg(test)]
@@ -54,8 +71,24 @@ mod tests {
     }
 
     #[test]
+    fn batches_of_up_to_65536_sound_operations_pass_and_no_others() {
+        let delete = |key: &[u8]| BatchOp::Delete { key: key.to_vec() };
+        for len in [0, 1, BATCH_OPS_MAX] {
+            check_batch(&Batch { ops: vec![delete(b"k"); len] }).expect("within the limits");
+        }
+        let refused = check_batch(&Batch { ops: vec![delete(b"k"); BATCH_OPS_MAX + 1] });
+        assert!(matches!(refused, Err(Error::BatchLength { ops }) if ops == BATCH_OPS_MAX + 1), "{refused:?}");
+        let refused = check_batch(&Batch { ops: vec![delete(b"k"), delete(b""), delete(b"k")] });
+        assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+        let long = BatchOp::Put { key: b"k".to_vec(), value: vec![0; VALUE_MAX + 1], expiry: None };
+        let refused = check_batch(&Batch { ops: vec![long] });
+        assert!(matches!(refused, Err(Error::ValueLength { .. })), "{refused:?}");
+    }
+
+    #[test]
     fn the_limits_are_what_the_documents_say() {
         assert_eq!((KEY_MIN, KEY_MAX, VALUE_MAX), (1, 65_536, 1_073_741_824));
+        assert_eq!(BATCH_OPS_MAX, 65_536);
         // Formats keep key length - 1 in 16 bits and value length in 32.
         assert!(u16::try_from(KEY_MAX - 1).is_ok() && u32::try_from(VALUE_MAX).is_ok());
     }

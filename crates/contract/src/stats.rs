@@ -40,6 +40,48 @@ pub struct RecoveryState {
     pub took: Duration,
 }
 
+/// Bytes written to one segment of the medium, over all the life of the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SegmentWear {
+    /// Region of the store.
+    pub region: u16,
+    /// Number of the segment in its region.
+    pub segment: u32,
+    /// Bytes written, with their rounding.
+    pub bytes: u64,
+}
+
+/// How evenly a medium that wears out was written, over all the life of the store. A crash loses the newest counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wear {
+    /// Segments that hold data; 0 where nothing is counted.
+    pub segments: u64,
+    /// Bytes written to all of them.
+    pub bytes: u64,
+    /// Bytes written to the hottest.
+    pub max: u64,
+    /// Bytes written to each, on the average.
+    pub mean: f64,
+    /// The hottest segments, hottest first, at most [`Self::HOTTEST`].
+    pub hottest: Vec<SegmentWear>,
+}
+
+impl Wear {
+    /// Most segments that are named.
+    pub const HOTTEST: usize = 16;
+
+    /// The account of all segments.
+    pub fn of(mut segments: Vec<SegmentWear>) -> Self {
+        let count = segments.len() as u64;
+        let bytes = segments.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
+        let mean = if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
+        segments.sort_unstable_by_key(|segment| (std::cmp::Reverse(segment.bytes), segment.region, segment.segment));
+        segments.truncate(Self::HOTTEST);
+        let max = segments.first().map_or(0, |hottest| hottest.bytes);
+        Self { segments: count, bytes, max, mean, hottest: segments }
+    }
+}
+
 /// A store's own account, cheap enough to take each second.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
@@ -65,8 +107,27 @@ pub struct Stats {
     pub fences: u64,
     /// Bytes stored to the medium since open.
     pub bytes_written: u64,
+    /// Bytes written by segment of the medium, since the store was made.
+    pub wear: Wear,
     /// Recovery.
     pub recovery: RecoveryState,
     /// Counters of the engine's own, by name.
     pub engine_counters: BTreeMap<&'static str, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wear_names_the_hottest_segments_first_and_counts_all() {
+        let segments: Vec<SegmentWear> =
+            (0..40).map(|segment| SegmentWear { region: 1, segment, bytes: u64::from(segment % 20) * 100 }).collect();
+        let wear = Wear::of(segments);
+        assert_eq!((wear.segments, wear.bytes, wear.max, wear.hottest.len()), (40, 38_000, 1900, 16));
+        assert!((wear.mean - 950.0).abs() < 1e-9);
+        let first: Vec<u32> = wear.hottest.iter().take(3).map(|segment| segment.segment).collect();
+        assert_eq!(first, [19, 39, 18]);
+        assert_eq!(Wear::of(Vec::new()), Wear::default());
+    }
 }

@@ -67,7 +67,7 @@ pub enum BatchOp {
     },
 }
 
-/// Writes that happen all or not at all, in this order.
+/// Writes that happen all or not at all, in this order: see [`Store::write`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The operations.
@@ -210,10 +210,19 @@ pub trait Store: Send + Sync {
     /// is the result of a walk that came to its end.
     fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64>;
 
-    /// Writes all of `batch` or nothing.
+    /// Writes all of `batch` or nothing, over any keys, whatever crash comes. Its operations take effect in their order, so the last one
+    /// of a key is what stays; the delete of an absent key does nothing. A batch without operations does nothing.
+    ///
+    /// To readers of single keys, and to writers, it is one step: a get that begins after another get has seen one key of the batch
+    /// sees all of it. A walk (`scan`, `for_each`) may show a part of a batch that is under way; all of it where `write` returned before the
+    /// walk began. Each key of a `multi_get` is read at a moment of its own.
+    ///
+    /// Number of operations ([`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX)), keys and values are checked before anything is
+    /// done. Besides the room that the values take, an engine may need some for a log; so a full store may refuse a batch that only deletes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without the capability; the common ones.
+    /// [`Error::Unsupported`] without the capability; [`Error::BatchLength`]; the common ones. But for [`Error::Poisoned`] and
+    /// [`Error::Io`], after which the next open may find the batch done or not, nothing is changed.
     fn write(&self, batch: &Batch) -> Result<()> {
         let _ = batch;
         Err(Error::Unsupported {

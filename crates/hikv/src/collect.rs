@@ -49,6 +49,13 @@ fn first_bytes(key: &[u8]) -> u128 {
 /// [`Error::Closed`] where the store is being closed; [`Error::Corrupt`] where a directory cannot be followed.
 pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     let partitions = inner.table.shape.partitions as usize;
+    if inner.pool.allocator().is_recovering()
+        && let Err(error) = inner.logs.mark(&inner.pool)
+    {
+        inner.recovery.unsure.store(true, Ordering::Release);
+        inner.recovery.count_corrupt();
+        inner.corrupt(&error);
+    }
     let next = AtomicUsize::new(0);
     let work = || -> Result<Share> {
         let mut share = Share::default();

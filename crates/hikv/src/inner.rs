@@ -1,12 +1,12 @@
 //! What all parts of an open store share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Event, Result};
 use lodestore_index::KeyResolver;
-use lodestore_media::{Guard, NvPtr, Pool};
+use lodestore_media::{BatchLogs, Guard, NvPtr, Pool};
 
 use crate::backend::{Backend, Retire, lock};
 use crate::options::HiKvOptions;
@@ -100,6 +100,10 @@ pub(crate) struct Inner {
     pub(crate) expiring: AtomicBool,
     pub(crate) recovery: Recovery,
     pub(crate) wal: Option<Wal>,
+    /// Redo logs of batches.
+    pub(crate) logs: BatchLogs,
+    /// Batches under way (`batch.rs`).
+    pub(crate) batches: AtomicU64,
     pub(crate) options: HiKvOptions,
     /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
@@ -144,7 +148,8 @@ impl Inner {
     /// DRAM of the store's own structures, and of them what an empty store takes.
     pub(crate) fn dram(&self) -> (u64, u64) {
         let fixed = self.stripes.dram_bytes() + self.backend.fixed_dram_bytes();
-        let moving = self.backend.dram_bytes() + self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();
+        let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes() + self.logs.dram_bytes();
+        let moving = self.backend.dram_bytes() + pool;
         (fixed + moving, fixed)
     }
 }

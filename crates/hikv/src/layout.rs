@@ -9,11 +9,13 @@
 //! | generation | run |          both are words of their own, changed by one 8-byte store
 //!  128
 //! | root word of partition 0 | of 1 | ...
+//!  2304
+//! | root words of the eight batch logs |
 //! ```
 //! Root word: directory position, its depth in the low 6 bits. Directory word: segment position, its depth in the low 6 bits.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
+use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 use crate::options::MODES;
@@ -29,6 +31,9 @@ pub(crate) const KIND_SEGMENT: ExtentKind = ExtentKind(16);
 pub(crate) const KIND_DIRECTORY: ExtentKind = ExtentKind(17);
 /// Extents of a sorted run.
 pub(crate) const KIND_RUN: ExtentKind = ExtentKind(18);
+
+/// Extents of batch logs. (19 is the log of `wal`.)
+pub(crate) const KIND_BATCH: ExtentKind = ExtentKind(20);
 
 /// Bytes of an index entry: signature, position (HiKV, section 3.4).
 pub(crate) const ENTRY: u64 = 16;
@@ -46,9 +51,11 @@ const CRC_AT: usize = 32;
 const GENERATION_AT: u64 = 64;
 const RUN_AT: u64 = 72;
 const ROOTS_AT: u64 = 128;
+const BATCH_AT: u64 = 2304;
 const DEPTH_BITS: u64 = 63;
 
-const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * 8 <= Pool::ROOT_BYTES);
+const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * 8 <= BATCH_AT);
+const _: () = assert!(BATCH_AT + BatchLogs::ROOT_BYTES <= Pool::ROOT_BYTES);
 const _: () = assert!((DEPTH_MAX as u64) < DEPTH_BITS);
 
 /// What is fixed when a store is created.
@@ -120,6 +127,11 @@ pub(crate) fn generation_word(pool: &Pool) -> NvPtr {
 /// The word that names the sorted run of the last clean stop.
 pub(crate) fn run_word(pool: &Pool) -> NvPtr {
     pool.root().add(RUN_AT)
+}
+
+/// The root words of the batch logs: zero in stores that were made before there were any.
+pub(crate) fn batch_roots(pool: &Pool) -> NvPtr {
+    pool.root().add(BATCH_AT)
 }
 
 /// The root word of a partition.

@@ -8,20 +8,21 @@
 //! | `store` | opening, closing, the contract's operations |
 //! | `layout`, `record` | bytes on the medium |
 //! | `hash`, `table`, `split`, `stripe` | the hash index: placing, finding, growing, locking |
-//! | `read`, `write`, `scan`, `sweep` | the operations |
+//! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |
 //! | `recover`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
 //! | `wal` | the paper's HiKV_wal, for comparison |
 //!
-//! Persist order of each operation: the heads of `write`, `split`, `run` and `recover`; docs/crash.md argues them by case.
+//! Persist order of each operation: the heads of `write`, `batch`, `split`, `run` and `recover`; docs/crash.md argues them by case.
 //!
 //! # What it promises
-//! Single-key operations are durably linearizable. A scan sees every write that returned before it began and is not a
+//! Single-key operations and batches are durably linearizable. A scan sees every write that returned before it began and is not a
 //! snapshot (see `scan`). `close` makes the next open quick; without it nothing acknowledged is lost.
 #![forbid(unsafe_code)]
 
 mod adapt;
 mod backend;
+mod batch;
 mod collect;
 mod extents;
 mod hash;

@@ -1,9 +1,13 @@
-//! Reading single keys. No reader takes a lock or writes to shared memory, but for its epoch.
+//! Reading single keys. No reader takes a lock or writes to shared memory, but for its epoch, and but for the key's stripe where a batch is
+//! under way.
 //!
 //! Durable linearizability: an entry may be seen before it is durable. A reader therefore looks, after it
 //! has read an entry (or found none), whether the key's stripe is held; if so it flushes what it read and fences
 //! before it answers. If the stripe is free, whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that
 //! was killed left it (`Inner::unsettled`): then, too, it is made durable first.
+//!
+//! A batch is one step to readers: who has read an entry, or found none, while a batch is under way and the key's stripe is held, reads again
+//! under the stripe (`batch.rs`).
 //!
 //! A miss counts only if the directory still names the same segment: a split may have moved the key meanwhile.
 
@@ -40,9 +44,34 @@ struct Underway {
 }
 
 impl Inner {
-    /// The live record of `key`; the caller holds a guard.
+    /// The live record of `key`; the caller holds a guard and no stripe.
     #[inline]
     pub(crate) fn lookup(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let found = self.look(sig, key);
+        if self.is_in_batch(sig) { self.look_under_stripe(sig, key) } else { found }
+    }
+
+    /// Whether what was just read of this key may be one of several entries of a batch, of which not all stand yet.
+    #[inline]
+    fn is_in_batch(&self, sig: Signature) -> bool {
+        self.batches.load(Ordering::Acquire) != 0 && self.is_held(sig)
+    }
+
+    #[cold]
+    fn is_held(&self, sig: Signature) -> bool {
+        let (home, _) = self.table.place.buckets(sig);
+        self.stripes.is_locked(self.table.place.partition(sig), home)
+    }
+
+    #[cold]
+    fn look_under_stripe(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let (home, _) = self.table.place.buckets(sig);
+        let _held = self.stripes.lock(self.table.place.partition(sig), home);
+        self.look(sig, key)
+    }
+
+    #[inline]
+    fn look(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
         loop {
             let segment = self.table.segment(&self.pool, sig);
             self.table.prefetch(&self.pool, segment, sig);
@@ -186,7 +215,7 @@ impl Inner {
             && self.pool.load_u128(slot) == (sig.0, position.raw())
         {
             let record = Record::read(&self.pool, position)?;
-            if record.key() == key {
+            if record.key() == key && !self.is_in_batch(sig) {
                 self.persist_read(sig, segment, Some(slot));
                 return self.vet(Hit { slot, position, record });
             }

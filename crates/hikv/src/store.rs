@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{
-    Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
-    Visit,
+    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
-use lodestore_media::{Mutant, OpenReport, Pool};
+use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::backend::{Backend, Config, lock};
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, Superblock, generation_word, superblock_lost};
+use crate::layout::{ENGINE, FORMAT, KIND_BATCH, Superblock, batch_roots, generation_word, superblock_lost};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover::{self, Recovery};
 use crate::sampler::Sampler;
@@ -94,7 +94,11 @@ impl HiKv {
         if !settled {
             settle(&table, &pool)?;
         }
+        let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
         pool.mark_created()?;
+        if let Some(damage) = logs.damage() {
+            pool.poison(damage);
+        }
         let mut segments = 0;
         for partition in 0..shape.partitions as usize {
             let found = repair(&table, &pool, partition)?;
@@ -110,6 +114,8 @@ impl HiKv {
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
             wal: if options.wal { log_of(&pool)? } else { None },
+            logs,
+            batches: AtomicU64::new(0),
             recovery: Recovery::new(opened),
             expiring: AtomicBool::new(false),
             written: AtomicBool::new(false),
@@ -276,7 +282,7 @@ impl Store for HiKv {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, expiry: true, power: true, ..Capabilities::default() }
+        Capabilities { scan: true, batch: true, expiry: true, power: true, ..Capabilities::default() }
     }
 
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -331,6 +337,10 @@ impl Store for HiKv {
         self.inner().for_each(visit)
     }
 
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.inner().write_batch(batch)
+    }
+
     fn len(&self) -> Result<u64> {
         drop(self.inner().enter()?);
         self.inner().settle()?;
@@ -355,6 +365,7 @@ impl Store for HiKv {
             flushes: inner.pool.flushes(),
             fences: inner.pool.fences(),
             bytes_written: inner.pool.bytes_written(),
+            wear: inner.pool.allocator().wear(&inner.pool),
             recovery: inner.recovery.state(),
             engine_counters,
         }

@@ -153,12 +153,21 @@ impl Table {
         let mut probe = Probe { same: [(NvPtr::NULL, NvPtr::NULL); BUCKET_ENTRIES * 2], same_len: 0, free: None };
         let (home_used, home_free) = self.probe_bucket(pool, segment, sig, home, &mut probe);
         let (other_used, other_free) = self.probe_bucket(pool, segment, sig, other, &mut probe);
-        probe.free = if home_used < HOME_FILL || home_used <= other_used {
-            home_free.or(other_free)
-        } else {
-            other_free.or(home_free)
-        };
+        probe.free =
+            if Self::prefers_home(home_used, other_used) { home_free.or(other_free) } else { other_free.or(home_free) };
         probe
+    }
+
+    /// Whether a new key goes to its home bucket, by the entries used there and in the other one.
+    #[inline]
+    pub(crate) fn prefers_home(home_used: usize, other_used: usize) -> bool {
+        home_used < HOME_FILL || home_used <= other_used
+    }
+
+    /// Whether an entry of the segment of this depth to which `sig` belongs is free.
+    #[inline]
+    pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
+        entry.0 == 0 || entry.1 == 0 || !self.place.same_segment(sig, entry.0, depth)
     }
 
     #[inline]
@@ -177,7 +186,7 @@ impl Table {
         for entry in 0..BUCKET_ENTRIES {
             let (found, position) = (words[entry * 2], words[entry * 2 + 1]);
             let slot = at.add(entry as u64 * ENTRY);
-            if found == 0 || position == 0 || !self.place.same_segment(sig, found, segment.depth) {
+            if self.is_free(sig, (found, position), segment.depth) {
                 free = free.or(Some((slot, (found, position))));
             } else {
                 used += 1;

@@ -51,6 +51,7 @@ impl Inner {
         if recovered.is_ok() {
             self.verify_tree(begun, &mut report)?;
         }
+        self.logs.verify(&self.pool, &mut report);
         self.pool.allocator().verify(&self.pool, &mut report);
         progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
         Ok(report)

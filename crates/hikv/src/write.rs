@@ -34,11 +34,11 @@ pub(crate) enum When {
 }
 
 /// A key to be written, with the place where it belongs.
-struct Target<'k> {
-    key: &'k [u8],
-    sig: Signature,
-    partition: usize,
-    home: usize,
+pub(crate) struct Target<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) sig: Signature,
+    pub(crate) partition: usize,
+    pub(crate) home: usize,
 }
 
 /// A key's stripe and what stands in its buckets.
@@ -49,10 +49,18 @@ struct Spot<'a> {
 }
 
 /// A record that is stored and not yet named by an entry; not yet fenced.
-struct Stored {
+pub(crate) struct Stored {
     at: NvPtr,
     len: usize,
-    expires: bool,
+    pub(crate) expires: bool,
+}
+
+impl Stored {
+    /// What an entry that names it holds.
+    #[inline]
+    pub(crate) fn position(&self) -> NvPtr {
+        self.at.with_tag(if self.expires { TAG_EXPIRY } else { 0 })
+    }
 }
 
 /// What to do with a key whose present value was seen.
@@ -93,7 +101,7 @@ fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 }
 
 impl Inner {
-    fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
+    pub(crate) fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
         let sig = self.table.place.sign(key);
         let (home, _) = self.table.place.buckets(sig);
         Target { key, sig, partition: self.table.place.partition(sig), home }
@@ -121,7 +129,7 @@ impl Inner {
         }
     }
 
-    fn tell_full<T>(&self, done: Result<T>) -> Result<T> {
+    pub(crate) fn tell_full<T>(&self, done: Result<T>) -> Result<T> {
         if let Err(Error::Full { needed, .. }) = &done {
             self.tell(&Event::Full { needed: *needed });
         }
@@ -131,7 +139,7 @@ impl Inner {
     /// Frees what only waits: for recovery's sweep, for its change of the tree to be applied, for readers to be gone. Whether
     /// a second try may do better. The caller holds no stripe and no guard.
     #[cold]
-    fn reclaim(&self) -> bool {
+    pub(crate) fn reclaim(&self) -> bool {
         if self.recovery.wait_done().is_err() || self.backend.drain().is_err() {
             return false;
         }
@@ -357,7 +365,7 @@ impl Inner {
 
     /// Refuses a new key over the DRAM budget.
     #[inline]
-    fn check_budget(&self) -> Result<()> {
+    pub(crate) fn check_budget(&self) -> Result<()> {
         let budget = self.options.dram_budget;
         if budget == 0 {
             return Ok(());
@@ -385,7 +393,7 @@ impl Inner {
 
     /// Frees a record that will not be published.
     #[cold]
-    fn free_stored(&self, stored: Option<Stored>) {
+    pub(crate) fn free_stored(&self, stored: Option<Stored>) {
         if let Some(stored) = stored {
             self.pool.allocator().free(&self.pool, stored.at, stored.len);
         }
@@ -394,11 +402,23 @@ impl Inner {
     /// Stores a record out of place. It is durable after the next fence.
     #[inline(always)]
     fn store_record(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        self.store_sequenced(held.next_sequence(), key, value, expiry)
+    }
+
+    /// The same with a sequence that was given under the key's stripe.
+    #[inline(always)]
+    pub(crate) fn store_sequenced(
+        &self,
+        sequence: u64,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) -> Result<Stored> {
         let expires = expiry.is_some();
         let len = record_len(key.len(), value.len(), expires);
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
-        let head = Head::new(key, value, held.next_sequence(), expiry);
+        let head = Head::new(key, value, sequence, expiry);
         if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
             self.pool.store(at, &[head.as_bytes(), key, value].concat());
         } else {
@@ -427,7 +447,7 @@ impl Inner {
         if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
             self.pool.fence();
         }
-        let position = new.at.with_tag(if new.expires { TAG_EXPIRY } else { 0 });
+        let position = new.position();
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, target.sig, position);
         }

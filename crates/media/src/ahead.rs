@@ -17,6 +17,7 @@ use lodestore_contract::Result;
 
 use crate::files::{Made, RegionMaker};
 use crate::mutex::lock;
+use crate::pace::Pace;
 use crate::region::{Advice, HUGE_BYTES, Mapping};
 
 /// Bytes filled between two looks at what else there is to do.
@@ -41,6 +42,7 @@ struct Shared {
     work: Mutex<Work>,
     changed: Condvar,
     stop: AtomicBool,
+    pace: Pace,
 }
 
 /// The background thread, started with its first work.
@@ -58,14 +60,26 @@ impl Shared {
 }
 
 impl Ahead {
-    pub(crate) fn new(maker: RegionMaker) -> Self {
-        let shared =
-            Shared { maker, work: Mutex::new(Work::default()), changed: Condvar::new(), stop: AtomicBool::new(false) };
+    /// For a pool whose regions have `region_bytes` bytes.
+    pub(crate) fn new(maker: RegionMaker, region_bytes: u64) -> Self {
+        let shared = Shared {
+            maker,
+            work: Mutex::new(Work::default()),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+            pace: Pace::new(region_bytes),
+        };
         Self { shared: Arc::new(shared), thread: Mutex::new(None), asked: AtomicBool::new(false) }
     }
 
     pub(crate) fn maker(&self) -> &RegionMaker {
         &self.shared.maker
+    }
+
+    /// How fast the pool fills.
+    #[inline]
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.shared.pace
     }
 
     fn give(&self, change: impl FnOnce(&mut Work)) {
@@ -158,7 +172,9 @@ fn run(shared: &Shared) {
         if let Some((index, len)) = work.wanted.take() {
             work.making = Some((index, len));
             drop(work);
+            let start = Instant::now();
             let made = shared.maker.make(index, len, &shared.stop);
+            shared.pace.made(start.elapsed());
             work = shared.lock();
             work.making = None;
             // A medium that is full now may have room when the region is needed: then it is tried again, and told.

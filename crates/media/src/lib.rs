@@ -12,6 +12,7 @@ compile_error!("lodestore runs on Linux on x86-64; what depends on the processor
 
 mod ahead;
 pub mod alloc;
+mod batch_log;
 mod boot;
 mod counters;
 mod crc;
@@ -31,6 +32,7 @@ mod mutex;
 mod nvptr;
 mod open;
 mod options;
+mod pace;
 mod pool;
 mod probe;
 mod region;
@@ -43,6 +45,7 @@ mod words;
 mod x86;
 
 pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
+pub use batch_log::{BatchLogs, BatchTurn, Word};
 pub use crc::crc32c;
 pub use epoch::{Epochs, Guard};
 pub use header::POOL_FORMAT;

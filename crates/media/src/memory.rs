@@ -265,6 +265,25 @@ impl Memory {
     }
 
     #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub(crate) fn cas_u64(&self, at: NvPtr, old: u64, new: u64) -> Result<(), u64> {
+        let word = self.word(at);
+        let swap =
+            || word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| self.counters.stored(8));
+        #[cfg(feature = "sim")]
+        if let Some(recorder) = &self.recorder {
+            return recorder.locked(|log| {
+                let swapped = swap();
+                if swapped.is_ok() {
+                    log.store(at.region(), at.offset(), &new.to_le_bytes());
+                }
+                swapped
+            });
+        }
+        swap()
+    }
+
+    #[inline]
     pub(crate) fn load_u128(&self, at: NvPtr) -> (u64, u64) {
         assert!(at.offset().is_multiple_of(16), "a pair at a 16-aligned place");
         let address = self.address(at, 16);

@@ -61,6 +61,28 @@ pub enum Mutant {
     TableNotSettled = 29,
     /// An open builds on, and answers from, entries and directories that a killed process stored and did not flush.
     EntriesNotSettled = 30,
+    /// A batch is published before its log record is durable.
+    BatchNotLogged = 31,
+    /// The log record of a batch stays armed when the batch is over.
+    BatchLogNotDisarmed = 32,
+    /// An open disarms the log record of a batch and does not do the batch again.
+    BatchRedoSkipped = 33,
+    /// An open builds on log records that a killed process stored, or disarmed, and did not flush.
+    BatchLogNotSettled = 34,
+    /// A table that grows is named before its first lines are durable.
+    GrowthRootEarly = 35,
+    /// A growing table's cursor passes keys before their copies are made.
+    GrowthCursorEarly = 36,
+    /// A growing table's cursor is stored before the copies that it vouches for are durable.
+    GrowthNotFenced = 37,
+    /// The lines of a growing table are used without having been freed of what stood there.
+    GrowthNotZeroed = 38,
+    /// Slots of moved keys stay in lines of the old table that are still in use.
+    GrowthLeftKept = 39,
+    /// An open keeps the copies of a step of growing that a crash cut off.
+    GrowthCopiesKept = 40,
+    /// A slot behind its home line is published before the home line's reach is durable.
+    ReachNotFlushed = 41,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -73,7 +95,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 41] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -100,6 +122,17 @@ impl Mutant {
         Self::CreatedEarly,
         Self::TableNotSettled,
         Self::EntriesNotSettled,
+        Self::GrowthRootEarly,
+        Self::GrowthCursorEarly,
+        Self::GrowthNotFenced,
+        Self::GrowthNotZeroed,
+        Self::GrowthLeftKept,
+        Self::GrowthCopiesKept,
+        Self::ReachNotFlushed,
+        Self::BatchNotLogged,
+        Self::BatchLogNotDisarmed,
+        Self::BatchRedoSkipped,
+        Self::BatchLogNotSettled,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

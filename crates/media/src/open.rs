@@ -110,7 +110,7 @@ impl Pool {
             Ok((memory, header, mapping))
         })();
         let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(dir, 0))?;
-        let ahead = Some(Ahead::new(maker));
+        let ahead = Some(Ahead::new(maker, opts.region_bytes));
         let parts =
             Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, true)?;
@@ -158,7 +158,7 @@ impl Pool {
         remove_unnamed_region(dir, &header)?;
         let header = mark_open(&memory, header);
         let maker = RegionMaker::new(dir, &opts);
-        let ahead = Some(Ahead::new(maker));
+        let ahead = Some(Ahead::new(maker, opts.region_bytes));
         let parts =
             Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, report.clean)?;

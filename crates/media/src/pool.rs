@@ -261,9 +261,8 @@ impl Pool {
             crate::files::remove_made(dir, index);
             return Err(refused);
         }
-        let mapping = Arc::new(made.mapping);
-        self.join_pages(&mapping);
-        Ok(mapping)
+        // Its pages were made huge where they can be: to look at them again would make writers wait (`Ahead`).
+        Ok(Arc::new(made.mapping))
     }
 
     /// Makes the file of a new region durable, where anything is.
@@ -298,11 +297,13 @@ impl Pool {
         }
     }
 
-    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half a region
-    /// the next one is made ahead. Cheap.
+    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half a region, or earlier where
+    /// the pool fills fast, the next one is made ahead. Cheap.
     #[inline]
     pub fn hint_free(&self, free_bytes: u64) {
-        if free_bytes < self.opts.region_bytes / 2 {
+        if let Some(ahead) = &self.ahead
+            && ahead.pace().is_due(free_bytes)
+        {
             self.want_region();
         }
     }

@@ -76,6 +76,19 @@ impl Pool {
         self.memory.publish_u64(at, value);
     }
 
+    /// Swaps the 8-aligned word at `at`, if it is `old`. Atomic for all threads, and whole after power loss.
+    ///
+    /// # Errors
+    /// The word that was found, where it is not `old`.
+    ///
+    /// # Panics
+    /// As [`Self::load_u64`].
+    #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub fn cas_u64(&self, at: NvPtr, old: u64, new: u64) -> Result<(), u64> {
+        self.memory.cas_u64(at, old, new)
+    }
+
     /// An atomic load of the 16-aligned pair of words at `at`.
     ///
     /// # Panics

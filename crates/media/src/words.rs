@@ -20,6 +20,24 @@ impl Pool {
         })
     }
 
+    /// How many of the `words` 8-byte words from `at` (8-aligned) on are zero before one is not. Each is read whole (acquire).
+    ///
+    /// # Panics
+    /// As [`Self::load_words`].
+    pub(crate) fn zero_words(&self, at: NvPtr, words: usize) -> usize {
+        /// Words of a line, which are looked at together.
+        const TOGETHER: usize = 8;
+        assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
+        let address = self.memory.address(at, words * 8).cast::<u64>();
+        // SAFETY: as in `load_words` (Inv 2, Inv 5); `word` is below `words`.
+        let load = |word: usize| unsafe { AtomicU64::from_ptr(address.add(word)) }.load(Ordering::Acquire);
+        let mut at = 0;
+        while at + TOGETHER <= words && (at..at + TOGETHER).fold(0, |all, word| all | load(word)) == 0 {
+            at += TOGETHER;
+        }
+        (at..words).find(|word| load(*word) != 0).unwrap_or(words)
+    }
+
     /// Which of the `N` pairs of 8-byte words from `at` (8-aligned) on begin with `first`: a bit each, the lowest for the first. Each word
     /// is read whole (acquire), not all at one moment. No branch depends on what is found.
     ///

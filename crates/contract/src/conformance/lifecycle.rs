@@ -1,7 +1,7 @@
 //! Creating, opening, stopping cleanly or not, closing.
 
 use super::data::{key, mixed_len, version_of, versioned};
-use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
+use super::{Case, Harness, Pairs, Rng, Stop, assert_holds, assert_sees, assert_sound};
 use crate::{Change, Error, Result, ScanRange, Store, Visit};
 
 /// Opening a place without a store is a typed error, and makes none.
@@ -108,6 +108,19 @@ pub fn reopening_an_empty_store<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"v".to_vec())]));
 }
 
+/// One write of [`reopening_again_and_again`].
+fn write_again<S: Store>(store: &S, rng: &mut Rng, round: u64, capacity: usize, pairs: &mut Pairs) {
+    let name = key("again", rng.below(30));
+    if rng.below(4) == 0 {
+        assert_eq!(store.delete(&name).expect("delete"), pairs.remove(&name).is_some(), "round {round}");
+    } else {
+        // At most 30 of these live, under half the capacity; over all rounds several times the capacity is written.
+        let value = versioned(&name, round, rng.below(capacity / 70));
+        store.put(&name, &value).unwrap_or_else(|error| panic!("put in round {round}: {error}"));
+        pairs.insert(name, value);
+    }
+}
+
 /// A few writes, a stop of either kind, over and over: nothing is lost, and space does not leak away.
 pub fn reopening_again_and_again<H: Harness>(case: &Case<H>) {
     let capacity = case.plan.capacity_small;
@@ -116,15 +129,7 @@ pub fn reopening_again_and_again<H: Harness>(case: &Case<H>) {
     let mut pairs = Pairs::new();
     for round in 0..24_u64 {
         for _ in 0..20 {
-            let name = key("again", rng.below(30));
-            if rng.below(4) == 0 {
-                assert_eq!(store.delete(&name).expect("delete"), pairs.remove(&name).is_some(), "round {round}");
-            } else {
-                // At most 30 of these live, under half the capacity; over all rounds several times the capacity is written.
-                let value = versioned(&name, round, rng.below(capacity as usize / 70));
-                store.put(&name, &value).unwrap_or_else(|error| panic!("put in round {round}: {error}"));
-                pairs.insert(name, value);
-            }
+            write_again(&store, &mut rng, round, capacity as usize, &mut pairs);
         }
         store = case.reopen(store, *rng.pick(&[Stop::Clean, Stop::Crash]));
         assert_sees(&store, &pairs);

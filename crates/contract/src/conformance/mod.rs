@@ -29,6 +29,7 @@ mod data;
 mod registry;
 
 pub mod accounts;
+pub mod batches;
 pub mod damage;
 pub mod expiring;
 pub mod full;

@@ -58,7 +58,12 @@ macro_rules! conformance_behaviours {
             scans an_owned_scan_outlives_its_store;
             scans scans_follow_writes_at_once;
             scans scans_under_writers_are_ordered_and_complete;
-            groups batches_are_all_or_nothing;
+            batches batches_are_all_or_nothing;
+            batches batches_follow_the_model;
+            batches batches_beyond_the_limits_are_refused;
+            batches a_batch_refused_as_full_changes_nothing;
+            batches batches_are_seen_in_one_step;
+            batches batches_over_the_same_keys_are_never_mixed;
             groups snapshots_stand_still;
             lifecycle opening_where_nothing_is_says_so;
             lifecycle creating_where_a_store_is_is_refused;

@@ -184,6 +184,22 @@ flaws! {
     BatchHalfWritten,
     /// A batch deletes first and puts afterwards.
     BatchReorders,
+    /// Of several operations of a batch on a key the first one counts.
+    BatchFirstWins,
+    /// A batch lets others run between its operations.
+    BatchTorn,
+    /// A batch that runs full keeps what fitted.
+    BatchFullKeepsWhatFitted,
+    /// A batch drops the expiries it is given.
+    BatchDropsExpiry,
+    /// The operations of a batch are not counted.
+    BatchUncounted,
+    /// A batch takes its last operation for a mistake where it deletes what is not there.
+    BatchMindsAbsentKeys,
+    /// An empty batch removes what was put last.
+    BatchOfNothingUndoes,
+    /// A batch is kept by a clean stop only: a crash takes its last key back.
+    BatchEndsAtCrash,
     /// A snapshot shows what is written later.
     SnapshotFollows,
     /// `verify` tells no progress.

@@ -35,6 +35,8 @@ pub struct State {
     pub last_put: Option<(Vec<u8>, Option<Record>)>,
     /// The last key deleted and what it was.
     pub last_deleted: Option<(Vec<u8>, Record)>,
+    /// The last key that a batch put, for a flaw that loses it.
+    pub batch_end: Option<Vec<u8>>,
     pub puts: u64,
     pub capacity: u64,
 }
@@ -63,20 +65,32 @@ impl Reference {
         self.flaw == Some(flaw)
     }
 
+    /// What the flaws that show in a crash do to the map.
+    fn crash(&self, state: &mut State) {
+        match self.flaw {
+            Some(Flaw::CrashLosesLastPut) => match state.last_put.take() {
+                Some((key, Some(old))) => drop(state.map.insert(key, old)),
+                Some((key, None)) => drop(state.map.remove(&key)),
+                None => {}
+            },
+            Some(Flaw::BatchEndsAtCrash) => {
+                let last = state.batch_end.take();
+                last.iter().for_each(|key| drop(state.map.remove(key)));
+            }
+            Some(Flaw::CrashBringsBackLastDelete) => {
+                let last = state.last_deleted.take();
+                state.map.extend(last);
+            }
+            _ => {}
+        }
+    }
+
     fn stop(&self, clean: bool) {
         let mut state = self.state();
         if !state.closed {
             state.closed = true;
-            if self.has(Flaw::CrashLosesLastPut) && !clean {
-                match state.last_put.take() {
-                    Some((key, Some(old))) => drop(state.map.insert(key, old)),
-                    Some((key, None)) => drop(state.map.remove(&key)),
-                    None => {}
-                }
-            }
-            if self.has(Flaw::CrashBringsBackLastDelete) && !clean {
-                let last = state.last_deleted.take();
-                state.map.extend(last);
+            if !clean {
+                self.crash(&mut state);
             }
             if self.has(Flaw::CloseForgetsExpiry) && clean {
                 state.map.values_mut().for_each(|record| record.expiry = None);

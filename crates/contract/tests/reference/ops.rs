@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::thread;
 
-use lodestore_contract::limits::{KEY_MAX, check_key, check_value};
+use lodestore_contract::limits::{KEY_MAX, check_batch, check_key, check_value};
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, Direction, Durability, Entry, Error, Expiry, MediumUse, Progress,
     RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
@@ -153,24 +153,69 @@ impl Reference {
         Error::Unsupported { engine: ENGINE, what: what.into(), instead: "engine hikv has it" }
     }
 
-    fn apply_batch(&self, state: &mut State, batch: &Batch) -> Result<()> {
-        let mut ops: Vec<&BatchOp> = batch.ops.iter().collect();
-        if self.has(Flaw::BatchReorders) {
-            ops.sort_by_key(|op| matches!(op, BatchOp::Put { .. }));
+    fn apply_batch(&self, batch: &Batch) -> Result<()> {
+        if let Err(refused) = check_batch(batch)
+            && !matches!(refused, Error::BatchLength { .. } if self.has(Flaw::BatchUncounted))
+            && !self.has(Flaw::BatchHalfWritten)
+        {
+            return Err(refused);
         }
+        let mut ops: Vec<&BatchOp> = batch.ops.iter().collect();
+        match self.flaw {
+            Some(Flaw::BatchReorders) => ops.sort_by_key(|op| matches!(op, BatchOp::Put { .. })),
+            Some(Flaw::BatchFirstWins) => ops.reverse(),
+            _ => {}
+        }
+        let mut state = self.open_state()?;
+        let before = state.map.clone();
         for op in ops {
-            match op {
-                BatchOp::Put { key, value, expiry } => {
-                    self.check_key(key)?;
-                    self.write(state, key, value, *expiry)?;
+            if let Err(refused) = self.apply_op(&mut state, op) {
+                let keeps = match self.flaw {
+                    Some(Flaw::BatchHalfWritten) => !matches!(refused, Error::Full { .. }),
+                    Some(Flaw::BatchFullKeepsWhatFitted) => matches!(refused, Error::Full { .. }),
+                    _ => false,
+                };
+                if !keeps {
+                    state.map = before;
+                    state.used = taken(&state);
                 }
-                BatchOp::Delete { key } => {
-                    self.check_key(key)?;
-                    self.remove(state, key);
+                return Err(refused);
+            }
+            state = self.pause(state, Flaw::BatchTorn);
+        }
+        self.end_batch(&mut state, batch);
+        Ok(())
+    }
+
+    fn apply_op(&self, state: &mut State, op: &BatchOp) -> Result<()> {
+        match op {
+            BatchOp::Put { key, value, expiry } => {
+                self.check_key(key)?;
+                check_value(value)?;
+                self.write(state, key, value, expiry.filter(|_| !self.has(Flaw::BatchDropsExpiry)))
+            }
+            BatchOp::Delete { key } => {
+                self.check_key(key)?;
+                if self.has(Flaw::BatchMindsAbsentKeys) && !state.map.contains_key(key) {
+                    return Err(Error::Missing { path: "a key".into() });
                 }
+                self.remove(state, key);
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    fn end_batch(&self, state: &mut State, batch: &Batch) {
+        if self.has(Flaw::BatchOfNothingUndoes)
+            && batch.ops.is_empty()
+            && let Some((key, _)) = state.last_put.take()
+        {
+            self.remove(state, &key);
+        }
+        state.batch_end = batch.ops.iter().rev().find_map(|op| match op {
+            BatchOp::Put { key, .. } => Some(self.name(key)),
+            BatchOp::Delete { .. } => None,
+        });
     }
 }
 
@@ -415,14 +460,7 @@ impl Store for Reference {
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        let mut state = self.open_state()?;
-        let before = state.map.clone();
-        let done = self.apply_batch(&mut state, batch);
-        if done.is_err() && !self.has(Flaw::BatchHalfWritten) {
-            state.map = before;
-            state.used = taken(&state);
-        }
-        done
+        self.apply_batch(batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

@@ -13,13 +13,17 @@
 //! chunks then wear out; choosing by the maximum lets one hot segment hide its cold neighbours. So each node above
 //! a segment knows the wear of its *least worn segment that has room for a slab*: following the smaller of two children then
 //! leads to the least worn segment of all that can serve. It goes right only if that saves more than `lead` bytes of wear,
-//! about one whole overwrite of a segment; below that, filling the left keeps the data together. Within a segment, where all
-//! chunks count as equally worn, the child with the shorter sufficient run is taken (best fit).
+//! about one whole overwrite of a segment; below that, filling the left keeps the data together. For a run of another length the nodes
+//! of that length, or of a segment where that is longer, are compared one by one, each by the mean of its segments. Within a segment, where all
+//! chunks count as equally worn, the child with the shorter sufficient run is taken (best fit), and of equal ones each in turn.
 //!
 //! Not thread-safe: whoever holds the allocator's space lock owns it.
 
 /// Wear of a place that cannot serve.
-const NO_ROOM: u64 = u64::MAX;
+pub(super) const NO_ROOM: u64 = u64::MAX;
+
+/// Most blocks that are looked at one by one, for a run that is no slab: those of 8 GiB.
+const SCANNED_BLOCKS: usize = 4096;
 
 /// The tree of one region.
 pub(super) struct Buddy {
@@ -34,6 +38,8 @@ pub(super) struct Buddy {
     block_order: u32,
     /// A block has room if it has a run of this order.
     room_order: u32,
+    /// Runs taken of a block, by block.
+    turns: Box<[u32]>,
     /// Bytes written, by block.
     wear: Box<[u64]>,
     /// Smallest wear of a block with room under this node; same numbering as `nodes`, down to the blocks.
@@ -55,24 +61,18 @@ impl Buddy {
         }
         let order = chunks.next_power_of_two().ilog2();
         let leaves = 1usize << order;
+        let mut taken: Vec<(usize, usize)> =
+            taken.map(|(start, len)| (start as usize, start as usize + len as usize)).collect();
+        taken.sort_unstable();
+        // What is missing of a power of two is taken.
+        taken.push((chunks as usize, leaves));
+        if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            return None;
+        }
+        let free = leaves - taken.iter().map(|(start, end)| end - start).sum::<usize>();
         let mut nodes = vec![0u8; 2 * leaves].into_boxed_slice();
-        nodes[leaves..leaves + chunks as usize].fill(1);
-        let mut free = chunks;
-        for (start, len) in taken {
-            let end = start.checked_add(len).filter(|end| *end <= chunks)?;
-            let range = &mut nodes[leaves + start as usize..leaves + end as usize];
-            if range.contains(&0) {
-                return None;
-            }
-            range.fill(0);
-            free -= len;
-        }
-        for height in 1..=order {
-            let first = 1usize << (order - height);
-            for node in first..2 * first {
-                nodes[node] = merged(&nodes, node, height);
-            }
-        }
+        fill(&mut nodes, 1, (0, order), &taken);
+        let free = u32::try_from(free).ok()?;
         let block_order = block_order.min(order);
         let blocks = 1usize << (order - block_order);
         let mut tree = Self {
@@ -82,6 +82,7 @@ impl Buddy {
             nodes,
             block_order,
             room_order: room_order.min(block_order),
+            turns: vec![0; blocks].into(),
             wear: vec![0; blocks].into(),
             least: vec![NO_ROOM; 2 * blocks].into(),
         };
@@ -196,12 +197,19 @@ impl Buddy {
 
     /// DRAM of the tree, in bytes.
     pub(super) fn dram_bytes(&self) -> usize {
-        size_of::<Self>() + self.nodes.len() + size_of_val(&*self.wear) + size_of_val(&*self.least)
+        size_of::<Self>()
+            + self.nodes.len()
+            + size_of_val(&*self.turns)
+            + size_of_val(&*self.wear)
+            + size_of_val(&*self.least)
     }
 
-    fn find(&self, order: u32, lead: Option<u64>) -> u32 {
-        let mut node = 1usize;
-        for height in (order..self.order).rev() {
+    fn find(&mut self, order: u32, lead: Option<u64>) -> u32 {
+        let (mut node, mut top) = (1usize, self.order);
+        if let Some(lead) = lead.filter(|_| order != self.room_order && self.wear.len() <= SCANNED_BLOCKS) {
+            (node, top) = self.least_worn(order, lead);
+        }
+        for height in (order..top).rev() {
             let (left, right) = (2 * node, 2 * node + 1);
             let (run_left, run_right) = (u32::from(self.nodes[left]), u32::from(self.nodes[right]));
             node = if run_left <= order {
@@ -212,12 +220,34 @@ impl Buddy {
                 if self.least[right].saturating_add(lead) < self.least[left] { right } else { left }
             } else if run_right < run_left {
                 right
+            } else if run_left == run_right && lead.is_some() {
+                // In turn, by the bits of the block's count: each place in it comes up as often as any other.
+                let block = (node >> (self.block_order - height - 1)) - self.wear.len();
+                left + (self.turns[block] >> (self.block_order - 1 - height) & 1) as usize
             } else {
                 left
             };
         }
         let found = (node << order) - (1usize << self.order);
+        let turns = &mut self.turns[found >> self.block_order];
+        *turns = turns.wrapping_add(1);
         u32::try_from(found).expect("a chunk's number fits 32 bits")
+    }
+
+    /// The least worn node, of a block or larger, in which an aligned run of 2^`order` chunks is free, and its order. One farther right must
+    /// save more than `lead` bytes of wear, of the mean block in it. `least` knows only who has room for a slab.
+    fn least_worn(&self, order: u32, lead: u64) -> (usize, u32) {
+        let height = order.max(self.block_order);
+        let (first, share) = (1usize << (self.order - height), 1usize << (height - self.block_order));
+        let mut best: Option<(usize, u64)> = None;
+        for node in (first..2 * first).filter(|node| u32::from(self.nodes[*node]) > order) {
+            let blocks = (node - first) * share..(node - first + 1) * share;
+            let wear = self.wear[blocks].iter().fold(0, |sum: u64, wear| sum.saturating_add(*wear)) / share as u64;
+            if best.is_none_or(|(_, least)| wear.saturating_add(lead) < least) {
+                best = Some((node, wear));
+            }
+        }
+        best.map_or((1, self.order), |(node, _)| (node, height))
     }
 
     fn set(&mut self, start: u32, len: u32, free: bool) {
@@ -254,6 +284,29 @@ impl Buddy {
             for node in first + low..=first + high {
                 self.least[node] = self.least[2 * node].min(self.least[2 * node + 1]);
             }
+        }
+    }
+}
+
+/// Builds the part of a tree of zeros under `node`, which has 2^`height` chunks from `low` on, of which `taken` (start, end; ascending) are not free.
+/// What is taken, or free, as a whole is not gone through.
+fn fill(nodes: &mut [u8], node: usize, (low, height): (usize, u32), taken: &[(usize, usize)]) {
+    let high = low + (1 << height);
+    let inside = taken.partition_point(|(_, end)| *end <= low)..taken.partition_point(|(start, _)| *start < high);
+    match &taken[inside] {
+        [] => {
+            for below in (0..=height).rev() {
+                let first = node << (height - below);
+                let full = u8::try_from(below + 1).expect("orders are small");
+                nodes[first..first + (1 << (height - below))].fill(full);
+            }
+        }
+        [(start, end)] if *start <= low && high <= *end => {}
+        some => {
+            let half = 1 << (height - 1);
+            fill(nodes, 2 * node, (low, height - 1), some);
+            fill(nodes, 2 * node + 1, (low + half, height - 1), some);
+            nodes[node] = merged(nodes, node, height);
         }
     }
 }
@@ -322,12 +375,26 @@ mod tests {
         tree.add_block_wear(0, 100);
         assert_eq!(tree.take(4, Some(100)), Some(4), "a lead of 100 is not beaten");
         tree.add_block_wear(0, 1);
-        assert_eq!(tree.take(4, Some(100)), Some(16));
+        let block = |tree: &mut Buddy, len: u32| tree.take(len, Some(100)).map(|start| start / 16);
+        assert_eq!(block(&mut tree, 4), Some(1));
         tree.add_block_wear(1, 500);
         tree.add_block_wear(2, 300);
-        assert_eq!(tree.take(4, Some(100)), Some(48), "the least worn of all four");
-        assert_eq!(tree.take(12, Some(100)), Some(32), "48 has no room for so many");
+        assert_eq!(block(&mut tree, 4), Some(3), "the least worn of all four");
+        assert_eq!(block(&mut tree, 12), Some(2), "the last has no room for so many");
         assert!(tree.is_consistent());
+    }
+
+    #[test]
+    fn equal_places_of_a_block_come_in_turn() {
+        let mut tree = empty(64);
+        let mut taken = [0; 16];
+        for _ in 0..64 {
+            let start = tree.take(1, Some(1 << 40)).expect("room");
+            taken[start as usize] += 1;
+            assert!(tree.give(start, 1));
+        }
+        assert_eq!(taken, [4; 16], "each chunk of the first block as often as the others");
+        assert_eq!((tree.take(1, None), tree.take(1, None)), (Some(0), Some(1)), "without wear the left is filled");
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub(super) struct Class {
 }
 
 impl Class {
+    /// The bits of a bitmap's last word that stand for no slot.
+    #[inline]
+    pub(super) const fn beyond(self) -> u64 {
+        if self.slots.is_multiple_of(64) { 0 } else { u64::MAX << (self.slots % 64) }
+    }
+
     /// Words of a slab's bitmap.
     #[inline]
     pub(super) const fn words(self) -> usize {

@@ -15,6 +15,10 @@ pub(crate) trait Ground {
     fn capacity(&self) -> u64;
     /// Reads an aligned word.
     fn load(&self, at: NvPtr) -> u64;
+    /// How many of the next `words` aligned words, from here on, are zero before one is not.
+    fn zero_words(&self, at: NvPtr, words: usize) -> usize {
+        (0..words).find(|word| self.load(at.add(*word as u64 * 8)) != 0).unwrap_or(words)
+    }
     /// Stores an aligned word, whole.
     fn put(&self, at: NvPtr, word: u64);
     /// Stores bytes that nobody else reads yet.
@@ -35,6 +39,10 @@ pub(crate) trait Ground {
     fn reclaim(&self);
     /// The planted fault `TableNotSettled`.
     fn not_settled(&self) -> bool {
+        false
+    }
+    /// The planted fault `StaleCheckpointTrusted`.
+    fn stale_trusted(&self) -> bool {
         false
     }
     /// The planted fault `ExtentWordLate`.

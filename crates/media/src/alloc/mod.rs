@@ -14,7 +14,7 @@
 //! Nothing is therefore held back as a reserve.
 //!
 //! Rooms: `classes` sizes; `table` words on the medium; `buddy` the tree; `space` extents and wear; `slab`, `region`, `shard`
-//! records; `records` the operations; `recover`, `occupancy` opening; `verify` checks.
+//! records; `records` the operations; `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
 
 mod buddy;
 mod classes;
@@ -31,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod wear;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -275,6 +276,10 @@ impl Allocator {
 
     fn chunk_bytes(&self) -> u64 {
         self.known_regions().next().map_or(4096, |region| u64::from(region.layout.chunk_bytes))
+    }
+
+    fn slab_bytes(&self) -> u32 {
+        self.known_regions().next().map_or(0, Region::slab_bytes)
     }
 
     fn chunks_of(&self, bytes: u64) -> Option<u32> {

@@ -76,7 +76,8 @@ impl Allocator {
         }
         found.iter().all(|(place, bitmap)| {
             let slab = self.slab(*place);
-            slab.and_then(|slab| Some(slab.load(self.classes.get(slab.class())?, bitmap))).unwrap_or(false)
+            slab.and_then(|slab| Some(slab.load(self.classes.get(slab.class())?, bitmap, self.slab_bytes())))
+                .unwrap_or(false)
         })
     }
 
@@ -110,24 +111,6 @@ impl Allocator {
             rest = after;
         }
         Some(found)
-    }
-
-    /// Stores the wear that no hand-out has carried yet.
-    pub(crate) fn report_wear<G: Ground>(&self, ground: &G) {
-        for index in 0..self.shards.len() {
-            let written = std::mem::take(&mut self.shard(index).written);
-            lock(&self.space).wear(ground, &written);
-        }
-        for region in self.known_regions() {
-            for (chunk, slab) in region.slabs() {
-                let Some(class) = self.classes.get(slab.class()) else { continue };
-                let bytes = u64::from(slab.take_written()) * u64::from(class.size);
-                if bytes > 0 {
-                    let place = Place { region: region.layout.index, chunk };
-                    lock(&self.space).wear(ground, &[super::space::Written { place, chunks: self.slab_chunks, bytes }]);
-                }
-            }
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The allocator's operations on a pool.
 
-use lodestore_contract::{MediumUse, Result, VerifyReport};
+use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
 use super::records::Freed;
 use super::{Allocator, ExtentKind, Ground, SweepReport};
@@ -99,6 +99,18 @@ impl Allocator {
         self.finish_on(pool)
     }
 
+    /// Says that so many bytes were stored in place in this extent, an engine's own, all over it: counted as wear of its segments. Records
+    /// and extents are counted when they are handed out, once in full; this is for what is stored after that. Takes a lock shared by
+    /// all threads, and stores and flushes a word a segment: for many operations together (some ten thousand lines, say), not for each.
+    pub fn note_written(&self, pool: &Pool, extent: NvPtr, bytes: u64) {
+        self.note_written_on(pool, extent, bytes);
+    }
+
+    /// Bytes written by segment, over all the life of the store.
+    pub fn wear(&self, pool: &Pool) -> Wear {
+        self.wear_on(pool)
+    }
+
     /// What the pool reports as its use: what waits for readers counts as dead. Exact while nothing else runs.
     pub(crate) fn space(&self, pool: &Pool) -> MediumUse {
         let (usage, waiting) = (self.usage(), pool.epochs().waiting_bytes());
@@ -135,6 +147,10 @@ impl Ground for Pool {
 
     fn load(&self, at: NvPtr) -> u64 {
         self.load_u64(at)
+    }
+
+    fn zero_words(&self, at: NvPtr, words: usize) -> usize {
+        Self::zero_words(self, at, words)
     }
 
     #[cfg_attr(feature = "sim", track_caller)]
@@ -176,6 +192,10 @@ impl Ground for Pool {
 
     fn not_settled(&self) -> bool {
         self.mutant(Mutant::TableNotSettled)
+    }
+
+    fn stale_trusted(&self) -> bool {
+        self.mutant(Mutant::StaleCheckpointTrusted)
     }
 
     fn word_late(&self) -> bool {

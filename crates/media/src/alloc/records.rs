@@ -4,6 +4,9 @@
 //! order: the shard's own slabs with free slots; those found at open; those of threads that have ended; a fresh slab; a
 //! new region; then, before the store counts as full, what waits for readers, slabs of living threads, empty slabs of other
 //! classes, a slot of up to twice the length, an extent of its own.
+//!
+//! A slab whose slots come back as fast as they go would serve for ever, and wear its segment out. So when its slots were handed out
+//! [`OVERWRITES`] times, and some segment with room is less worn by more than one overwrite, the next slab is a fresh one.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -25,8 +28,9 @@ use crate::slot;
 const FREED_AT_ONCE: usize = 16;
 /// Slabs of the list between the next and the one that is asked for ahead.
 const SLABS_AHEAD: usize = 3;
-/// Wear reports that may wait in a shard.
-const WRITTEN_MAX: usize = 64;
+
+/// Times that the slots of a current slab are handed out before it is asked whether another place is less worn.
+const OVERWRITES: u32 = 8;
 
 /// Something to be freed: a record of `len` bytes, or an extent (`len` = [`Freed::EXTENT`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,12 +93,13 @@ impl Allocator {
 
     #[cold]
     fn alloc_slowly<G: Ground>(&self, ground: &G, me: usize, number: u16, len: usize) -> Result<NvPtr> {
+        self.freshen(ground, me, number)?;
         // Each round takes a slab in; other threads of the same shard may use it up, then the next round takes another.
         loop {
             if let Some(at) = self.take_own(ground, me, number) {
                 return Ok(at);
             }
-            if self.take_over(me, number, Whose::Nobodys) {
+            if self.take_over(ground, me, number, Whose::Nobodys) {
                 continue;
             }
             if !self.fresh_slab(ground, me, number)? {
@@ -106,7 +111,7 @@ impl Allocator {
             if let Some(at) = self.take_own(ground, me, number) {
                 return Ok(at);
             }
-            if self.take_over(me, number, Whose::Anybodys) {
+            if self.take_over(ground, me, number, Whose::Anybodys) {
                 continue;
             }
             self.release_empty(ground);
@@ -123,14 +128,50 @@ impl Allocator {
         let mut shard = self.shard(me);
         loop {
             let slabs = shard.class(number, self.classes.len());
+            if slabs.fresh {
+                return None;
+            }
             if let Some(at) = self.take_current(slabs, number) {
                 self.look_ahead(ground, slabs, number);
+                if self.is_tired(slabs, number) {
+                    self.rest(ground, &mut shard, number);
+                }
                 return Some(at);
             }
             let next = self.pop_listed(slabs, me, number);
-            self.replace_current(&mut shard, number, next);
+            self.replace_current(ground, &mut shard, number, next);
             next?;
         }
+    }
+
+    /// Whether the current slab was written so often that its place is to be looked at.
+    #[inline]
+    fn is_tired(&self, slabs: &ClassSlabs, number: u16) -> bool {
+        let slab = slabs.current.and_then(|place| self.slab(place));
+        slab.zip(self.classes.get(number)).is_some_and(|(slab, class)| slab.written() >= class.slots * OVERWRITES)
+    }
+
+    /// Counts what was written to the current slab, and lets it go where another place is less worn.
+    #[cold]
+    fn rest<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16) {
+        let slabs = shard.class(number, self.classes.len());
+        let (Some(place), Some(class)) = (slabs.current, self.classes.get(number)) else { return };
+        let written = self.slab(place).map_or(0, Slab::take_written);
+        self.note_slab(ground, place, u64::from(written) * u64::from(class.size));
+        if lock(&self.space).has_cooler_than(place) {
+            slabs.fresh = true;
+            self.replace_current(ground, shard, number, None);
+        }
+    }
+
+    /// A fresh slab where one is wanted for wear; without one all goes on as before.
+    fn freshen<G: Ground>(&self, ground: &G, me: usize, number: u16) -> Result<()> {
+        let wanted = std::mem::take(&mut self.shard(me).class(number, self.classes.len()).fresh);
+        // Asked again, so that the store does not grow where the room is gone.
+        if wanted && lock(&self.space).has_room_for_a_slab() {
+            self.fresh_slab(ground, me, number)?;
+        }
+        Ok(())
     }
 
     /// Takes a slab with free slots from the list, dropping stale entries; it is `HELD` from now on.
@@ -151,7 +192,7 @@ impl Allocator {
     }
 
     /// Makes `next` (`HELD`) the current slab; the one before, which is full or there is none, is let go.
-    fn replace_current(&self, shard: &mut Shard, number: u16, next: Option<Place>) {
+    fn replace_current<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16, next: Option<Place>) {
         let slabs = shard.class(number, self.classes.len());
         let before = std::mem::replace(&mut slabs.current, next);
         let Some((place, slab)) = before.and_then(|place| Some((place, self.slab(place)?))) else { return };
@@ -161,23 +202,24 @@ impl Allocator {
             slab.set(LISTED);
             slabs.partial.push_back(place);
         }
-        let bytes = u64::from(slab.take_written()) * u64::from(class.size);
-        if shard.written.len() < WRITTEN_MAX {
-            shard.written.push(Written { place, chunks: self.slab_chunks, bytes });
+        // Where records are replaced at random a slab comes by often with a slot or two: those are gathered in it.
+        if slab.written() >= class.slots / 2 {
+            let bytes = u64::from(slab.take_written()) * u64::from(class.size);
+            self.note_slab(ground, place, bytes);
         }
     }
 
     /// Takes a slab of this class over from a shard whose threads are gone, or from any; true if there was one.
-    fn take_over(&self, me: usize, number: u16, whose: Whose) -> bool {
+    fn take_over<G: Ground>(&self, ground: &G, me: usize, number: u16, whose: Whose) -> bool {
         let orphans = usize::from(ORPHANS);
         let used = slot::slots_used().min(SHARDS);
         std::iter::once(orphans).chain(0..used).any(|other| {
             let nobodys = other == orphans || !shard_is_live(other);
-            other != me && (nobodys || whose == Whose::Anybodys) && self.take_over_from(me, other, number)
+            other != me && (nobodys || whose == Whose::Anybodys) && self.take_over_from(ground, me, other, number)
         })
     }
 
-    fn take_over_from(&self, me: usize, other: usize, number: u16) -> bool {
+    fn take_over_from<G: Ground>(&self, ground: &G, me: usize, other: usize, number: u16) -> bool {
         let place = {
             let mut shard = self.shard(other);
             if shard.classes.is_empty() {
@@ -192,16 +234,16 @@ impl Allocator {
             slab.give_to(me as u16);
             place
         };
-        self.install(me, number, place);
+        self.install(ground, me, number, place);
         true
     }
 
     /// A slab that is `HELD` and this shard's: the current one if that is full, else listed.
-    fn install(&self, me: usize, number: u16, place: Place) {
+    fn install<G: Ground>(&self, ground: &G, me: usize, number: u16, place: Place) {
         let mut shard = self.shard(me);
         let current = shard.class(number, self.classes.len()).current;
         if current.and_then(|place| self.slab(place)).is_none_or(|slab| slab.free_slots() == 0) {
-            self.replace_current(&mut shard, number, Some(place));
+            self.replace_current(ground, &mut shard, number, Some(place));
         } else if let Some(slab) = self.slab(place) {
             slab.unset(HELD);
             slab.set(LISTED);
@@ -211,24 +253,20 @@ impl Allocator {
 
     fn fresh_slab<G: Ground>(&self, ground: &G, me: usize, number: u16) -> Result<bool> {
         let Some(class) = self.classes.get(number) else { return Ok(false) };
-        let written = std::mem::take(&mut self.shard(me).written);
-        if !written.is_empty() {
-            lock(&self.space).wear(ground, &written);
-        }
-        let slab_bytes = self.slab_chunks * self.chunk_bytes() as u32;
+        let slab_bytes = self.slab_bytes();
         let word = Word { kind: ExtentKind::SLAB, class: number, chunks: self.slab_chunks };
         let found = self.obtain(
             ground,
             |space| {
                 let place = space.hand_out(ground, word, true)?;
                 // Under the space lock, so that `verify` never sees the one without the other.
-                self.slab(place)?.format(number, class, slab_bytes, me as u16, HELD);
+                self.region(place.region)?.make_slab(place.chunk)?.format(number, class, slab_bytes, me as u16, HELD);
                 Some(place)
             },
             u64::from(slab_bytes),
         )?;
         if let Some(place) = found {
-            self.install(me, number, place);
+            self.install(ground, me, number, place);
         }
         Ok(found.is_some())
     }
@@ -285,7 +323,7 @@ impl Allocator {
                 if let Some(at) = self.take_own(ground, me, larger) {
                     return Ok(at);
                 }
-                if !self.take_over(me, larger, Whose::Anybodys) {
+                if !self.take_over(ground, me, larger, Whose::Anybodys) {
                     break;
                 }
             }

@@ -123,7 +123,7 @@ impl Allocator {
             }
             recovery.regions.push((old, Bits::default()));
         }
-        let known = clean && self.load_occupancy(ground, &saved);
+        let known = (clean || ground.stale_trusted()) && self.load_occupancy(ground, &saved);
         for (place, word) in saved {
             let given = space.give_back(ground, place, word.chunks);
             debug_assert!(given, "the table's extents are in use");
@@ -144,6 +144,11 @@ impl Allocator {
         let mut read = TableRead { extents: Vec::new(), stale: Vec::new(), quarantine: Vec::new() };
         let (mut chunk, mut hidden_until, mut bad_since) = (0, 0, None);
         while chunk < layout.chunks {
+            // Most of a table is zero: what is free, and all but the first word of each extent.
+            chunk += ground.zero_words(layout.extent_word(chunk), (layout.chunks - chunk) as usize) as u32;
+            if chunk == layout.chunks {
+                break;
+            }
             let found = self.plausible(read_word(ground, layout, chunk), chunk);
             if chunk < hidden_until {
                 if found != Found::Free {
@@ -196,9 +201,11 @@ impl Allocator {
     }
 
     fn admit(&self, place: Place, word: Word) {
-        let (Some(class), Some(slab)) = (self.classes.get(word.class), self.slab(place)) else { return };
-        if word.kind == ExtentKind::SLAB {
-            slab.format(word.class, class, self.slab_chunks * self.chunk_bytes() as u32, ORPHANS, OLD);
+        if word.kind == ExtentKind::SLAB
+            && let Some(region) = self.region(place.region)
+            && let (Some(class), Some(slab)) = (self.classes.get(word.class), region.make_slab(place.chunk))
+        {
+            slab.format(word.class, class, region.slab_bytes(), ORPHANS, OLD);
         }
     }
 
@@ -222,7 +229,7 @@ impl Allocator {
             // Handed out since the open: in use already.
             return if slab.is_taken(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
         }
-        if slab.mark(class, slot) { Ok(()) } else { wrong("two records share this place") }
+        if slab.mark(class, slot, region.slab_bytes()) { Ok(()) } else { wrong("two records share this place") }
     }
 
     fn mark_large<G: Ground>(&self, ground: &G, at: NvPtr, len: usize) -> Result<()> {
@@ -343,7 +350,7 @@ impl Allocator {
         let mut apply = |item: &Freed, in_use: bool| {
             if let Some((slab, class, slot)) = self.old_slot(*item) {
                 if in_use {
-                    slab.mark(class, slot);
+                    slab.mark(class, slot, self.slab_bytes());
                 } else {
                     slab.unmark(class, slot);
                 }

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 
 use super::Place;
-use super::space::Written;
 
 /// Shards for threads. A thread slot uses the one of its number modulo this.
 pub(super) const SHARDS: usize = 64;
@@ -24,6 +23,8 @@ pub(super) struct ClassSlabs {
     pub(super) partial: VecDeque<Place>,
     /// Empty slabs in the list that were `KEPT`.
     pub(super) kept: u32,
+    /// The next record shall come from a fresh slab, if there is one: this shard's own lie in a segment that is worn.
+    pub(super) fresh: bool,
 }
 
 /// One shard.
@@ -31,8 +32,6 @@ pub(super) struct ClassSlabs {
 pub(super) struct Shard {
     /// By class; made at first use.
     pub(super) classes: Vec<ClassSlabs>,
-    /// Wear to be reported with the next hand-out.
-    pub(super) written: Vec<Written>,
 }
 
 impl Shard {
@@ -47,6 +46,6 @@ impl Shard {
 
     pub(super) fn dram_bytes(&self) -> usize {
         let lists: usize = self.classes.iter().map(|class| class.partial.capacity() * size_of::<Place>()).sum();
-        self.classes.capacity() * size_of::<ClassSlabs>() + self.written.capacity() * size_of::<Written>() + lists
+        self.classes.capacity() * size_of::<ClassSlabs>() + lists
     }
 }

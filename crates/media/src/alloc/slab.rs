@@ -6,7 +6,8 @@
 //! 2. Everything else is read and written under the lock of the shard that `owner` names. A slab changes hands under the
 //!    lock of the old owner, so whoever holds the lock of shard `s` and then reads `owner == s` holds the slab.
 //! 3. Exception: while `OLD` is set (named by the table at open, recovery not finished) the slab is given to nobody, and only its
-//!    bitmap changes, by atomic marks from any thread. The sweep takes over with the orphan shard's lock held.
+//!    bitmap changes, by atomic marks from any thread; the first mark makes it, where it is not in the slab's own line. The sweep takes over with the
+//!    orphan shard's lock held.
 //! 4. `free` is the number of zero bits of the bitmap; the bits beyond the last slot are always set; no zero bit lies in a
 //!    word before `hint`. (Not while `OLD`: the sweep counts.)
 //!
@@ -100,14 +101,11 @@ impl Slab {
     /// Makes this group an empty slab of `class`.
     pub(super) fn format(&self, number: u16, class: Class, slab_bytes: u32, owner: u16, flags: u8) {
         debug_assert_eq!(self.class(), NO_CLASS);
-        if class.words() > NEAR_WORDS {
-            let words = (slab_bytes / SLOT_MIN).div_ceil(64);
-            self.far.get_or_init(|| Box::new(Far((0..words).map(|_| AtomicU64::new(0)).collect())));
-        }
-        let words = self.words(class);
+        // The bitmap of a slab found at open is made by the first mark: an open shall not touch that much.
+        let words = if flags & OLD == 0 { self.make_words(class, slab_bytes) } else { self.words(class) };
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        if !class.slots.is_multiple_of(64) {
-            words[words.len() - 1].store(u64::MAX << (class.slots % 64), Ordering::Relaxed);
+        if let Some(last) = words.last() {
+            last.store(class.beyond(), Ordering::Relaxed);
         }
         self.free.store(u16::try_from(class.slots).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
         self.hint.store(0, Ordering::Relaxed);
@@ -123,14 +121,29 @@ impl Slab {
         self.flags.store(0, Ordering::Relaxed);
     }
 
-    /// The words of the bitmap.
+    /// The words of the bitmap, made empty where they were not.
+    #[inline]
+    fn make_words(&self, class: Class, slab_bytes: u32) -> &[AtomicU64] {
+        let words = class.words();
+        if words <= NEAR_WORDS {
+            return &self.near[..words];
+        }
+        let far = self.far.get_or_init(|| {
+            let most = (slab_bytes / SLOT_MIN).div_ceil(64) as usize;
+            let word = |at: usize| AtomicU64::new(if at + 1 == words { class.beyond() } else { 0 });
+            Box::new(Far((0..most.max(words)).map(word).collect()))
+        });
+        &far.0[..words]
+    }
+
+    /// The words of the bitmap; none where it was not made.
     #[inline]
     pub(super) fn words(&self, class: Class) -> &[AtomicU64] {
         let words = class.words();
         if words <= NEAR_WORDS {
             &self.near[..words]
         } else {
-            // Made by `format`, of the class that was read; an empty slice would be a defect of this module.
+            // Empty only while nothing of an `OLD` slab was marked.
             self.far.get().map_or(&[], |far| &far.0[..words])
         }
     }
@@ -212,9 +225,10 @@ impl Slab {
     }
 
     /// Sets a slot's bit, from any thread, while the slab is `OLD`; false where it was set already.
-    pub(super) fn mark(&self, class: Class, slot: u32) -> bool {
+    #[inline]
+    pub(super) fn mark(&self, class: Class, slot: u32, slab_bytes: u32) -> bool {
         let bit = 1u64 << (slot % 64);
-        match self.words(class).get(slot as usize / 64).filter(|_| slot < class.slots) {
+        match self.make_words(class, slab_bytes).get(slot as usize / 64).filter(|_| slot < class.slots) {
             Some(word) => word.fetch_or(bit, Ordering::Relaxed) & bit == 0,
             None => false,
         }
@@ -229,16 +243,16 @@ impl Slab {
 
     /// Whether these words can be a bitmap of this class.
     pub(super) fn fits(&self, class: Class, saved: &[u64]) -> bool {
-        let beyond = if class.slots.is_multiple_of(64) { 0 } else { u64::MAX << (class.slots % 64) };
-        saved.len() == self.words(class).len() && saved.last().is_some_and(|last| last & beyond == beyond)
+        let beyond = class.beyond();
+        saved.len() == class.words() && saved.last().is_some_and(|last| last & beyond == beyond)
     }
 
     /// Sets the bitmap as it was saved; false, and nothing changed, where the words cannot be this class's.
-    pub(super) fn load(&self, class: Class, saved: &[u64]) -> bool {
+    pub(super) fn load(&self, class: Class, saved: &[u64], slab_bytes: u32) -> bool {
         if !self.fits(class, saved) {
             return false;
         }
-        for (word, saved) in self.words(class).iter().zip(saved) {
+        for (word, saved) in self.make_words(class, slab_bytes).iter().zip(saved) {
             word.store(*saved, Ordering::Relaxed);
         }
         true
@@ -255,12 +269,20 @@ impl Slab {
     /// Slots taken, by the bitmap.
     pub(super) fn taken(&self, class: Class) -> u32 {
         let words = self.words(class);
+        if words.is_empty() {
+            return 0;
+        }
         let ones: u32 = words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         let beyond = u32::try_from(words.len()).expect("few") * 64 - class.slots;
         ones.saturating_sub(beyond)
     }
 
-    /// Slots handed out since this was asked last.
+    /// Slots handed out since they were taken for the account of wear.
+    pub(super) fn written(&self) -> u32 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// The same, and begins anew.
     pub(super) fn take_written(&self) -> u32 {
         let written = self.written.load(Ordering::Relaxed);
         self.written.store(0, Ordering::Relaxed);
@@ -303,8 +325,19 @@ mod tests {
         let class = Class { size: 304, slots: 215 };
         let slab = Slab::new();
         slab.format(5, class, 65536, 0, OLD);
-        assert!(slab.mark(class, 7) && slab.mark(class, 214) && !slab.mark(class, 7));
+        let mark = |slot| slab.mark(class, slot, 65536);
+        assert!(mark(7) && mark(214) && !mark(7));
         assert_eq!(slab.recount(class), 2);
         assert_eq!((slab.free_slots(), slab.is_taken(class, 7), slab.is_taken(class, 8)), (213, true, false));
+        let class = Class { size: 96, slots: 682 };
+        let slab = Slab::new();
+        slab.format(3, class, 65536, 0, OLD);
+        assert_eq!(
+            (slab.taken(class), slab.is_taken(class, 5), slab.far_bytes()),
+            (0, false, 0),
+            "no bitmap before a mark"
+        );
+        assert!(slab.mark(class, 681, 65536) && !slab.mark(class, 681, 65536) && !slab.mark(class, 682, 65536));
+        assert_eq!((slab.recount(class), slab.free_slots()), (1, 681));
     }
 }

@@ -17,9 +17,9 @@
 //! extent's own fence made the clearing durable (2). Hence a word of the table that begins inside another extent is always a
 //! stale one or lies inside one, and the open drops it.
 //!
-//! Wear words are stored and flushed with a hand-out and never waited for: a crash loses some counts, no more.
+//! Wear words (`wear.rs`) are stored and flushed, and never waited for: a crash loses some counts, no more.
 
-use super::buddy::Buddy;
+use super::buddy::{Buddy, NO_ROOM};
 use super::ground::Ground;
 use super::table::{self, Found, Word};
 use super::{ExtentKind, Place};
@@ -60,7 +60,7 @@ pub(super) struct Space {
 
 impl Ranges {
     /// The segment whose count stands for this block.
-    fn segment_of_block(&self, block: usize) -> u32 {
+    pub(super) fn segment_of_block(&self, block: usize) -> u32 {
         let first = u32::try_from(block << self.tree.block_order()).unwrap_or(u32::MAX).min(self.layout.chunks - 1);
         let segment = self.layout.chunk(first).offset() / self.layout.wear_segment_bytes;
         u32::try_from(segment).unwrap_or(u32::MAX).min(self.layout.wear_segments - 1)
@@ -155,22 +155,38 @@ impl Space {
         }
     }
 
-    /// Adds wear, and stores the counts that changed.
+    /// Adds wear, and stores the counts that changed; what does not divide goes to the first block.
     pub(super) fn wear<G: Ground>(&mut self, ground: &G, written: &[Written]) {
         for part in written {
             let Some(ranges) = self.regions.get_mut(usize::from(part.place.region)) else { continue };
             let block_chunks = 1u32 << ranges.tree.block_order();
             let first = part.place.chunk / block_chunks;
             let last = (part.place.chunk + part.chunks.max(1) - 1) / block_chunks;
-            for block in first..=last {
+            let mut rest = part.bytes;
+            for block in (first..=last).rev() {
                 // The share of an extent that lies in this block; a slab lies in one.
                 let start = part.place.chunk.max(block * block_chunks);
                 let end = (part.place.chunk + part.chunks.max(1)).min((block + 1).saturating_mul(block_chunks));
-                let share = part.bytes.saturating_mul(u64::from(end - start)) / u64::from(part.chunks.max(1));
+                let share = u128::from(part.bytes) * u128::from(end - start) / u128::from(part.chunks.max(1));
+                let share = if block == first { rest } else { u64::try_from(share).unwrap_or(rest) };
+                rest -= share;
                 ranges.tree.add_block_wear(block as usize, share);
                 ranges.write_wear(ground, block as usize);
             }
         }
+    }
+
+    /// Whether a slab elsewhere would spare this place's segment more than one overwrite.
+    pub(super) fn has_cooler_than(&self, place: Place) -> bool {
+        let Some(ranges) = self.regions.get(usize::from(place.region)).filter(|_| self.steer) else { return false };
+        let wear = ranges.tree.wear().get((place.chunk >> ranges.tree.block_order()) as usize).copied().unwrap_or(0);
+        let lead = ranges.layout.wear_segment_bytes;
+        self.regions.iter().any(|other| other.tree.least_wear().saturating_add(lead) < wear)
+    }
+
+    /// Whether a slab can be had without growing.
+    pub(super) fn has_room_for_a_slab(&self) -> bool {
+        self.regions.iter().any(|ranges| ranges.tree.least_wear() != NO_ROOM)
     }
 
     /// The word that begins at this place.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::heap::Heap;
 use super::{check, free};
-use crate::alloc::{Allocator, Ground, lock};
+use crate::alloc::{Allocator, ExtentKind, Ground, lock};
 use crate::nvptr::NvPtr;
 
 fn wear(alloc: &Allocator) -> Vec<u64> {
@@ -86,4 +86,83 @@ fn steering_levels_the_wear_of_the_papers_mix() {
     let (with, without) = (skew(true), skew(false));
     println!("max/mean: {with:.2} with steering, {without:.2} without");
     assert!(with < without / 1.5, "{with} against {without}");
+}
+
+/// What the allocator says was written, at present.
+fn told(alloc: &Allocator, heap: &Heap) -> u64 {
+    alloc.wear_on(heap).bytes
+}
+
+#[test]
+fn a_kill_loses_no_more_wear_than_is_said() {
+    let heap = Heap::new(16 << 20, 16 << 20, 4096);
+    let alloc = heap.open(false);
+    let mut written = 0;
+    let mut held = VecDeque::new();
+    for round in 0..40_000usize {
+        let len = [100, 300, 1000, 20_000][round % 4];
+        held.push_back((alloc.alloc_on(&heap, len).expect("room"), len));
+        written += alloc.rounded(len);
+        if held.len() > 400 {
+            let (at, len) = held.pop_front().expect("it is there");
+            free(&alloc, &heap, at, len);
+        }
+    }
+    // All that was stored stays, as after the kill of a process; nothing was asked for its counts before.
+    heap.crash(|| true);
+    let again = heap.open(false);
+    let segments = u64::from(heap.layout(0).expect("region 0").wear_segments);
+    let may_be_lost = segments * (2 << 20) * 9 / 16 + 3 * 8 * (64 << 10);
+    let kept = told(&again, &heap);
+    assert!(kept <= written && kept + may_be_lost >= written, "{kept} of {written}, {may_be_lost} may be lost");
+    assert!(kept > written / 2, "{kept} of {written}");
+    // A clean account is exact.
+    assert_eq!(told(&alloc, &heap), written);
+}
+
+#[test]
+fn what_an_engine_stores_in_place_counts_for_the_segments_of_its_extent() {
+    let heap = Heap::new(32 << 20, 32 << 20, 4096);
+    let alloc = heap.open(false);
+    let extent = alloc.alloc_extent_on(&heap, 8 << 20, ExtentKind::ENGINE).expect("room");
+    let before = told(&alloc, &heap);
+    assert_eq!(before, 8 << 20, "its making counts once");
+    alloc.note_written_on(&heap, extent, 80_000_001);
+    alloc.note_written_on(&heap, extent.add(4096), 5);
+    alloc.note_written_on(&heap, NvPtr::new(7, 4096), 5);
+    assert_eq!(told(&alloc, &heap) - before, 80_000_001, "no extent begins at the other places");
+    let hot = alloc.wear_on(&heap).hottest;
+    let share = 10_000_000 + (1 << 20)..=20_000_000 + (2 << 20) + 1;
+    assert!(hot.iter().take(4).all(|segment| share.contains(&segment.bytes)), "{hot:?}");
+    heap.crash(|| true);
+    assert_eq!(told(&heap.open(false), &heap) - before, 80_000_001);
+}
+
+#[test]
+fn a_record_replaced_for_ever_moves_through_the_store() {
+    let heap = Heap::new(16 << 20, 64 << 20, 4096);
+    let alloc = heap.open(false);
+    let mut at = alloc.alloc_on(&heap, 500).expect("room");
+    for _ in 0..400_000 {
+        let next = alloc.alloc_on(&heap, 500).expect("room");
+        free(&alloc, &heap, at, 500);
+        at = next;
+    }
+    let wear = alloc.wear_on(&heap);
+    assert!(wear.max as f64 / wear.mean < 1.5, "{wear:?}");
+    assert_eq!(heap.regions(), 1, "for wear alone the store does not grow");
+    assert!(alloc.usage().live <= 64 << 10 && alloc.usage().free > 14 << 20, "{:?}", alloc.usage());
+    check(&alloc, &heap);
+}
+
+#[test]
+fn long_extents_go_where_the_medium_is_least_worn() {
+    let heap = Heap::new(64 << 20, 64 << 20, 4096);
+    let alloc = heap.open(false);
+    for _ in 0..300 {
+        let at = alloc.alloc_extent_on(&heap, 4 << 20, ExtentKind::ENGINE).expect("room");
+        alloc.free_extent_on(&heap, at, false);
+    }
+    let wear = alloc.wear_on(&heap);
+    assert!(wear.max as f64 / wear.mean < 1.5, "{wear:?}");
 }

@@ -1,0 +1,340 @@
+//! Atomic batches, which the paper leaves open: many keys, all or nothing, by a redo log of the entries (`lodestore_media::BatchLogs`).
+//!
+//! ## Persist order
+//! 1. The last operation of each key counts. The records of all puts are stored, in no order.
+//! 2. All stripes of every partition touched are taken, partitions and stripes ascending. Each key's entry is looked up; a new key gets a
+//!    free slot of its own, and a segment without one is split (`split.rs`), which changes no key. **Fence 1**: the records.
+//! 3. The log record, with every entry's place and what shall stand there; **fence 2: the batch is done**; the entries; flush; **fence 3**; the
+//!    log record disarmed; flush; **fence 4**. (`crates/media/src/batch_log.rs`.)
+//! 4. The tree's changes are queued, the stripes are freed. Old records are retired by whoever applies these changes.
+//!
+//! Whole partitions are held because a free slot may be taken by a writer of any stripe. What stands in a slot may be replaced by one swap
+//! that tears, also where a split or a torn swap left something there: the log mends it before anybody looks.
+//! The paper's `wal` mode logs nothing more: a batch is logged already.
+//!
+//! ## Readers
+//! `Inner::batches` is above 0 from before the stripes are taken until after the last is freed. A reader that has read an entry, or found none,
+//! looks at it, and where it is not 0 and the key's stripe is held, reads again under the stripe (`read.rs`). So who answers from an entry of
+//! the batch does so when all of them stand, and who begins after that sees all. One who answers from before began before.
+//!
+//! ## Refusals
+//! Until fence 2 nothing is changed but by splits; the records are freed. A sync that fails poisons the store, and the next open may find
+//! the batch done or not: then the records stay.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestore_contract::limits::check_batch;
+use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+use lodestore_media::{BatchTurn, Mutant, NvPtr, Word};
+
+use crate::hash::Signature;
+use crate::inner::Inner;
+use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::record::Record;
+use crate::split::split;
+use crate::stripe::Held;
+use crate::table::{Hit, Probe, Segment, Table};
+use crate::tree_op::TreeOp;
+use crate::write::{Stored, Target};
+
+/// Entries more than the keys have, where damaged ones are cleared: what a log is asked for when that happens.
+const DAMAGED_MORE: usize = 64;
+/// Keys whose buckets are asked for ahead of the one that is looked up.
+const KEYS_AHEAD: usize = 6;
+
+/// A key of a batch with what shall become of it.
+struct Item<'b> {
+    target: Target<'b>,
+    /// Its place among the operations.
+    turn: usize,
+    put: Option<(&'b [u8], Option<Expiry>)>,
+    stored: Option<Stored>,
+}
+
+/// What is to be done to one entry.
+struct Effect {
+    item: usize,
+    slot: NvPtr,
+    /// Null where the entry goes.
+    new: NvPtr,
+    /// What the entry names now; null where it is free.
+    old: NvPtr,
+    /// Length of the old record; `None` where it cannot be read.
+    old_len: Option<usize>,
+}
+
+/// A batch is under way while it lives.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn new(batches: &'a AtomicU64) -> Self {
+        batches.fetch_add(1, Ordering::SeqCst);
+        Self(batches)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What stands in the buckets of a key that a batch holds.
+struct Found<'a> {
+    hit: Option<Hit<'a>>,
+    damaged: Vec<(NvPtr, NvPtr)>,
+}
+
+impl Inner {
+    /// Writes all of `batch` or nothing.
+    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
+        check_batch(batch)?;
+        match self.try_batch(batch) {
+            Err(Error::Full { .. }) if self.reclaim() => self.tell_full(self.try_batch(batch)),
+            done => done,
+        }
+    }
+
+    fn try_batch(&self, batch: &Batch) -> Result<()> {
+        let _timer = self.sampler.write();
+        let _guard = self.enter_write()?;
+        if batch.ops.is_empty() {
+            return Ok(());
+        }
+        let mut items = self.items(batch);
+        let turn = self.logs.begin(&self.pool, items.len())?;
+        let prepared = self.store_records(&mut items);
+        match prepared.and_then(|()| self.apply_batch(turn, &items)) {
+            Ok(committed) => committed.and_then(|()| self.pool.check()),
+            Err(refused) => {
+                items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
+                Err(refused)
+            }
+        }
+    }
+
+    /// The last operation of each key, in the order of the signatures, so of partitions and segments.
+    fn items<'b>(&self, batch: &'b Batch) -> Vec<Item<'b>> {
+        let item = |(turn, op): (usize, &'b BatchOp)| {
+            let (key, put) = match op {
+                BatchOp::Put { key, value, expiry } => (key, Some((value.as_slice(), *expiry))),
+                BatchOp::Delete { key } => (key, None),
+            };
+            Item { target: self.target(key), turn, put, stored: None }
+        };
+        let mut items: Vec<Item<'b>> = batch.ops.iter().enumerate().map(item).collect();
+        let order = |item: &Item<'b>| (item.target.sig.0, item.target.key);
+        items.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then(b.turn.cmp(&a.turn)));
+        items.dedup_by(|later, kept| later.target.key == kept.target.key);
+        items
+    }
+
+    /// Stores the records of all puts; durable after the next fence.
+    fn store_records(&self, items: &mut [Item<'_>]) -> Result<()> {
+        for item in items {
+            let Some((value, expiry)) = item.put else { continue };
+            let sequence = self.stripes.lock(item.target.partition, item.target.home).next_sequence();
+            item.stored = Some(self.store_sequenced(sequence, item.target.key, value, expiry)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the stripes and writes the entries. An error outside means that nothing was changed and the records are the caller's; one inside
+    /// that the batch may be done or not.
+    fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>]) -> Result<Result<()>> {
+        let (mut turn, mut room) = (turn, items.len());
+        loop {
+            // Dropped in the opposite order: the count last.
+            let _counted = Counted::new(&self.batches);
+            let held = self.hold_partitions(items);
+            let effects = self.plan(items)?;
+            if effects.len() <= room {
+                let done = self.commit_batch(turn, items, &effects);
+                drop(held);
+                return Ok(done);
+            }
+            // A log is never waited for with a stripe held.
+            room = effects.len() + DAMAGED_MORE;
+            drop(held);
+            drop(turn);
+            turn = self.logs.begin(&self.pool, room)?;
+        }
+    }
+
+    fn hold_partitions(&self, items: &[Item<'_>]) -> Vec<Vec<Held<'_>>> {
+        let mut held = Vec::new();
+        let mut last = None;
+        for partition in items.iter().map(|item| item.target.partition) {
+            if last != Some(partition) {
+                assert!(last.is_none_or(|last| last < partition), "partitions ascend with the signatures");
+                held.push(self.stripes.lock_partition(partition));
+                last = Some(partition);
+            }
+        }
+        held
+    }
+
+    /// What is to be done to which entry, all stripes held. Splits segments where there is no free slot.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::IndexFull`], [`Error::DramBudget`], [`Error::Corrupt`]; no key was changed.
+    fn plan(&self, items: &[Item<'_>]) -> Result<Vec<Effect>> {
+        let mut effects = Vec::with_capacity(items.len());
+        let mut claimed = vec![0u8; self.table.shape.buckets() as usize];
+        let mut first = 0;
+        while let Some(Item { target, .. }) = items.get(first) {
+            let segment = self.table.segment(&self.pool, target.sig);
+            let same = |item: &Item<'_>| self.table.place.same_segment(target.sig, item.target.sig.0, segment.depth);
+            let end = first + items[first..].iter().take_while(|item| same(item)).count();
+            let (planned, mut crowded) = (effects.len(), None);
+            claimed.fill(0);
+            for index in first..end {
+                if let Some(next) = items[..end].get(index + KEYS_AHEAD) {
+                    self.table.prefetch(&self.pool, segment, next.target.sig);
+                }
+                if !self.plan_one(&items[index], index, segment, &mut claimed, &mut effects)? {
+                    crowded = Some(items[index].target.sig);
+                    break;
+                }
+            }
+            match crowded {
+                None => first = end,
+                Some(sig) => {
+                    effects.truncate(planned);
+                    split(&self.table, &self.pool, sig)?;
+                }
+            }
+        }
+        if effects.iter().any(|effect| effect.old.is_null()) {
+            self.check_budget()?;
+        }
+        Ok(effects)
+    }
+
+    /// Plans one key; false where there is no free slot for it.
+    fn plan_one(
+        &self,
+        item: &Item<'_>,
+        index: usize,
+        segment: Segment,
+        claimed: &mut [u8],
+        effects: &mut Vec<Effect>,
+    ) -> Result<bool> {
+        let Item { target, stored, .. } = item;
+        let mut new = stored.as_ref().map_or(NvPtr::NULL, Stored::position);
+        if self.is_unsettled() {
+            let (home, other) = self.table.place.buckets(target.sig);
+            self.persist_buckets(segment, home, other);
+        }
+        let probe = self.table.probe(&self.pool, segment, target.sig);
+        let Found { hit, damaged } = self.find_all(&probe, target);
+        if let Some(hit) = hit {
+            // Expired or not, damaged or not.
+            if hit.position.untagged() == new.untagged() {
+                let place = format!("entry of record {:?}", hit.position);
+                return Err(Error::corrupt(place, "it names a place that was free"));
+            }
+            let old_len = Some(hit.record.len());
+            effects.push(Effect { item: index, slot: hit.slot, new, old: hit.position, old_len });
+            new = NvPtr::NULL;
+        }
+        for (slot, old) in damaged {
+            effects.push(Effect { item: index, slot, new, old, old_len: None });
+            new = NvPtr::NULL;
+        }
+        if !new.is_null() {
+            let Some(slot) = self.claim(segment, target.sig, claimed) else { return Ok(false) };
+            effects.push(Effect { item: index, slot, new, old: NvPtr::NULL, old_len: None });
+        }
+        Ok(true)
+    }
+
+    /// The key's entry, and those of its signature that name nothing readable, or a record whose key is damaged.
+    fn find_all(&self, probe: &Probe, target: &Target<'_>) -> Found<'_> {
+        let mut found = Found { hit: None, damaged: Vec::new() };
+        for (slot, position) in probe.candidates() {
+            match Record::read(&self.pool, position) {
+                Ok(record) if record.key() == target.key => found.hit = Some(Hit { slot, position, record }),
+                // A whole record of another key shares the signature.
+                Ok(record) if record.check(position).is_ok() => {}
+                read => {
+                    let error = read.and_then(|record| record.check(position)).err();
+                    error.iter().for_each(|error| self.corrupt(error));
+                    found.damaged.push((slot, position));
+                }
+            }
+        }
+        found
+    }
+
+    /// A free slot that no other key of the batch has, by the same rule as a single put's (`table.rs`).
+    fn claim(&self, segment: Segment, sig: Signature, claimed: &mut [u8]) -> Option<NvPtr> {
+        let (home, other) = self.table.place.buckets(sig);
+        let look = |bucket: usize| {
+            let words = self.pool.load_words::<16>(Table::bucket(segment, bucket));
+            let is_free =
+                |entry: &usize| self.table.is_free(sig, (words[entry * 2], words[entry * 2 + 1]), segment.depth);
+            let free = (0..BUCKET_ENTRIES).filter(is_free).fold(0u8, |free, entry| free | 1 << entry);
+            free & !claimed[bucket]
+        };
+        let (at_home, beside) = (look(home), look(other));
+        let fill = |free: u8| BUCKET_ENTRIES - free.count_ones() as usize;
+        let prefers_home = Table::prefers_home(fill(at_home), fill(beside));
+        let (bucket, free) = match (at_home, beside) {
+            (0, 0) => return None,
+            (free, 0) => (home, free),
+            (0, free) => (other, free),
+            (free, _) if prefers_home => (home, free),
+            (_, free) => (other, free),
+        };
+        let entry = free.trailing_zeros();
+        claimed[bucket] |= 1 << entry;
+        Some(Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY))
+    }
+
+    /// Writes the entries and queues the tree's changes.
+    fn commit_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], effects: &[Effect]) -> Result<()> {
+        let word = |effect: &Effect| {
+            let sig = if effect.new.is_null() { 0 } else { items[effect.item].target.sig.0 };
+            (effect.slot, Word::U128(sig, effect.new.raw()))
+        };
+        let stores: Vec<_> = effects.iter().map(word).collect();
+        for effect in effects {
+            if let Some(len) = effect.old_len {
+                self.pool.allocator().keep(effect.old.untagged(), len);
+            }
+        }
+        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+            self.pool.fence();
+        }
+        let done = turn.commit(&self.pool, &stores);
+        let is_there = |(slot, word): &(NvPtr, Word)| {
+            let (sig, position) = self.pool.load_u128(*slot);
+            *word == Word::U128(sig, position)
+        };
+        if done.is_err() && !stores.iter().all(is_there) {
+            return done;
+        }
+        for effect in effects {
+            self.follow_effect(&items[effect.item], effect);
+        }
+        done
+    }
+
+    fn follow_effect(&self, item: &Item<'_>, effect: &Effect) {
+        let (key, hash) = (item.target.key, item.target.sig.0);
+        if item.stored.as_ref().is_some_and(|stored| stored.expires) {
+            self.expiring.store(true, Ordering::Relaxed);
+        }
+        let mut old = effect.old;
+        if !old.is_null() && effect.old_len.is_none() {
+            // The tree finds its place by the key that this batch says.
+            self.records.lost.note(old, key);
+            self.follow(hash, TreeOp::new(key, old, NvPtr::NULL));
+            old = NvPtr::NULL;
+        }
+        if !(old.is_null() && effect.new.is_null()) {
+            self.follow(hash, TreeOp::new(key, old, effect.new));
+        }
+    }
+}

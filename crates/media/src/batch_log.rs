@@ -1,0 +1,446 @@
+//! Redo logs for writes that change several words of the medium all or not at all.
+//!
+//! An engine makes its writes of one key by one store that publishes. A batch publishes by many; a log record, durable before the first of
+//! them, has the next open do them all again if a crash comes between. The record is physical: places, and the words that shall stand there.
+//!
+//! ## Persist order of a batch
+//! The engine holds the locks of everything the batch changes, from before 1 until `commit` returned.
+//! 1. what the new words will point to, by the engine; **fence 1**;
+//! 2. the log record, whole, with its checksum; **fence 2: the batch is done**;
+//! 3. each word at its place; flush; **fence 3**;
+//! 4. the record's stamp becomes 0, which disarms it; flush; **fence 4**. Locks are freed, and what was replaced is retired.
+//!
+//! A crash before fence 2 leaves a record that is whole or is not: all or nothing. Between fence 2 and fence 4 it is whole, and to do 3 again is
+//! harmless, since nobody may have changed these places meanwhile: that needs their locks. After fence 4 there is nothing to do.
+//!
+//! ## Opening
+//! Before anything is served or repaired. A process that was killed may have stored without flushing, so where the open is not settled:
+//! the root words, all stamps and all whole armed records are flushed; **fence**. Else a power failure later could take a record back when half
+//! of it was done again, or arm one anew whose places were written since. Then the stores of each armed, whole record; flush; **fence**;
+//! its stamp becomes 0; flush; **fence**. A crash in any of this leaves the next open the same to do.
+//!
+//! ## Invariants
+//! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or after a crash. A turn holds the log's lock.
+//! 2. A stamp is used once, ever: it begins with the pool header's sequence number, which each open raises durably before anything else. A
+//!    record's checksum covers its stamp and its place, so no mixture of an old record and a new one at the same place is whole.
+//! 3. A record is touched by its turn alone; root words are stored under the log's lock and read by anybody.
+//! 4. A turn is taken before any of the engine's locks, and a log is never waited for with one held.
+//!
+//! A log is one extent, made when first used, replaced by a larger one when a batch needs it, and kept. Records begin at eight places
+//! of it in turn, so that no one line has all the wear (NVHT, JPDC 2018, section 3).
+
+mod record;
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use lodestore_contract::{Error, Result, VerifyReport};
+
+use crate::alloc::ExtentKind;
+use crate::mutant::Mutant;
+use crate::mutex::lock;
+use crate::nvptr::NvPtr;
+use crate::pool::Pool;
+use crate::region_layout::LINE_BYTES;
+use crate::slot::thread_slot;
+
+use record::{Found, record_bytes};
+
+/// Logs of a pool, so that as many threads can write batches at once.
+const LOGS: usize = 8;
+/// Places of an extent where records begin.
+const HEADS: u64 = 8;
+/// Smallest and largest extent of a log, in bytes; powers of two.
+const CAPACITY_MIN: u64 = 1024;
+const CAPACITY_MAX: u64 = 1 << 30;
+/// Low bits of a root word: log2 of the capacity. An extent begins on a line at least.
+const ORDER_BITS: u64 = LINE_BYTES - 1;
+/// A stamp is the header's sequence number with this many bits of the log's own behind it.
+const STAMP_BITS: u32 = 36;
+
+/// What shall stand at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// Eight bytes, at an 8-aligned place.
+    U64(u64),
+    /// Sixteen bytes, first word first, at a 16-aligned place.
+    U128(u64, u64),
+}
+
+impl Word {
+    /// Bytes it takes at its place.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::U64(_) => 8,
+            Self::U128(..) => 16,
+        }
+    }
+}
+
+/// The redo logs of one engine on one pool. See the module.
+pub struct BatchLogs {
+    roots: NvPtr,
+    kind: ExtentKind,
+    logs: [Padded; LOGS],
+    damage: Option<String>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Log>);
+
+/// The volatile side of a log.
+#[derive(Default)]
+struct Log {
+    number: usize,
+    /// Its extent; null where it has none yet.
+    at: NvPtr,
+    capacity: u64,
+    /// The head of the next record.
+    head: u64,
+    /// The last stamp given.
+    stamp: u64,
+    /// Its root word, or a record in it, cannot be what was written: it is not used.
+    broken: bool,
+    /// The record that is being made.
+    bytes: Vec<u8>,
+}
+
+/// The right to write one batch: a log of one's own until it is committed or dropped.
+#[must_use = "a batch is written by commit"]
+pub struct BatchTurn<'a> {
+    log: MutexGuard<'a, Log>,
+    stores: usize,
+}
+
+impl BatchLogs {
+    /// Bytes of the root words: eight aligned words, zero in a new store.
+    pub const ROOT_BYTES: u64 = LOGS as u64 * 8;
+    /// Most stores of one batch.
+    pub const STORES_MAX: usize = 1 << 20;
+
+    /// Reads the logs, does armed batches again and disarms them (see the module); to be called before anything is served or repaired.
+    /// `roots` is a 64-aligned place of [`Self::ROOT_BYTES`] bytes in the engine's root area, `settled` is
+    /// [`OpenReport::settled`](crate::OpenReport::settled). Of a log that cannot be what was written nothing is done; see [`Self::damage`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where `roots` is not such a place; [`Error::Poisoned`] where a sync failed.
+    pub fn open(pool: &Pool, roots: NvPtr, kind: ExtentKind, settled: bool) -> Result<Self> {
+        if !pool.contains(roots, Self::ROOT_BYTES as usize) || !roots.raw().is_multiple_of(LINE_BYTES) {
+            return Err(Error::corrupt(format!("batch logs at {roots:?}"), "no place for their root words"));
+        }
+        let settled = settled || pool.mutant(Mutant::BatchLogNotSettled);
+        let first_stamp = pool.control().header.sequence << STAMP_BITS;
+        let mut this = Self { roots, kind, logs: Default::default(), damage: None };
+        if !settled {
+            pool.flush(roots, Self::ROOT_BYTES as usize);
+        }
+        let mut armed = Vec::new();
+        for (number, log) in this.logs.iter_mut().enumerate() {
+            let log = log.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            (log.number, log.stamp) = (number, first_stamp);
+            let found = log.find_extent(pool, roots, kind).and_then(|()| log.find_armed(pool, settled));
+            match found {
+                Ok(found) => armed.extend(found),
+                Err(error) => {
+                    log.broken = true;
+                    this.damage.get_or_insert_with(|| {
+                        format!(
+                            "{error}, so that a batch may be half done: export the store and import it into a new one"
+                        )
+                    });
+                }
+            }
+        }
+        if !settled {
+            pool.fence();
+        }
+        redo(pool, armed);
+        pool.check()?;
+        Ok(this)
+    }
+
+    /// What was damaged in the logs as the open found them, for an engine to [`Pool::poison`] the pool with once it may: what is there can be
+    /// read then, and nothing written.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// Says to the allocator that the logs' extents are in use; to be called in the engine's walk after a crash, before
+    /// `finish_recovery`. Waits for nobody.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a root word or an extent word is not what was written: then what seems free may not be. All others are
+    /// marked all the same.
+    pub fn mark(&self, pool: &Pool) -> Result<()> {
+        let _guard = pool.epochs().pin();
+        let mut outcome = Ok(());
+        for number in 0..LOGS {
+            let marked = read_root(pool, self.roots, number).and_then(|root| match root {
+                Some((at, _)) => pool.allocator().mark_extent(pool, at, self.kind).map(|_| ()),
+                None => Ok(()),
+            });
+            outcome = outcome.and(marked);
+        }
+        outcome
+    }
+
+    /// A free log with room for this many stores, made larger if need be; waits where all are in use. The caller holds none of the
+    /// engine's locks. Dropped without a commit, it changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where there is no room for the log, and nothing is changed; [`Error::Corrupt`] for a log that was found damaged
+    /// ([`Self::damage`]); [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
+    pub fn begin(&self, pool: &Pool, stores: usize) -> Result<BatchTurn<'_>> {
+        pool.check()?;
+        let mut log = self.free_log();
+        let needed = record_bytes(stores.min(Self::STORES_MAX + 1));
+        if stores > Self::STORES_MAX {
+            return Err(Error::Full { needed, capacity: pool.options().capacity });
+        }
+        if log.broken {
+            return Err(Error::corrupt(format!("batch log {}", log.number), "it was found damaged"));
+        }
+        if log.capacity < needed {
+            log.enlarge(pool, self.roots, self.kind, needed)?;
+        }
+        Ok(BatchTurn { log, stores })
+    }
+
+    fn free_log(&self) -> MutexGuard<'_, Log> {
+        for log in &self.logs {
+            match log.0.try_lock() {
+                Ok(free) => return free,
+                Err(TryLockError::Poisoned(free)) => return free.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        lock(&self.logs[thread_slot() % LOGS].0)
+    }
+
+    /// Adds a finding for each root word that cannot be right and each extent that is not the log's. Waits for nobody.
+    pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
+        let _guard = pool.epochs().pin();
+        let mut seen: Vec<NvPtr> = Vec::new();
+        for number in 0..LOGS {
+            let (at, capacity) = match read_root(pool, self.roots, number) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(error) => {
+                    report.find(format!("batch log {number}"), error.to_string());
+                    continue;
+                }
+            };
+            let is_held = pool.allocator().holds_extent(pool, at, capacity, self.kind);
+            let now = read_root(pool, self.roots, number);
+            // One that was replaced meanwhile need not be held any more.
+            if !is_held && matches!(now, Ok(Some(now)) if now == (at, capacity)) {
+                report.find(format!("batch log {number}"), format!("the extent table does not have its extent {at:?}"));
+            }
+            if seen.contains(&at) {
+                report.find(format!("batch log {number}"), format!("its extent {at:?} is another log's too"));
+            }
+            seen.push(at);
+        }
+    }
+
+    /// DRAM of the logs, in bytes. A log that is in use just now counts without its buffer.
+    pub fn dram_bytes(&self) -> u64 {
+        let buffers = self.logs.iter().filter_map(|log| Some(log.0.try_lock().ok()?.bytes.capacity()));
+        size_of::<Self>() as u64 + buffers.sum::<usize>() as u64
+    }
+
+    /// Bytes of the logs' extents, as far as their root words can be read.
+    pub fn medium_bytes(&self, pool: &Pool) -> u64 {
+        (0..LOGS).filter_map(|number| read_root(pool, self.roots, number).ok().flatten()).map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// The extent that a root word names, with its capacity.
+///
+/// # Errors
+/// [`Error::Corrupt`] where it cannot be one.
+fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, u64)>> {
+    let word = pool.load_u64(roots.add(number as u64 * 8));
+    if word == 0 {
+        return Ok(None);
+    }
+    let at = NvPtr::from_raw(word & !ORDER_BITS);
+    let capacity = 1u64 << (word & ORDER_BITS);
+    let is_one = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engines(pool, at, capacity as usize);
+    if is_one {
+        return Ok(Some((at, capacity)));
+    }
+    Err(Error::corrupt(format!("batch log {number}"), format!("its root word {word:#x} names no extent")))
+}
+
+/// Whether a range lies where an engine's words can be: in the root area, or among a region's chunks.
+fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
+    let root = pool.root();
+    let offset = at.offset();
+    let in_root = at.region() == root.region()
+        && offset >= root.offset()
+        && offset + len as u64 <= root.offset() + Pool::ROOT_BYTES;
+    let in_chunks = || pool.layout(at.region()).is_some_and(|layout| offset >= layout.chunks_offset);
+    pool.contains(at, len) && (in_root || in_chunks())
+}
+
+impl Log {
+    fn head_bytes(&self) -> u64 {
+        self.capacity / HEADS
+    }
+
+    /// Takes in the extent that the root word names.
+    fn find_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
+        let Some((at, capacity)) = read_root(pool, roots, self.number)? else { return Ok(()) };
+        if !pool.allocator().holds_extent(pool, at, capacity, kind) {
+            let place = format!("batch log {}", self.number);
+            return Err(Error::corrupt(place, format!("the extent table does not have its extent {at:?}")));
+        }
+        (self.at, self.capacity) = (at, capacity);
+        Ok(())
+    }
+
+    /// The records that are armed and whole; where the open is not settled, they and all stamps are flushed.
+    fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<Found>> {
+        let mut armed = Vec::new();
+        if self.at.is_null() {
+            return Ok(armed);
+        }
+        for head in 0..HEADS {
+            let begin = head * self.head_bytes();
+            let at = self.at.add(begin);
+            let found = record::read(pool, at, self.capacity - begin)?;
+            if !settled {
+                pool.flush(at, found.as_ref().map_or(8, |found| found.bytes));
+            }
+            armed.extend(found);
+        }
+        Ok(armed)
+    }
+
+    /// Replaces the extent by one in which a record of this length fits.
+    ///
+    /// Persist order: the extent's word (by the allocator); its stamps, all 0; **fence**; the root word; flush; **fence**; the old
+    /// extent is freed. Neither extent holds an armed record meanwhile.
+    #[cold]
+    fn enlarge(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind, needed: u64) -> Result<()> {
+        let capacity = needed.max(CAPACITY_MIN).max(u64::from(pool.options().chunk_bytes)).next_power_of_two();
+        let at = pool.allocator().alloc_extent(pool, capacity, kind)?;
+        for head in 0..HEADS {
+            let stamp = at.add(head * capacity / HEADS);
+            pool.publish_u64(stamp, 0);
+            pool.flush(stamp, 8);
+        }
+        pool.fence();
+        let root = roots.add(self.number as u64 * 8);
+        if !self.at.is_null() {
+            pool.allocator().keep_extent(self.at);
+        }
+        pool.publish_u64(root, at.raw() | u64::from(capacity.ilog2()));
+        pool.flush(root, 8);
+        pool.fence();
+        if !self.at.is_null() {
+            pool.allocator().free_extent(pool, self.at);
+        }
+        (self.at, self.capacity, self.head) = (at, capacity, 0);
+        Ok(())
+    }
+
+    /// Stores a record at the next head, to be durable after the caller's fence; its place.
+    fn store_record(&mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> NvPtr {
+        let heads = record_bytes(stores.len()).div_ceil(self.head_bytes()).next_power_of_two();
+        let first = self.head.next_multiple_of(heads) % HEADS;
+        self.head = (first + heads) % HEADS;
+        let at = self.at.add(first * self.head_bytes());
+        self.stamp += 1;
+        record::encode(&mut self.bytes, at, self.stamp, stores);
+        assert!(first * self.head_bytes() + self.bytes.len() as u64 <= self.capacity, "the turn has the room");
+        pool.store_durable(at, &[&self.bytes]);
+        at
+    }
+}
+
+/// Makes the pool refuse writes if its holder panics with a record armed: nobody may change these places before the next open.
+struct Armed<'a>(&'a Pool);
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison("a panic in the middle of a batch");
+        }
+    }
+}
+
+impl BatchTurn<'_> {
+    /// Makes all these stores or none of them, whatever crash comes: fences 2, 3 and 4 of the module. The caller has fenced what
+    /// the words point to, and holds the locks of everything here; no place comes twice.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where a sync failed. Before fence 2 nothing was stored at the places then, and the next open may find the
+    /// batch done or not; what it points to must be left as it is.
+    ///
+    /// # Panics
+    /// If there are more stores than the turn was taken for, or a place is outside the pool or not aligned.
+    pub fn commit(mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> Result<()> {
+        assert!(stores.len() <= self.stores, "more stores than the turn was taken for");
+        debug_assert!(stores.iter().all(|(at, word)| is_engines(pool, *at, word.bytes())));
+        if stores.is_empty() {
+            return pool.check();
+        }
+        let _armed = Armed(pool);
+        let record = self.log.store_record(pool, stores);
+        if !pool.mutant(Mutant::BatchNotLogged) {
+            pool.fence();
+        }
+        pool.check()?;
+        publish(pool, stores);
+        pool.fence();
+        pool.check()?;
+        if !pool.mutant(Mutant::BatchLogNotDisarmed) {
+            pool.publish_u64(record, 0);
+            pool.flush(record, 8);
+        }
+        pool.fence();
+        pool.check()
+    }
+}
+
+/// Stores each word at its place, then flushes each line once.
+fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
+    for (at, word) in stores {
+        match *word {
+            Word::U64(word) => pool.publish_u64(*at, word),
+            Word::U128(first, second) => {
+                let mut now = pool.load_u128(*at);
+                while let Err(found) = pool.cas_u128(*at, now, (first, second)) {
+                    now = found;
+                }
+            }
+        }
+    }
+    let mut last = NvPtr::NULL;
+    for (at, word) in stores {
+        let line = NvPtr::from_raw(at.raw() & !(LINE_BYTES - 1));
+        if line != last {
+            pool.flush(*at, word.bytes());
+            last = line;
+        }
+    }
+}
+
+/// Does armed records again, oldest first, and disarms them.
+fn redo(pool: &Pool, mut armed: Vec<Found>) {
+    if armed.is_empty() {
+        return;
+    }
+    armed.sort_unstable_by_key(|found| found.stamp);
+    for found in armed.iter().filter(|_| !pool.mutant(Mutant::BatchRedoSkipped)) {
+        publish(pool, &found.stores);
+    }
+    pool.fence();
+    for found in &armed {
+        pool.publish_u64(found.at, 0);
+        pool.flush(found.at, 8);
+    }
+    pool.fence();
+}

@@ -1,0 +1,114 @@
+//! Bytes of a log record.
+//!
+//! ```text
+//!  0       8      12       16      20       24      32
+//! | stamp | LBT1 | crc32c | words | stores | place | stores ...            little-endian
+//!
+//!  a store:  0           8       16
+//!           | at, pair? | first | second, if a pair |
+//! ```
+//! `stamp` is 0 where the record is disarmed. `crc32c` covers everything else of the record, `stamp` and `place` (its own position) included.
+//! `words` is the number of 8-byte words behind the header. Bit 0 of `at` is set where sixteen bytes are to be stored.
+
+use lodestore_contract::{Error, Result};
+
+use super::{BatchLogs, Word, is_engines};
+use crate::crc::crc32c;
+use crate::little_endian::{u32_at, u64_at};
+use crate::nvptr::NvPtr;
+use crate::pool::Pool;
+
+/// Bytes before the stores.
+const HEADER: usize = 32;
+const MAGIC: [u8; 4] = *b"LBT1";
+/// Bytes of the longest store.
+const STORE: u64 = 24;
+/// Bit of a store's place: sixteen bytes.
+const PAIR: u64 = 1;
+const CRC_AT: usize = 12;
+
+/// Most bytes of a record of this many stores.
+pub(super) fn record_bytes(stores: usize) -> u64 {
+    HEADER as u64 + stores as u64 * STORE
+}
+
+/// An armed, whole record.
+pub(super) struct Found {
+    pub(super) stamp: u64,
+    pub(super) at: NvPtr,
+    /// Its length.
+    pub(super) bytes: usize,
+    pub(super) stores: Vec<(NvPtr, Word)>,
+}
+
+/// The record's bytes.
+pub(super) fn encode(bytes: &mut Vec<u8>, at: NvPtr, stamp: u64, stores: &[(NvPtr, Word)]) {
+    assert!(stamp != 0, "0 is disarmed");
+    bytes.clear();
+    bytes.resize(HEADER, 0);
+    for (place, word) in stores {
+        match *word {
+            Word::U64(word) => {
+                assert!(place.raw().is_multiple_of(8), "a word at an 8-aligned place");
+                bytes.extend_from_slice(&place.raw().to_le_bytes());
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+            Word::U128(first, second) => {
+                assert!(place.raw().is_multiple_of(16), "a pair at a 16-aligned place");
+                bytes.extend_from_slice(&(place.raw() | PAIR).to_le_bytes());
+                bytes.extend_from_slice(&first.to_le_bytes());
+                bytes.extend_from_slice(&second.to_le_bytes());
+            }
+        }
+    }
+    let words = (bytes.len() - HEADER) as u32 / 8;
+    bytes[..8].copy_from_slice(&stamp.to_le_bytes());
+    bytes[8..12].copy_from_slice(&MAGIC);
+    bytes[16..20].copy_from_slice(&words.to_le_bytes());
+    bytes[20..24].copy_from_slice(&(stores.len() as u32).to_le_bytes());
+    bytes[24..32].copy_from_slice(&at.raw().to_le_bytes());
+    let crc = checksum(bytes);
+    bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c(&[&bytes[..CRC_AT], &bytes[CRC_AT + 4..]])
+}
+
+/// The record at `at`, where at most `room` bytes are its log's; `None` where it is disarmed or not whole. Any bytes are taken.
+///
+/// # Errors
+/// [`Error::Corrupt`] where it is whole and names a place where no store can be.
+pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
+    let Some(bytes) = pool.bytes(at, HEADER) else { return Ok(None) };
+    let stamp = u64_at(bytes, 0);
+    let words = u64::from(u32_at(bytes, 16));
+    let len = HEADER as u64 + words * 8;
+    if stamp == 0 || bytes[8..12] != MAGIC || u64_at(bytes, 24) != at.raw() || len > room {
+        return Ok(None);
+    }
+    let len = len as usize;
+    let Some(bytes) = pool.bytes(at, len).filter(|bytes| checksum(bytes) == u32_at(bytes, CRC_AT)) else {
+        return Ok(None);
+    };
+    let stores = decode(pool, &bytes[HEADER..], u32_at(bytes, 20) as usize);
+    let stores = stores
+        .ok_or_else(|| Error::corrupt(format!("batch record {at:?}"), "it names a place where no store can be"))?;
+    Ok(Some(Found { stamp, at, bytes: len, stores }))
+}
+
+/// The stores of a record; `None` where one cannot be.
+fn decode(pool: &Pool, bytes: &[u8], count: usize) -> Option<Vec<(NvPtr, Word)>> {
+    let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let mut stores = Vec::with_capacity(count.min(bytes.len() / 16));
+    while let Some(place) = words.next() {
+        let at = NvPtr::from_raw(place & !PAIR);
+        let first = words.next()?;
+        let word = if place & PAIR == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
+        if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engines(pool, at, word.bytes()) {
+            return None;
+        }
+        stores.push((at, word));
+    }
+    (stores.len() == count && count <= BatchLogs::STORES_MAX).then_some(stores)
+}
