@@ -6,6 +6,7 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::keys::{KEY_LEAST, KEY_MOST};
 use crate::peers;
+use crate::sweep::Sweep;
 use crate::workload::Workload;
 
 /// Most records and operations together: record numbers are 32 bits wide.
@@ -46,10 +47,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
     /// Bytes of a key.
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    #[arg(long, visible_alias = "key", value_name = "BYTES", default_value_t = 16)]
     pub key_size: usize,
     /// Bytes of a value.
-    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    #[arg(long, visible_alias = "value", value_name = "BYTES", default_value_t = 256)]
     pub value_size: usize,
     /// Records of a scan in workload scan.
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -84,6 +85,13 @@ pub struct Args {
     /// An option of the engine, as name=value; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
+    /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops,
+    /// key-size, value-size, multiget, persist-ns). No peers run; a plot has a line for each workload.
+    #[arg(long, value_name = "NAME=V1,V2,...")]
+    pub sweep: Option<Sweep>,
+    /// Stop the load at these numbers of records, and take the store's account there.
+    #[arg(long, value_name = "N1,N2,...", value_delimiter = ',')]
+    pub steps: Vec<u64>,
     /// Time every N-th operation of a thread for the latencies; 1 for all, 0 for none.
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub latency_every: u32,
@@ -117,6 +125,29 @@ impl Args {
     /// # Errors
     /// [`Error::InvalidOption`] saying what is taken.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_ranges()?;
+        let ascending = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascending || self.steps.iter().any(|step| !(1..=self.records).contains(step)) {
+            let why = "it takes numbers of records that rise, to the number loaded at most";
+            return Err(refuse("steps", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(","), why));
+        }
+        self.targets().iter().try_for_each(|name| self.check_target(name))?;
+        if self.sweep.is_some() && self.reopen {
+            return Err(refuse("reopen", "", "it takes no sweep beside it"));
+        }
+        self.variants()?;
+        if self.reopen && (self.in_process || peers::is_peer(&self.engine)) {
+            return Err(refuse(
+                "reopen",
+                self.engine.as_str(),
+                "it takes an engine of this build, in processes of its own",
+            ));
+        }
+        self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
+    }
+
+    /// Refuses numbers that are out of range.
+    pub(crate) fn check_ranges(&self) -> Result<()> {
         let within = |name: &str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {
                 Ok(())
@@ -131,26 +162,22 @@ impl Args {
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
         within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
-        within("rounds", self.rounds as u64, 1, 1000)?;
-        for name in self.targets() {
-            let known = peers::is_peer(&name) || lodestore::engines().iter().any(|engine| engine.name == name);
-            if !known {
-                let engines = lodestore::engines().iter().map(|engine| engine.name);
-                let all: Vec<_> = engines.chain(peers::names()).collect();
-                return Err(refuse("engine or peers", name, format!("give of {}", all.join(", "))));
-            }
-            if self.dir.is_none() && !peers::is_volatile(&name) {
-                return Err(refuse("dir", "", "give a directory on the medium to measure"));
-            }
+        within("rounds", self.rounds as u64, 1, 1000)
+    }
+
+    fn check_target(&self, name: &str) -> Result<()> {
+        let known = peers::is_peer(name) || lodestore::engines().iter().any(|engine| engine.name == name);
+        if !known {
+            let engines = lodestore::engines().iter().map(|engine| engine.name);
+            let all: Vec<_> = engines.chain(peers::names()).collect();
+            let others =
+                if cfg!(feature = "peers") { "" } else { " (other peers are in builds with --features peers)" };
+            return Err(refuse("engine or peers", name, format!("give of {}{others}", all.join(", "))));
         }
-        if self.reopen && (self.in_process || peers::is_peer(&self.engine)) {
-            return Err(refuse(
-                "reopen",
-                self.engine.as_str(),
-                "it takes an engine of this build, in processes of its own",
-            ));
+        if self.dir.is_none() && !peers::is_volatile(name) {
+            return Err(refuse("dir", "", "give a directory on the medium to measure"));
         }
-        self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
+        peers::ready(name)
     }
 
     /// Operations of a workload.
@@ -158,9 +185,12 @@ impl Args {
         self.ops.unwrap_or(self.records)
     }
 
-    /// The stores to measure, the engine first, each once.
+    /// The stores to measure, the engine first, each once; with a sweep the engine alone.
     pub(crate) fn targets(&self) -> Vec<String> {
         let mut all = vec![self.engine.clone()];
+        if self.sweep.is_some() {
+            return all;
+        }
         for peer in self.peers.iter().filter(|peer| !matches!(peer.as_str(), "none" | "")) {
             if !all.contains(peer) {
                 all.push(peer.clone());
@@ -195,6 +225,10 @@ impl Args {
         let peers = self.targets().split_off(1);
         words.push(format!("--peers {}", if peers.is_empty() { "none".into() } else { peers.join(",") }));
         words.extend(self.set.iter().map(|text| format!("--set {text}")));
+        words.extend(self.sweep.iter().map(|sweep| format!("--sweep {sweep}")));
+        if !self.steps.is_empty() {
+            words.push(format!("--steps {}", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
+        }
         words.push(format!("--latency-every {}", self.latency_every));
         if self.check == Check::Full {
             words.push("--check full".into());

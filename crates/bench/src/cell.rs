@@ -38,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) target: String,
     /// Its directory, which the store makes.
     pub(crate) path: PathBuf,
+    /// The value of the parameter that is swept.
+    pub(crate) swept: Option<String>,
     /// What to do.
     pub(crate) task: Task,
 }
@@ -51,6 +53,8 @@ pub(crate) enum Message {
     Begin(String),
     /// A workload has run.
     Phase(Phase),
+    /// A part of the load has run, to this number of records.
+    Step(u64, Phase),
     /// Everything is loaded, and writing goes on until the process is killed.
     Writing,
     /// The store was opened again.
@@ -119,6 +123,7 @@ pub(crate) struct Phase {
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
+    pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
     pub(crate) scanned: u64,
     pub(crate) flushes: u64,
@@ -139,6 +144,11 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(Message) -> Result<()>;
 /// # Errors
 /// What the store met; a wrong answer as [`Error::Corrupt`].
 pub(crate) fn run(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
+    let swept = match (&args.sweep, &cell.swept) {
+        (Some(sweep), Some(value)) => Some(args.with(&sweep.name, value)?),
+        _ => None,
+    };
+    let args = swept.as_ref().unwrap_or(args);
     match cell.task {
         Task::Measure => measure(args, cell, tell),
         Task::StopCleanly | Task::WriteUntilKilled => reopen::leave(args, cell, tell),
@@ -230,18 +240,61 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     tell(Message::Facts(target.facts()))?;
     let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon() };
     tell(Message::Begin(Workload::Load.name().into()))?;
-    let load = bench.phase(Workload::Load)?;
+    let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
         tell(Message::Phase(load))?;
     }
     for workload in args.workloads.iter().filter(|workload| **workload != Workload::Load) {
         tell(Message::Begin(workload.name().into()))?;
-        tell(Message::Phase(bench.phase(*workload)?))?;
+        if bench.target.ordered() || !workload.scans() {
+            tell(Message::Phase(bench.phase(*workload)?))?;
+        }
     }
     bench.target.close()
 }
 
+/// An account, and when it was taken.
+struct Begun {
+    account: Account,
+    cpu_s: f64,
+    at: Instant,
+}
+
 impl Bench<'_> {
+    fn begin(&self) -> Begun {
+        Begun { account: self.target.account(), cpu_s: cpu_seconds(), at: Instant::now() }
+    }
+
+    /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
+    /// is no part of the load's own time.
+    fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
+        if self.args.steps.is_empty() {
+            return self.phase(Workload::Load);
+        }
+        self.mix.fill(Workload::Load, &mut self.streams);
+        let drive = Drive { name: Workload::Load.name(), ..drive(self.args) };
+        let records = self.args.records;
+        let inner = self.args.steps.iter().copied().filter(|step| *step < records);
+        let whole = self.begin();
+        let (mut all, mut settled, mut cpu_s, mut from) = (Outcome::none(), Duration::ZERO, 0.0, 0);
+        for to in inner.chain([records]) {
+            let parts: Vec<&[Op]> = self
+                .streams
+                .iter()
+                .enumerate()
+                .map(|(thread, stream)| &stream[self.mix.loaded_by(thread, from)..self.mix.loaded_by(thread, to)])
+                .collect();
+            let begun = self.begin();
+            let outcome = driver::run(&*self.target, &parts, &drive)?;
+            self.target.settle()?;
+            let (took, used) = (begun.at.elapsed(), cpu_seconds() - begun.cpu_s);
+            tell(Message::Step(to, self.account(Workload::Load, &begun.account, &outcome, took, used)))?;
+            all.absorb(&outcome);
+            (settled, cpu_s, from) = (settled + took, cpu_s + used, to);
+        }
+        Ok(self.account(Workload::Load, &whole.account, &all, settled, cpu_s))
+    }
+
     /// Runs `workload`, and then undoes what it changed.
     fn phase(&mut self, workload: Workload) -> Result<Phase> {
         self.mix.fill(workload, &mut self.streams);
@@ -249,12 +302,11 @@ impl Bench<'_> {
         if workload == Workload::Multiget {
             drive.gather = self.args.multiget;
         }
-        let before = self.target.account();
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let begun = self.begin();
         let outcome = driver::run(&*self.target, &self.streams, &drive)?;
         self.target.settle()?;
-        let (settled, cpu) = (start.elapsed(), cpu_seconds() - cpu);
-        let phase = self.account(workload, &before, &outcome, settled, cpu);
+        let (settled, cpu_s) = (begun.at.elapsed(), cpu_seconds() - begun.cpu_s);
+        let phase = self.account(workload, &begun.account, &outcome, settled, cpu_s);
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
             driver::run(
@@ -280,6 +332,7 @@ impl Bench<'_> {
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
+            p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
             scanned: outcome.scanned,
             flushes: after.flushes.saturating_sub(before.flushes),

@@ -71,11 +71,30 @@ fn wrong(op: Op, what: &str) -> Error {
     Error::corrupt(format!("record {} of the bench", op.record), format!("{:?} {what}", op.kind))
 }
 
+impl Outcome {
+    /// Nothing yet.
+    pub(crate) fn none() -> Self {
+        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0 }
+    }
+
+    /// Adds what came of more of the same work, done behind this.
+    pub(crate) fn absorb(&mut self, more: &Self) {
+        self.ops += more.ops;
+        self.wall += more.wall;
+        self.cpu_s += more.cpu_s;
+        self.latency.add(&more.latency).expect("the bounds are the same");
+        self.scanned += more.scanned;
+    }
+}
+
 /// Runs one stream on each thread.
 ///
 /// # Errors
 /// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
-pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Result<Outcome> {
+pub(crate) fn run<S>(target: &dyn Target, streams: &[S], drive: &Drive) -> Result<Outcome>
+where
+    S: AsRef<[Op]> + Sync,
+{
     let barrier = Barrier::new(streams.len());
     let stop = AtomicBool::new(false);
     let (barrier, stop) = (&barrier, &stop);
@@ -87,7 +106,7 @@ pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Re
                 let serve = move || {
                     let mut server = Server::new(target, drive, at as u64);
                     barrier.wait();
-                    server.serve(stream, stop)
+                    server.serve(stream.as_ref(), stop)
                 };
                 std::thread::Builder::new().name(drive.name.into()).spawn_scoped(scope, serve).expect("a thread starts")
             })
@@ -101,7 +120,7 @@ pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Re
 type Part = (Instant, Instant, Outcome);
 
 fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
-    let mut all = Outcome { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0 };
+    let mut all = Outcome::none();
     let mut span: Option<(Instant, Instant)> = None;
     for result in results {
         let (start, end, part) = result?;

@@ -15,13 +15,17 @@ mod keys;
 mod measure;
 mod peers;
 mod plot;
+mod plot_sweep;
 mod reopen;
 mod report;
+mod row;
 mod scratch;
 mod session;
+mod sweep;
 mod target;
 mod workload;
 
 pub use args::{Args, Check};
 pub use session::run;
+pub use sweep::Sweep;
 pub use workload::Workload;

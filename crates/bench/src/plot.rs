@@ -7,11 +7,11 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Args;
-use crate::report::{Row, each_once, rows};
+use crate::row::{Row, each_once, rows};
 use crate::session::Findings;
 
-/// Colours of the stores, in the order of the arguments.
-const COLOURS: [RGBColor; 6] = [
+/// Colours of the stores (of a sweep: of the workloads), in the order of the arguments.
+pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x1b, 0x6c, 0xa8),
     RGBColor(0xd9, 0x8f, 0x2b),
     RGBColor(0x5a, 0x9e, 0x5f),
@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0x6f, 0x6f, 0x6f),
     RGBColor(0x3f, 0xa7, 0xa0),
 ];
-const SIZE: (u32, u32) = (900, 420);
+pub(crate) const SIZE: (u32, u32) = (900, 420);
 
 /// Draws the medians of a run into `file`; whiskers show the least and the greatest round.
 ///

@@ -13,6 +13,7 @@ use crate::args::Args;
 use crate::cell::{self, Cell, Message, Phase, Refusal, Task, broken};
 use crate::peers;
 use crate::plot;
+use crate::plot_sweep;
 use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;
@@ -27,10 +28,12 @@ const WRITING: Duration = Duration::from_millis(500);
 /// All that a run found: by store, in the order of the arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What each store says of itself.
+    /// What each store says of itself, by the variant's label.
     pub(crate) facts: BTreeMap<String, Facts>,
-    /// Phases by store and workload, one a round.
+    /// Phases by the variant's label and the workload, one a round.
     pub(crate) phases: BTreeMap<(String, String), Vec<Phase>>,
+    /// Parts of the load by the variant's label and the number of records at their end, one a round.
+    pub(crate) steps: BTreeMap<(String, u64), Vec<Phase>>,
     /// Reopenings by store and kind, one a round.
     pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
 }
@@ -56,7 +59,10 @@ pub fn run(args: Args) -> Result<()> {
     let printed = if args.json { report::json(&args, &findings, out) } else { report::table(&args, &findings, out) };
     printed.map_err(|source| Error::io("printing the results", "", source))?;
     if let Some(file) = &args.plot {
-        plot::draw(&args, &findings, file)?;
+        match &args.sweep {
+            Some(sweep) => plot_sweep::draw(&args, sweep, &findings, file)?,
+            None => plot::draw(&args, &findings, file)?,
+        }
     }
     if args.keep && needs_dir {
         eprintln!("kept {}", scratch.path().display());
@@ -71,8 +77,9 @@ fn bar(args: &Args) -> ProgressBar {
     }
     let loads = usize::from(!args.workloads.contains(&Workload::Load));
     let cell = args.workloads.len() + loads;
+    let stores = args.sweep.as_ref().map_or(args.targets().len(), |sweep| sweep.values.len());
     let reopenings = if args.reopen { 4 } else { 0 };
-    let bar = ProgressBar::new((args.rounds * (cell * args.targets().len() + reopenings)) as u64);
+    let bar = ProgressBar::new((args.rounds * (cell * stores + reopenings)) as u64);
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -91,11 +98,12 @@ struct Session<'a> {
 impl Session<'_> {
     fn rounds(&mut self) -> Result<()> {
         for round in 1..=self.args.rounds {
-            for target in self.args.targets() {
+            for variant in self.args.variants()? {
                 self.cells += 1;
-                let path = self.scratch.path().join(format!("{target}-{}", self.cells));
-                let cell = Cell { target, path, task: Task::Measure };
-                self.run_cell(&cell, round)?;
+                let label = variant.label();
+                let path = self.scratch.path().join(format!("{}-{}", variant.target, self.cells));
+                let cell = Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure };
+                self.run_cell(&cell, &label, round)?;
                 self.remove(&cell.path)?;
             }
             if self.args.reopen {
@@ -109,13 +117,13 @@ impl Session<'_> {
     fn reopen(&mut self, round: usize, kind: &str, leave: Task) -> Result<()> {
         self.cells += 1;
         let path = self.scratch.path().join(format!("{}-{}", self.args.engine, self.cells));
-        let mut cell = Cell { target: self.args.engine.clone(), path, task: leave };
+        let mut cell = Cell { target: self.args.engine.clone(), path, swept: None, task: leave };
         self.bar.set_message(format!("round {round}: {kind} of {}: making it", cell.target));
-        self.run_cell(&cell, round)?;
+        self.run_cell(&cell, &self.args.engine, round)?;
         self.bar.inc(1);
         cell.task = Task::Reopen;
         self.bar.set_message(format!("round {round}: {kind} of {}: opening it", cell.target));
-        for message in self.run_cell(&cell, round)? {
+        for message in self.run_cell(&cell, &self.args.engine, round)? {
             if let Message::Reopened(found) = message {
                 self.findings.reopened.entry((cell.target.clone(), kind.into())).or_default().push(found);
             }
@@ -132,11 +140,11 @@ impl Session<'_> {
     }
 
     /// Runs a cell, here or in a process of its own; the messages that are not of one of its workloads.
-    fn run_cell(&mut self, cell: &Cell, round: usize) -> Result<Vec<Message>> {
+    fn run_cell(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let mut rest = Vec::new();
         if self.args.in_process {
             cell::run(self.args, cell, &mut |message| {
-                rest.extend(self.take(cell, round, message)?);
+                rest.extend(self.take(cell, label, round, message)?);
                 Ok(())
             })?;
             return Ok(rest);
@@ -151,7 +159,7 @@ impl Session<'_> {
                 self.scratch.kill_child();
                 return Ok(rest);
             }
-            rest.extend(self.take(cell, round, message)?);
+            rest.extend(self.take(cell, label, round, message)?);
         }
         match self.scratch.wait_child() {
             true => Ok(rest),
@@ -178,19 +186,22 @@ impl Session<'_> {
     }
 
     /// Takes in a message; gives back what is not of a workload.
-    fn take(&mut self, cell: &Cell, round: usize, message: Message) -> Result<Option<Message>> {
+    fn take(&mut self, cell: &Cell, label: &str, round: usize, message: Message) -> Result<Option<Message>> {
         match message {
             Message::Facts(facts) => {
-                self.findings.facts.insert(cell.target.clone(), facts);
+                self.findings.facts.insert(label.into(), facts);
             }
             Message::Begin(name) => {
                 let rounds = self.args.rounds;
-                self.bar.set_message(format!("round {round} of {rounds}: {} {name}", cell.target));
+                self.bar.set_message(format!("round {round} of {rounds}: {label} {name}"));
                 self.bar.inc(u64::from(name != Workload::Load.name()));
             }
             Message::Phase(phase) => {
-                let place = (cell.target.clone(), phase.workload.clone());
+                let place = (label.into(), phase.workload.clone());
                 self.findings.phases.entry(place).or_default().push(phase);
+            }
+            Message::Step(records, phase) => {
+                self.findings.steps.entry((label.into(), records)).or_default().push(phase);
             }
             Message::Failed(refusal) => {
                 self.scratch.kill_child();

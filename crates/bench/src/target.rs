@@ -39,6 +39,10 @@ pub(crate) struct Account {
 pub(crate) trait Target: Send + Sync {
     /// What it says of itself.
     fn facts(&self) -> Facts;
+    /// Whether it keeps keys in order, and so scans.
+    fn ordered(&self) -> bool {
+        true
+    }
     /// Its account now.
     fn account(&self) -> Account;
     /// Replaces `value` by the value of `key`; whether there is one.
@@ -93,6 +97,10 @@ impl Target for StoreTarget {
             flushes: stats.flushes,
             fences: stats.fences,
         }
+    }
+
+    fn ordered(&self) -> bool {
+        self.store.capabilities().scan
     }
 
     #[inline]

@@ -62,6 +62,13 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// Whether it reads runs of records in key order.
+    pub(crate) fn scans(self) -> bool {
+        matches!(self, Self::Scan | Self::E)
+    }
+}
+
 /// What one operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -160,6 +167,11 @@ impl Mix {
                 _ => stream.clear(),
             }
         }
+    }
+
+    /// How many operations of thread `thread`'s load are of the first `records` records.
+    pub(crate) fn loaded_by(&self, thread: usize, records: u64) -> usize {
+        records.saturating_sub(thread as u64).div_ceil(self.threads as u64) as usize
     }
 
     /// Operations of a thread.
@@ -284,6 +296,17 @@ mod tests {
                 }
             }
             assert!(own.iter().all(|record| inserted.insert(*record)), "two threads insert one record");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_load_is_of_the_first_records() {
+        let streams = MIX.streams(Workload::Load);
+        for records in [0, 1, 2, 3, 4, 9_998, 10_000] {
+            let part = |t: usize| streams[t][..MIX.loaded_by(t, records)].iter().map(|op| u64::from(op.record));
+            let mut loaded: Vec<_> = (0..3).flat_map(part).collect();
+            loaded.sort_unstable();
+            assert_eq!(loaded, (0..records).collect::<Vec<_>>());
         }
     }
 

@@ -117,7 +117,7 @@ fn is_full(refusal: &io::Error) -> bool {
 /// The exit code of a refusal by the store.
 fn store_code(error: &Error) -> u8 {
     match error {
-        Error::KeyLength { .. } | Error::ValueLength { .. } => 2,
+        Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
         Error::Unsupported { .. } | Error::InvalidOption { .. } => 2,
         Error::Missing { .. } => 3,
         Error::WrongEngine { .. } | Error::NewerFormat { .. } => 4,

@@ -132,3 +132,19 @@ fn a_message_never_breaks_its_line() {
     let args = ["get", "store", "two\nlines\x1b[2J"];
     failed(&place.run(&args), 1, "two\\nlines\\x1b", &args);
 }
+
+#[test]
+fn stats_name_the_segments_written_most() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "k", "v"]);
+    let table = place.ok(&["stats", "store"]);
+    assert!(table.contains("written in all its life") && table.contains("mean a segment"), "{table}");
+    assert!(table.contains("  region 0 segment "), "{table}");
+    let stats: serde_json::Value = serde_json::from_str(&place.ok(&["stats", "store", "--json"])).expect("an object");
+    let wear = &stats["wear"];
+    let hottest = wear["hottest"].as_array().expect("a list");
+    let bytes: Vec<u64> = hottest.iter().filter_map(|segment| segment["bytes"].as_u64()).collect();
+    assert!(bytes.len() == hottest.len() && bytes.len() <= 16, "{wear}");
+    assert!(bytes.is_sorted_by(|a, b| a >= b) && wear["max"] == bytes[0] && bytes[0] > 0, "{wear}");
+    assert!(wear["segments"].as_u64() > Some(0) && wear["bytes"].as_u64() >= wear["max"].as_u64(), "{wear}");
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use lodestore_media::{Pool, PoolOptions};
+use lodestore_nvht::{Nvht, NvhtOptions};
 
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
@@ -21,13 +22,22 @@ pub struct Engine {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [Engine; 1] = [Engine {
-    name: lodestore_hikv::ENGINE,
-    about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
-    options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
-    create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
-    open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
-}];
+static ENGINES: [Engine; 2] = [
+    Engine {
+        name: lodestore_hikv::ENGINE,
+        about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
+        options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
+        create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
+        open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
+    },
+    Engine {
+        name: lodestore_nvht::ENGINE,
+        about: "one hash table wholly on the medium: point access with next to no DRAM, instant open, no order",
+        options: LazyLock::new(|| [NvhtOptions::specs(), pool::SPECS].concat()),
+        create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
+        open: |path, pool, set| Ok(Arc::new(Nvht::open(path, &NvhtOptions::from_options(pool, set)?)?)),
+    },
+];
 
 impl Engine {
     /// The options that it takes as `name=value`: its own, then those of the pool under it.

@@ -96,6 +96,10 @@ impl Engine for HiKvEngine {
             Mutant::ReadUnpersisted,
             Mutant::TableNotSettled,
             Mutant::EntriesNotSettled,
+            Mutant::BatchNotLogged,
+            Mutant::BatchLogNotDisarmed,
+            Mutant::BatchRedoSkipped,
+            Mutant::BatchLogNotSettled,
         ]
     }
 

@@ -7,6 +7,7 @@
 //! A seed reproduces every run; a failing image is a file that `explore --replay` opens again.
 #![forbid(unsafe_code)]
 
+pub mod allocator;
 pub mod concurrent;
 pub mod config;
 pub mod counts;
@@ -16,6 +17,7 @@ pub mod hikv;
 pub mod history;
 pub mod kill9;
 pub mod mutation;
+pub mod nvht;
 pub mod op;
 pub mod oracle;
 pub mod panics;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lodestore_contract::now_millis;
+use lodestore_contract::{Batch, BatchOp, Expiry, now_millis};
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +61,11 @@ pub enum Op {
         /// Key.
         key: Vec<u8>,
     },
+    /// `write`: all or nothing.
+    Batch {
+        /// The operations.
+        batch: Batch,
+    },
     /// `sync`.
     Sync,
     /// Removes what has expired, where the engine does so on request.
@@ -86,6 +91,7 @@ impl Op {
             Self::Append { .. } => "update_with",
             Self::Remove { .. } => "update_with remove",
             Self::Get { .. } => "get",
+            Self::Batch { .. } => "batch",
             Self::Sync => "sync",
             Self::Sweep => "sweep",
             Self::Reopen => "close and open",
@@ -94,7 +100,13 @@ impl Op {
         }
     }
 
-    /// The key that it may change or read.
+    /// Every key that it may change or read.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let of_batch = if let Self::Batch { batch } = self { &batch.ops[..] } else { &[] };
+        self.key().into_iter().chain(of_batch.iter().map(batch_key))
+    }
+
+    /// The one key that it may change or read.
     pub fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Put { key, .. }
@@ -105,8 +117,14 @@ impl Op {
             | Self::Append { key, .. }
             | Self::Remove { key }
             | Self::Get { key } => Some(key),
-            Self::Sync | Self::Sweep | Self::Reopen | Self::Kill | Self::PowerCut => None,
+            Self::Batch { .. } | Self::Sync | Self::Sweep | Self::Reopen | Self::Kill | Self::PowerCut => None,
         }
+    }
+}
+
+fn batch_key(op: &BatchOp) -> &[u8] {
+    match op {
+        BatchOp::Put { key, .. } | BatchOp::Delete { key } => key,
     }
 }
 
@@ -119,7 +137,7 @@ pub enum Outcome {
     Changed(bool),
     /// The value found: of a `get`, or of a swap that differs.
     Value(Option<Vec<u8>>),
-    /// No room: nothing changed.
+    /// No room, or an operation that the engine does not have: nothing changed.
     Full,
 }
 
@@ -210,7 +228,20 @@ impl State {
                 Outcome::Done
             }
             Op::Get { .. } => Outcome::Value(there),
+            Op::Batch { batch } => {
+                batch.ops.iter().for_each(|op| self.apply_batch_op(op));
+                Outcome::Done
+            }
             Op::Sync | Op::Sweep | Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
+        }
+    }
+
+    fn apply_batch_op(&mut self, op: &BatchOp) {
+        match op {
+            BatchOp::Put { key, value, expiry } => self.put(key, value, expiry.map(Expiry::millis)),
+            // One that expired may or may not have been swept.
+            BatchOp::Delete { key } if self.get(key).is_some() => drop(self.held.remove(key)),
+            BatchOp::Delete { .. } => {}
         }
     }
 

@@ -52,6 +52,10 @@ impl PoolSubject {
                 Outcome::Done
             }
             Op::Get { key } => Outcome::Value(store.get(key)?),
+            Op::Batch { batch } => {
+                store.write(batch)?;
+                Outcome::Done
+            }
             Op::Sync => {
                 store.sync()?;
                 Outcome::Done
@@ -77,6 +81,7 @@ impl Subject for PoolSubject {
     fn apply(&self, op: &Op) -> Result<Outcome> {
         match self.apply_all(op) {
             Err(Error::Full { .. }) => Ok(Outcome::Full),
+            Err(Error::Unsupported { .. }) if matches!(op, Op::Batch { .. }) => Ok(Outcome::Full),
             other => other,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lodestore_contract::now_millis;
+use lodestore_contract::{Batch, BatchOp, Expiry, now_millis};
 use lodestore_media::sim::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -34,7 +34,7 @@ pub struct Script {
 impl Script {
     /// Every key that it names.
     pub fn universe(&self) -> Vec<Vec<u8>> {
-        let keys: BTreeSet<Vec<u8>> = self.ops.iter().filter_map(Op::key).map(<[u8]>::to_vec).collect();
+        let keys: BTreeSet<Vec<u8>> = self.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
         keys.into_iter().collect()
     }
 }
@@ -68,7 +68,8 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
 /// One random operation on one of `keys`.
 pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     let key = keys[rng.index(keys.len())].clone();
-    match rng.below(20) {
+    match rng.below(22) {
+        20..=21 => random_batch(rng, keys, most),
         0..=4 => Op::Put { key, value: value(rng, most), expiry: None },
         5 => Op::Put { key, value: value(rng, most), expiry: Some(future()) },
         6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST) },
@@ -81,6 +82,20 @@ pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         18 => Op::Remove { key },
         _ => Op::Get { key },
     }
+}
+
+/// A random batch over `keys`, of which some may come more than once.
+fn random_batch(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
+    let op = |rng: &mut Rng| {
+        let key = keys[rng.index(keys.len())].clone();
+        match rng.below(8) {
+            0..=4 => BatchOp::Put { key, value: value(rng, most), expiry: None },
+            5 => BatchOp::Put { key, value: value(rng, most), expiry: Some(Expiry::at_millis(PAST)) },
+            _ => BatchOp::Delete { key },
+        }
+    };
+    let len = 1 + rng.below(9);
+    Op::Batch { batch: Batch { ops: (0..len).map(|_| op(rng)).collect() } }
 }
 
 /// A random script: mixed operations on few keys, with stops of each kind.
@@ -139,6 +154,8 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("expiry", small, 1, expiry()),
         script("stops", small, 1, stops()),
         script("kills, then power cuts", small, 1, kills()),
+        script("batches", small, 1, batches(&mut rng)),
+        script("batches over splits", Shape { partitions: 2, ..small }, 1, batches_over_splits(&mut rng, round)),
         script("churn of one size", small, 4, churn(&mut rng)),
         script("large and small values", Shape { capacity: 256 << 10, region_bytes: 256 << 10, ..small }, 1, sizes()),
         script("growth by regions", regions, 5, growth(&mut rng)),
@@ -146,6 +163,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("splits with stops", Shape { partitions: 2, ..small }, 6, with_stops(splits(&mut rng, round, 380), 61)),
         script("splits over many directory words", small, 3, skewed_splits(&mut rng, round)),
         script("fill, empty, fill", small, 6, fill_and_empty(&mut rng)),
+        script("growth beside churn", Shape { mode: 1, ..small }, 12, growth_beside_churn(&mut rng, round)),
     ]
 }
 
@@ -176,6 +194,52 @@ fn single_key() -> Vec<Op> {
     ]
 }
 
+fn batch_of(ops: impl IntoIterator<Item = (u64, Option<Vec<u8>>)>) -> Op {
+    let op = |(index, value): (u64, Option<Vec<u8>>)| match value {
+        Some(value) => BatchOp::Put { key: key(index), value, expiry: None },
+        None => BatchOp::Delete { key: key(index) },
+    };
+    Op::Batch { batch: Batch { ops: ops.into_iter().map(op).collect() } }
+}
+
+/// Batches beside single writes of the same keys, which a batch done again too late would undo, with stops of each kind.
+fn batches(rng: &mut Rng) -> Vec<Op> {
+    let mut ops = vec![batch_of([]), batch_of([(0, None)]), batch_of([(0, Some(vec![1; 9]))])];
+    for round in 0..24u64 {
+        let mark = vec![round as u8; 8 + rng.below(40) as usize];
+        ops.push(match round % 4 {
+            // Twice in one batch, and absent ones.
+            0 => batch_of([(1, Some(mark.clone())), (2, None), (1, Some(vec![9; 3])), (3, Some(mark)), (40, None)]),
+            1 => batch_of((0..6).map(|index| (index, Some(mark.clone())))),
+            2 => batch_of((0..6).map(|index| (index, (index % 2 == 0).then(|| mark.clone())))),
+            _ => batch_of([(2, Some(mark.clone())), (2, None), (4, None), (4, Some(mark))]),
+        });
+        ops.push(put(rng.below(6), vec![100 + round as u8; 12]));
+        ops.push(Op::Delete { key: key(rng.below(6)) });
+        if round % 2 == 1 {
+            ops.push([Op::PowerCut, Op::Kill, Op::Reopen][round as usize / 2 % 3].clone());
+        }
+    }
+    ops
+}
+
+/// Batches of so many new keys that segments split and logs grow, with others that take them away.
+fn batches_over_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let mut next = round * 1000;
+    for step in 0..9u64 {
+        let len = [3, 20, 45][step as usize % 3];
+        ops.push(batch_of((next..next + len).map(|index| (index, Some(value(rng, 12))))));
+        ops.push(put(next, vec![step as u8; 5]));
+        ops.push(batch_of((next..next + len).step_by(3).map(|index| (index, None))));
+        next += len;
+        if step % 3 == 2 {
+            ops.push([Op::Kill, Op::Reopen, Op::PowerCut][step as usize / 3].clone());
+        }
+    }
+    ops
+}
+
 fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     let first = round * 1000;
@@ -199,6 +263,20 @@ fn skewed_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     let low: Vec<u64> = (first..).filter(is_low).take(60).collect();
     let others: Vec<u64> = (first..).filter(|index| !is_low(index)).take(90).collect();
     low.into_iter().chain(others).map(|index| put(index, value(rng, 12))).collect()
+}
+
+/// New keys, so that an index grows, and between two of them others are written over, so that freed space is used again while it does.
+fn growth_beside_churn(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for index in first..first + 230 {
+        ops.push(put(index, vec![index as u8; 20]));
+        for _ in 0..3 {
+            let other = first + rng.below(index - first + 1);
+            ops.push(put(other, vec![other as u8 ^ 0x55; 20]));
+        }
+    }
+    ops
 }
 
 fn with_stops(ops: Vec<Op>, every: usize) -> Vec<Op> {

@@ -205,6 +205,9 @@ impl Subject for ToyStore {
     }
 
     fn apply(&self, op: &Op) -> Result<Outcome> {
+        if matches!(op, Op::Batch { .. }) {
+            return Ok(Outcome::Full);
+        }
         let mut inner = self.lock();
         let Some(key) = op.key() else { return Ok(Outcome::Done) };
         // The toy borrows the model for its semantics: what it tests is persistence.

@@ -1,6 +1,6 @@
 //! `count` and `stats`.
 
-use lodestore::{Stats, format_size};
+use lodestore::{Stats, Wear, format_size};
 use serde_json::{Map, Value, json};
 
 use super::{object, wait_recovered, with_store};
@@ -45,6 +45,7 @@ fn as_json(stats: &Stats) -> Map<String, Value> {
         ("flushes", stats.flushes.into()),
         ("fences", stats.fences.into()),
         ("bytes_written", stats.bytes_written.into()),
+        ("wear", wear_as_json(&stats.wear)),
         (
             "recovery",
             json!({
@@ -58,6 +59,37 @@ fn as_json(stats: &Stats) -> Map<String, Value> {
         ),
         ("engine_counters", json!(stats.engine_counters)),
     ])
+}
+
+fn wear_as_json(wear: &Wear) -> Value {
+    let hottest: Vec<Value> = wear
+        .hottest
+        .iter()
+        .map(|segment| json!({"region": segment.region, "segment": segment.segment, "bytes": segment.bytes}))
+        .collect();
+    json!({"segments": wear.segments, "bytes": wear.bytes, "max": wear.max, "mean": wear.mean, "hottest": hottest})
+}
+
+/// Writes by segment, hottest first.
+fn wear_rows(wear: &Wear, sized: impl Fn(u64) -> String) -> Vec<(String, String)> {
+    if wear.segments == 0 {
+        return Vec::new();
+    }
+    let row = |name: &str, value: String| (name.to_owned(), value);
+    let hottest = wear
+        .hottest
+        .iter()
+        .filter(|segment| segment.bytes > 0)
+        .map(|segment| (format!("  region {} segment {}", segment.region, segment.segment), sized(segment.bytes)));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of byte counts, shown")]
+    let mean = wear.mean as u64;
+    let mut rows = vec![
+        row("written in all its life", sized(wear.bytes)),
+        row("  segments", thousands(wear.segments)),
+        row("  mean a segment", sized(mean)),
+    ];
+    rows.extend(hottest);
+    rows
 }
 
 fn as_table(stats: &Stats) -> Vec<(String, String)> {
@@ -91,5 +123,6 @@ fn as_table(stats: &Stats) -> Vec<(String, String)> {
     ];
     let counters =
         stats.engine_counters.iter().map(|(name, count)| (format!("{}.{name}", stats.engine), thousands(*count)));
-    rows.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(counters).collect()
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+    rows.chain(wear_rows(&stats.wear, sized)).chain(counters).collect()
 }

@@ -1,6 +1,6 @@
 //! Kills a writing process again and again, and looks what its store kept.
 //!
-//! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv]
+//! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht]
 //! [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]...`. The directory must not hold a store; it is removed at
 //! the end unless something failed.
 #![forbid(unsafe_code)]
@@ -12,7 +12,7 @@ use std::{env, fs};
 use lodestore::Durability;
 use lodestore_sim::kill9::{Plan, Totals, child, rounds};
 
-const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv] \
+const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht] \
                      [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]...";
 
 struct Args {

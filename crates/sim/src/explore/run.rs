@@ -19,8 +19,12 @@ const LONG_STEP: usize = 90;
 
 /// One in this many long steps is cut at a random moment, and the script goes on from what is left.
 const CUT_LONG: u64 = 3;
+/// The same of batches.
+const CUT_BATCH: u64 = 2;
 /// The same of the other steps.
 const CUT_SHORT: u64 = 60;
+/// The last fences of a batch, next to which it is mostly cut: those of its log.
+const LAST_FENCES: usize = 3;
 
 /// After one in this many operations the running store's account is compared with what is reachable.
 const LIVE_ACCOUNT: u64 = 4;
@@ -190,6 +194,17 @@ impl Run<'_> {
         }
     }
 
+    /// A moment of a batch, mostly next to one of its last fences: there it tells most.
+    fn moment(&mut self, events: &[Event]) -> usize {
+        let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. });
+        let fences: Vec<usize> = (0..events.len()).filter(is_fence).collect();
+        if fences.is_empty() || self.rng.one_in(3) {
+            return self.rng.index(events.len() + 1);
+        }
+        let last = &fences[fences.len().saturating_sub(LAST_FENCES)..];
+        (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
+    }
+
     /// The medium when `events` of a step are done and power is cut (one of the images that this may leave, nothing pending) or the
     /// process is killed (every store is seen by the next one, those pending stay so).
     fn cut(&mut self, events: &[Event]) -> LineModel {
@@ -251,8 +266,10 @@ impl Run<'_> {
         }
         self.state = after.clone();
         let is_long = trace.events.len() > LONG_STEP;
-        let cut = self.rng.one_in(if is_long { CUT_LONG } else { CUT_SHORT }).then(|| {
-            let at = self.rng.index(trace.events.len() + 1);
+        let is_batch = matches!(op, Op::Batch { .. });
+        let one_in = [CUT_SHORT, CUT_LONG][usize::from(is_long)];
+        let cut = self.rng.one_in(if is_batch { CUT_BATCH } else { one_in }).then(|| {
+            let at = if is_batch { self.moment(&trace.events) } else { self.rng.index(trace.events.len() + 1) };
             self.cut(&trace.events[..at])
         });
         let step = Step { name: op.name(), place: place.clone(), before: &before, after: &after, creating: false };

@@ -1,0 +1,320 @@
+//! The rows of the results: figures of one store and one workload.
+//!
+//! Each figure is the median over the rounds, taken figure by figure. A ratio to another store is the median of
+//! the ratios of the rounds, since what disturbs a round disturbs both.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::args::Args;
+use crate::cell::Phase;
+use crate::measure::machine;
+use crate::reopen::Reopened;
+use crate::session::Findings;
+use crate::sweep::Variant;
+use crate::workload::Workload;
+
+/// The peer that others are compared with where it is in the run.
+const CEILING: &str = "btreemap";
+/// The workload's name in rows of parts of the load.
+const STEP: &str = "load-step";
+
+/// The parameter that is swept, and its value in this row.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Swept {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// One line of the results. Absent where a figure has no meaning.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Row {
+    pub(crate) store: String,
+    pub(crate) workload: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sweep: Option<Swept>,
+    threads: usize,
+    pub(crate) records: u64,
+    ops: u64,
+    /// Operations acknowledged a second of wall time; keys for `multiget`, scans for `scan`.
+    pub(crate) ops_per_s: f64,
+    pub(crate) ops_per_s_min: f64,
+    pub(crate) ops_per_s_max: f64,
+    /// (max - min) / median of `ops_per_s` over the rounds.
+    pub(crate) spread: f64,
+    rounds: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_to_btreemap: Option<f64>,
+    /// The rate as a multiple of each other store's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) ratio_to: BTreeMap<String, f64>,
+    /// Latency of a call, of every `latency_every`-th call.
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) p999_ns: u64,
+    pub(crate) p9999_ns: u64,
+    max_ns: u64,
+    /// The longest of any round.
+    pub(crate) longest_ns: u64,
+    latency_every: u32,
+    /// Until the work behind the acknowledged writes was done as well.
+    pub(crate) settled_s: f64,
+    settled_ops_per_s: f64,
+    /// Processor time of all threads.
+    pub(crate) cpu_ns_per_op: f64,
+    /// Processor time of the serving threads alone.
+    pub(crate) serving_cpu_ns_per_op: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scanned_per_s: Option<f64>,
+    /// The store's own account above its fixed part; of a store without one, anonymous memory. These four are
+    /// taken when the workload has settled, and count for each record loaded (after `delete`: what is left behind).
+    pub(crate) dram_bytes_per_key: f64,
+    pub(crate) dram_fixed_bytes: u64,
+    /// Growth of RssAnon from the empty store on.
+    pub(crate) rss_anon_bytes_per_key: f64,
+    pub(crate) medium_bytes_per_key: f64,
+    medium_size_bytes_per_key: f64,
+    bytes_written_per_op: f64,
+    pub(crate) flushes_per_op: f64,
+    pub(crate) fences_per_op: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reopen: Option<Reopened>,
+    medium: String,
+    pub(crate) durability: String,
+    key_size: usize,
+    value_size: usize,
+    seed: u64,
+    settings: BTreeMap<String, String>,
+    machine: String,
+    version: &'static str,
+    command: String,
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => values[len / 2],
+        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
+    }
+}
+
+/// To four decimals: more is noise, and makes lines long.
+fn short(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+fn rate(phase: &Phase) -> f64 {
+    phase.ops as f64 / phase.wall_s
+}
+
+impl Row {
+    /// A row with a rate and nothing else.
+    #[cfg(test)]
+    pub(crate) fn for_plot(store: &str, workload: &str, ops_per_s: f64) -> Self {
+        Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
+    }
+
+    fn base(variant: &Variant, findings: &Findings, workload: &str) -> Self {
+        let facts = findings.facts.get(&variant.label()).cloned().unwrap_or_default();
+        let args = &variant.args;
+        let swept = variant.swept.clone().zip(args.sweep.as_ref());
+        Self {
+            store: variant.target.clone(),
+            workload: workload.into(),
+            sweep: swept.map(|(value, sweep)| Swept { name: sweep.name.clone(), value }),
+            threads: args.threads,
+            records: args.records,
+            latency_every: args.latency_every,
+            medium: facts.medium,
+            durability: facts.durability,
+            key_size: args.key_size,
+            value_size: args.value_size,
+            seed: args.seed,
+            settings: facts.settings,
+            machine: machine(),
+            version: env!("CARGO_PKG_VERSION"),
+            ..Self::default()
+        }
+    }
+
+    fn rates(&mut self, rates: &[f64]) {
+        self.rounds = rates.len();
+        self.ops_per_s = median(rates.iter().copied()).round();
+        self.ops_per_s_min = rates.iter().copied().fold(f64::INFINITY, f64::min).round();
+        self.ops_per_s_max = rates.iter().copied().fold(0.0, f64::max).round();
+        self.spread = short((self.ops_per_s_max - self.ops_per_s_min) / self.ops_per_s.max(1.0));
+    }
+
+    /// The row of one store and workload.
+    fn of(variant: &Variant, others: &[Variant], findings: &Findings, workload: Workload) -> Option<Self> {
+        let place = |variant: &Variant| (variant.label(), workload.name().to_string());
+        let phases = findings.phases.get(&place(variant))?;
+        let mut row = Self::base(variant, findings, workload.name());
+        row.take(phases, variant.args.records);
+        let ratio = |other: &Variant| {
+            let theirs = findings.phases.get(&place(other))?;
+            Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
+        };
+        // Stores are compared with one another, the values of a sweep are not.
+        if variant.swept.is_none() {
+            for other in others {
+                match ratio(other) {
+                    Some(ratio) if other.target != variant.target => {
+                        row.ratio_to.insert(other.target.clone(), ratio);
+                    }
+                    _ => {}
+                }
+                if other.target == CEILING {
+                    row.ratio_to_btreemap = ratio(other);
+                }
+            }
+        }
+        row.command = variant.alone().command(&[workload]);
+        Some(row)
+    }
+
+    /// The row of a part of the load, which ended at this number of records.
+    fn of_step(variant: &Variant, findings: &Findings, records: u64, phases: &[Phase]) -> Self {
+        let mut row = Self::base(variant, findings, STEP);
+        row.take(phases, records);
+        row.records = records;
+        row.command = variant.alone().command(&[Workload::Load]);
+        row
+    }
+
+    /// Takes in the phases of all rounds, at the end of which there are `records`.
+    fn take(&mut self, phases: &[Phase], records: u64) {
+        self.rates(&phases.iter().map(rate).collect::<Vec<_>>());
+        let mid = |of: &dyn Fn(&Phase) -> f64| median(phases.iter().map(of));
+        let ns = |of: &dyn Fn(&Phase) -> u64| mid(&|phase| of(phase) as f64) as u64;
+        let per_op = |of: &dyn Fn(&Phase) -> f64| short(mid(&|phase| of(phase) / phase.ops as f64));
+        let per_key = |of: &dyn Fn(&Phase) -> u64| short(mid(&|phase| of(phase) as f64) / records as f64);
+        self.ops = phases.first().map_or(0, |phase| phase.ops);
+        self.p50_ns = ns(&|phase| phase.p50_ns);
+        self.p99_ns = ns(&|phase| phase.p99_ns);
+        self.p999_ns = ns(&|phase| phase.p999_ns);
+        self.p9999_ns = ns(&|phase| phase.p9999_ns);
+        self.max_ns = ns(&|phase| phase.max_ns);
+        self.longest_ns = phases.iter().map(|phase| phase.max_ns).max().unwrap_or(0);
+        self.settled_s = short(mid(&|phase| phase.settled_s));
+        self.settled_ops_per_s = mid(&|phase| phase.ops as f64 / phase.settled_s).round();
+        self.serving_cpu_ns_per_op = per_op(&|phase| phase.serving_cpu_s * 1e9);
+        self.cpu_ns_per_op = per_op(&|phase| phase.cpu_s * 1e9);
+        let scanned = mid(&|phase| phase.scanned as f64 / phase.wall_s).round();
+        self.scanned_per_s = (scanned > 0.0).then_some(scanned);
+        self.dram_bytes_per_key = per_key(&|phase| phase.dram_bytes.unwrap_or(phase.rss_anon_bytes));
+        self.dram_fixed_bytes = ns(&|phase| phase.dram_fixed_bytes);
+        self.rss_anon_bytes_per_key = per_key(&|phase| phase.rss_anon_bytes);
+        self.medium_bytes_per_key = per_key(&|phase| phase.medium_bytes);
+        self.medium_size_bytes_per_key = per_key(&|phase| phase.medium_size_bytes);
+        self.bytes_written_per_op = per_op(&|phase| phase.bytes_written as f64);
+        self.flushes_per_op = per_op(&|phase| phase.flushes as f64);
+        self.fences_per_op = per_op(&|phase| phase.fences as f64);
+    }
+
+    /// The row of one kind of reopening: its operations are the keys recovered.
+    fn of_reopening(variant: &Variant, findings: &Findings, kind: &str, all: &[Reopened]) -> Self {
+        let args = &variant.args;
+        let mut row = Self::base(variant, findings, kind);
+        row.rates(&all.iter().map(|one| one.keys as f64 / one.recovered_s).collect::<Vec<_>>());
+        let mid = |of: &dyn Fn(&Reopened) -> f64| median(all.iter().map(of));
+        let whole = |of: &dyn Fn(&Reopened) -> u64| mid(&|one| of(one) as f64) as u64;
+        let found = Reopened {
+            open_s: mid(&|one| one.open_s),
+            first_get_ns: whole(&|one| one.first_get_ns),
+            p50_ns: whole(&|one| one.p50_ns),
+            p99_ns: whole(&|one| one.p99_ns),
+            p999_ns: whole(&|one| one.p999_ns),
+            max_ns: whole(&|one| one.max_ns),
+            recovered_s: mid(&|one| one.recovered_s),
+            first_scan_s: mid(&|one| one.first_scan_s),
+            keys: whole(&|one| one.keys),
+            checked: whole(&|one| one.checked),
+            dram_bytes: all
+                .iter()
+                .all(|one| one.dram_bytes.is_some())
+                .then(|| whole(&|one| one.dram_bytes.unwrap_or(0))),
+            dram_fixed_bytes: whole(&|one| one.dram_fixed_bytes),
+            rss_anon_bytes: whole(&|one| one.rss_anon_bytes),
+            medium_bytes: whole(&|one| one.medium_bytes),
+            medium_size_bytes: whole(&|one| one.medium_size_bytes),
+        };
+        let per_key = |bytes: u64| short(bytes as f64 / args.records as f64);
+        row.ops = found.keys;
+        (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns) = (found.p50_ns, found.p99_ns, found.p999_ns, found.max_ns);
+        row.longest_ns = all.iter().map(|one| one.max_ns).max().unwrap_or(0);
+        row.latency_every = 1;
+        row.settled_s = short(found.recovered_s);
+        row.dram_bytes_per_key = per_key(found.dram_bytes.unwrap_or(found.rss_anon_bytes));
+        row.dram_fixed_bytes = found.dram_fixed_bytes;
+        row.rss_anon_bytes_per_key = per_key(found.rss_anon_bytes);
+        row.medium_bytes_per_key = per_key(found.medium_bytes);
+        row.medium_size_bytes_per_key = per_key(found.medium_size_bytes);
+        row.command = args.command(&[]);
+        row.reopen = Some(found);
+        row
+    }
+}
+
+/// Workloads, each once, in the order given.
+pub(crate) fn each_once(workloads: &[Workload]) -> Vec<Workload> {
+    let mut each = Vec::new();
+    for workload in workloads {
+        if !each.contains(workload) {
+            each.push(*workload);
+        }
+    }
+    each
+}
+
+/// The variants of a run: they were made before it, and so can be made again.
+pub(crate) fn variants(args: &Args) -> Vec<Variant> {
+    args.variants().unwrap_or_default()
+}
+
+/// A row for each workload and store that ran, for each part of the load, and for each kind of reopening.
+pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let variants = variants(args);
+    for workload in each_once(&args.workloads) {
+        rows.extend(variants.iter().filter_map(|variant| Row::of(variant, &variants, findings, workload)));
+    }
+    for variant in &variants {
+        let label = variant.label();
+        let steps = findings.steps.iter().filter(|((of, _), _)| *of == label);
+        rows.extend(steps.map(|((_, records), phases)| Row::of_step(variant, findings, *records, phases)));
+        let kinds = findings.reopened.iter().filter(|((of, _), _)| *of == label);
+        rows.extend(kinds.map(|((_, kind), all)| Row::of_reopening(variant, findings, kind, all)));
+    }
+    rows
+}
+
+impl Row {
+    /// Whether it is of a part of the load.
+    pub(crate) fn is_step(&self) -> bool {
+        self.workload == STEP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert!((median([3.0, 1.0, 2.0].into_iter()) - 2.0).abs() < 1e-9);
+        assert!((median([4.0, 1.0, 2.0, 3.0].into_iter()) - 2.5).abs() < 1e-9);
+        assert!(median(std::iter::empty()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_longest_is_that_of_any_round_and_the_others_are_medians() {
+        let phase = |max_ns| Phase { ops: 10, wall_s: 1.0, p9999_ns: max_ns / 2, max_ns, ..Phase::default() };
+        let mut row = Row::default();
+        row.take(&[phase(10), phase(40), phase(20)], 5);
+        assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns), (40, 20, 10));
+    }
+}

@@ -1,0 +1,167 @@
+//! Sweeps: one run for each of several values of a parameter.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lodestore_contract::{Error, Result};
+
+use crate::args::Args;
+
+/// Most values of a sweep.
+const VALUES_MOST: usize = 64;
+
+/// A parameter, and the values that it takes in turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sweep {
+    pub(crate) name: String,
+    pub(crate) values: Vec<String>,
+}
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, values) = text.split_once('=').ok_or("it has the form name=v1,v2,...")?;
+        let values: Vec<String> = values.split(',').map(str::to_string).collect();
+        let distinct = values.iter().enumerate().all(|(at, value)| !values[..at].contains(value));
+        if name.is_empty() || values.iter().any(String::is_empty) || values.len() > VALUES_MOST || !distinct {
+            return Err(format!("it has the form name=v1,v2,... with 1 to {VALUES_MOST} values, each once"));
+        }
+        Ok(Self { name: name.into(), values })
+    }
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.values.join(","))
+    }
+}
+
+/// One store of a run, and under a sweep the value it has there.
+#[derive(Debug, Clone)]
+pub(crate) struct Variant {
+    /// The store.
+    pub(crate) target: String,
+    /// The value of the parameter that is swept.
+    pub(crate) swept: Option<String>,
+    /// The arguments with this value.
+    pub(crate) args: Args,
+}
+
+impl Variant {
+    /// Its name among the variants of a run.
+    pub(crate) fn label(&self) -> String {
+        match (&self.swept, &self.args.sweep) {
+            (Some(value), Some(sweep)) => format!("{} {}={value}", self.target, sweep.name),
+            _ => self.target.clone(),
+        }
+    }
+}
+
+impl Variant {
+    /// The arguments that measure this variant again; without a sweep, its run.
+    pub(crate) fn alone(&self) -> Args {
+        let mut args = self.args.clone();
+        if self.swept.is_some() {
+            args.sweep = None;
+            args.peers = vec!["none".into()];
+        }
+        args
+    }
+}
+
+impl Args {
+    /// What is measured in each round, in this order.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where the sweep's parameter is not known, or does not take a value.
+    pub(crate) fn variants(&self) -> Result<Vec<Variant>> {
+        let Some(sweep) = &self.sweep else {
+            let variant = |target| Variant { target, swept: None, args: self.clone() };
+            return Ok(self.targets().into_iter().map(variant).collect());
+        };
+        let variant = |value: &String| {
+            let args = self.with(&sweep.name, value)?;
+            Ok(Variant { target: self.engine.clone(), swept: Some(value.clone()), args })
+        };
+        sweep.values.iter().map(variant).collect()
+    }
+
+    /// These arguments with another value of a parameter: a number of the bench's own, or an option of the engine.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub(crate) fn with(&self, name: &str, value: &str) -> Result<Self> {
+        let refuse = |why: String| Error::InvalidOption { name: "sweep".into(), value: format!("{name}={value}"), why };
+        let number = || value.parse::<u64>().map_err(|_| refuse(format!("{name} takes a number")));
+        let size = || number().and_then(|n| usize::try_from(n).map_err(|_| refuse("it is too large".into())));
+        let mut args = self.clone();
+        match name {
+            "threads" => args.threads = size()?,
+            "records" => args.records = number()?,
+            "ops" => args.ops = Some(number()?),
+            "key-size" => args.key_size = size()?,
+            "value-size" => args.value_size = size()?,
+            "multiget" => args.multiget = size()?,
+            "persist-ns" => args.persist_ns = number()?,
+            _ => {
+                let engine = lodestore::engines().iter().find(|engine| engine.name == self.engine);
+                let specs = engine.map_or(&[][..], |engine| engine.options());
+                if specs.iter().all(|spec| spec.name != name) {
+                    return Err(refuse(format!("{} has no such option, nor has the bench", self.engine)));
+                }
+                args.set.push(format!("{name}={value}"));
+            }
+        }
+        args.check_ranges()?;
+        Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(words: &str) -> Args {
+        Line::parse_from(std::iter::once("bench").chain(words.split_whitespace())).args
+    }
+
+    #[test]
+    fn a_sweep_is_written_as_it_is_read() {
+        for text in ["region=64M,128M", "threads=1", "a=1,2,3"] {
+            assert_eq!(text.parse::<Sweep>().expect("a sweep").to_string(), text);
+        }
+        for text in ["", "region", "=1", "region=", "region=1,,2", "region=1,1"] {
+            assert!(text.parse::<Sweep>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_value_is_a_variant_with_that_value() {
+        let swept = args("--engine hikv --sweep threads=1,2,4").variants().expect("variants");
+        assert_eq!(swept.iter().map(|variant| variant.args.threads).collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!(swept[1].label(), "hikv threads=2");
+        let swept = args("--engine hikv --set region=1G --sweep region=64M,128M").variants().expect("variants");
+        assert_eq!(swept[1].args.set, ["region=1G", "region=128M"], "the last word counts");
+    }
+
+    #[test]
+    fn without_a_sweep_each_store_is_a_variant() {
+        let labels: Vec<_> = args("--engine hikv").variants().expect("variants").iter().map(Variant::label).collect();
+        assert_eq!(labels, ["hikv", "btreemap"]);
+    }
+
+    #[test]
+    fn what_cannot_be_swept_is_refused_before_anything_runs() {
+        for words in ["threads=x", "threads=0", "records=99999999999", "no-such-option=1"] {
+            assert!(args(&format!("--engine hikv --sweep {words}")).variants().is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Batches: all of their writes or none.
+//!
+//! Persist order, under the stripes of all keys, taken in ascending order:
+//! * the records of all puts, and the reaches that new slots need; **fence 1**; then as the log of `media` has it: the log record of every
+//!   slot's new word, flush, **fence 2**, which is the commit; the slots, flush, **fence 3**; the log record's end, flush, **fence 4**.
+//!
+//! Then the stripes are freed, and what was replaced is given back behind the readers. A slot for a new key is reserved first, by
+//! a word that names nothing: a writer of another stripe could take it else. Nothing but reservations is changed before fence 2, so a batch
+//! that is refused takes them back and has changed nothing; those that a crash leaves are freed by recovery.
+//!
+//! Readers see it as one step: from before the first slot is published until the last stripe is free, `Inner::batches` is not 0, and a
+//! reader of a key whose stripe is held waits and reads again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestore_contract::limits::check_batch;
+use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+use lodestore_media::{Mutant, NvPtr, Word};
+
+use crate::hash::Hashed;
+use crate::inner::{Inner, Quick};
+use crate::layout::{LINE_SLOTS, Slot};
+use crate::stripe::{Held, stripe_of};
+use crate::table::Table;
+use crate::write::Stored;
+
+/// A value with its expiry, if the key is put; else it is deleted.
+type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
+
+/// What a batch makes of a key.
+struct Final<'b> {
+    key: &'b [u8],
+    hashed: Hashed,
+    put: Put<'b>,
+}
+
+/// Counts a batch while it lives.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The stores of a batch, and what follows them.
+#[derive(Default)]
+struct Plan {
+    stores: Vec<(NvPtr, Word)>,
+    /// Slots reserved for new keys.
+    reserved: Vec<NvPtr>,
+    /// Replaced and deleted records.
+    old: Vec<(NvPtr, usize)>,
+    /// For each change of a slot, which stripe it is under and how many keys it adds.
+    counts: Vec<(usize, i32)>,
+}
+
+/// Why a plan was not made.
+enum NoPlan {
+    /// No free slot for this key.
+    Room(Hashed),
+    /// The log was taken for fewer stores than there are.
+    Log(usize),
+    Refused(Error),
+}
+
+/// The last word of the batch on each of its keys, in the order of the stripes.
+fn finals<'b>(inner: &Inner, batch: &'b Batch) -> Vec<Final<'b>> {
+    let mut last: BTreeMap<&[u8], Put<'b>> = BTreeMap::new();
+    for op in &batch.ops {
+        match op {
+            BatchOp::Put { key, value, expiry } => last.insert(key, Some((value, *expiry))),
+            BatchOp::Delete { key } => last.insert(key, None),
+        };
+    }
+    let mut finals: Vec<_> =
+        last.into_iter().map(|(key, put)| Final { key, hashed: inner.hasher.hash(key), put }).collect();
+    finals.sort_by_key(|last| (last.hashed.partition, last.hashed.fraction));
+    finals
+}
+
+impl Inner {
+    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
+        check_batch(batch)?;
+        let finals = finals(self, batch);
+        if finals.is_empty() {
+            drop(self.enter_write()?);
+            return Ok(());
+        }
+        match self.try_batch(&finals) {
+            Ok(()) => Ok(()),
+            Err(error) => self.second_try(*error, || self.try_batch(&finals)),
+        }
+    }
+
+    fn try_batch(&self, finals: &[Final<'_>]) -> Quick<()> {
+        let _guard = self.enter_write()?;
+        for of_partition in finals.chunk_by(|a, b| a.hashed.partition == b.hashed.partition) {
+            let is_new = |last: &&Final<'_>| last.put.is_some() && self.seems_absent(last.hashed);
+            let new = of_partition.iter().filter(is_new).count();
+            if new > LINE_SLOTS {
+                self.grow_for(of_partition[0].hashed.partition, new as u64)?;
+            }
+        }
+        let mut stores = finals.len();
+        loop {
+            let turn = self.logs.begin(&self.pool, stores)?;
+            let records = self.store_records(finals)?;
+            let counted = Counted::new(&self.batches);
+            let (mut held, index) = self.hold_all(finals);
+            let mut plan = Plan::default();
+            let planned = self.plan(finals, &records, &index, &mut plan);
+            let fits = plan.stores.len() <= stores;
+            match planned.and(if fits { Ok(()) } else { Err(NoPlan::Log(plan.stores.len())) }) {
+                Ok(()) => {}
+                Err(refused) => {
+                    plan.reserved.iter().for_each(|at| self.pool.publish_u64(*at, Slot::FREE));
+                    drop((held, counted, turn));
+                    records.into_iter().for_each(|stored| self.free_stored(stored));
+                    match refused {
+                        NoPlan::Room(hashed) => self.double_for(hashed, finals.len() as u64)?,
+                        NoPlan::Log(needed) => stores = needed,
+                        NoPlan::Refused(error) => return Err(error.into()),
+                    }
+                    continue;
+                }
+            }
+            if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+                self.pool.fence();
+            }
+            plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
+            turn.commit(&self.pool, &plan.stores)?;
+            if records.iter().flatten().any(|new| new.expires) {
+                // A sweep may have come by since the record was stored.
+                self.expiring.store(true, Ordering::Relaxed);
+            }
+            plan.counts.iter().for_each(|(stripe, keys)| held[*stripe].count(*keys));
+            let keys_now: Vec<i32> = held.iter().map(Held::keys).collect();
+            drop((held, counted));
+            plan.old.iter().for_each(|(at, len)| self.pool.epochs().retire(&self.pool, *at, *len));
+            for (last, stripe) in finals.iter().zip(index) {
+                self.grow_if_due(last.hashed.partition, keys_now[stripe], false);
+            }
+            return Ok(self.pool.check()?);
+        }
+    }
+
+    /// Whether no slot has the key's tag where it may be.
+    fn seems_absent(&self, hashed: Hashed) -> bool {
+        self.partition(hashed).place(hashed.fraction).candidate(&self.pool, hashed).is_none()
+    }
+
+    /// Stores the records of all puts, or none.
+    fn store_records(&self, finals: &[Final<'_>]) -> Result<Vec<Option<Stored>>> {
+        let mut records = Vec::with_capacity(finals.len());
+        for last in finals {
+            let stored = last.put.map(|(value, expiry)| self.store_record(last.hashed, last.key, value, expiry));
+            match stored.transpose() {
+                Ok(stored) => records.push(stored),
+                Err(error) => {
+                    records.into_iter().for_each(|stored| self.free_stored(stored));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// Takes the stripes of all keys, in order; and which of them each key has.
+    fn hold_all(&self, finals: &[Final<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
+        let mut held: Vec<Held<'_>> = Vec::new();
+        let mut last = None;
+        let index = finals
+            .iter()
+            .map(|Final { hashed, .. }| {
+                let stripe = (hashed.partition, stripe_of(hashed.fraction));
+                if last != Some(stripe) {
+                    last = Some(stripe);
+                    held.push(self.stripes.lock(stripe.0, stripe.1));
+                }
+                held.len() - 1
+            })
+            .collect();
+        if self.is_unsettled() {
+            for Final { hashed, .. } in finals {
+                self.partition(*hashed).place(hashed.fraction).flush_window(&self.pool, hashed.fraction);
+            }
+            self.pool.fence();
+        }
+        (held, index)
+    }
+
+    /// Finds the slot of each key, and reserves one for each that is new.
+    fn plan(
+        &self,
+        finals: &[Final<'_>],
+        records: &[Option<Stored>],
+        index: &[usize],
+        plan: &mut Plan,
+    ) -> Result<(), NoPlan> {
+        for ((last, stored), stripe) in finals.iter().zip(records).zip(index) {
+            let table = self.partition(last.hashed).place(last.hashed.fraction);
+            let old = match table.find(&self.pool, self.finding(), last.hashed, last.key) {
+                Ok(old) => old,
+                Err(error) => {
+                    self.corrupt(&error);
+                    // What is damaged goes, as in a put and a delete of one key; once, if several keys of the batch come upon it.
+                    for (at, _) in self.unreadable(table, last.hashed) {
+                        if plan.stores.iter().all(|(place, _)| *place != at) {
+                            plan.stores.push((at, Word::U64(Slot::FREE)));
+                            plan.counts.push((*stripe, -1));
+                        }
+                    }
+                    table.readable(&self.pool, last.hashed, last.key)
+                }
+            };
+            let slot = stored.as_ref().map(|new| Slot::new(last.hashed.tag, new.at, new.expires));
+            match (old, slot) {
+                (Some(hit), slot) => {
+                    if stored.as_ref().is_some_and(|new| new.at == hit.slot.record()) {
+                        let place = format!("slot of record {:?}", hit.slot.record());
+                        return Err(NoPlan::Refused(Error::corrupt(place, "it names a place that was free")));
+                    }
+                    plan.stores.push((hit.at, Word::U64(slot.map_or(Slot::FREE, |slot| slot.0))));
+                    plan.old.push((hit.slot.record(), hit.record.len()));
+                    plan.counts.push((*stripe, if slot.is_some() { 0 } else { -1 }));
+                }
+                (None, Some(slot)) => {
+                    let at = self.reserve(table, last.hashed, plan)?;
+                    plan.stores.push((at, Word::U64(slot.0)));
+                    plan.counts.push((*stripe, 1));
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, table: Table, hashed: Hashed, plan: &mut Plan) -> Result<NvPtr, NoPlan> {
+        self.check_budget().map_err(NoPlan::Refused)?;
+        loop {
+            let Some(free) = table.free(&self.pool, hashed.fraction) else { return Err(NoPlan::Room(hashed)) };
+            if self.pool.cas_u64(free.at, Slot::FREE, self.reserved).is_ok() {
+                plan.reserved.push(free.at);
+                self.raise_reach(table, hashed.fraction, free);
+                return Ok(free.at);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The key's hash and what follows from it.
+//!
+//! ```text
+//! bit 63                                             bit 0
+//! | partition: 0 to 6 | fraction: 32 | ...    | tag: 15 |
+//! ```
+//! The fraction says where in its partition's table a key belongs, whatever the table's size: line `fraction * lines >> 32`. So keys that
+//! follow each other in a table follow each other in a larger one.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::murmur3::murmur3_x64_128;
+
+/// Most partitions: their root words fit the pool's root area.
+pub(crate) const PARTITIONS_MAX: u32 = 64;
+/// Bits of a slot's tag.
+pub(crate) const TAG_BITS: u32 = 15;
+
+/// Hash functions of the table; fixed when a store is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashKind {
+    /// MurmurHash3 x64 128, first half: the paper's family (NVHT, JPDC 2018).
+    Murmur3,
+    /// XXH3, 64 bits.
+    Xxh3,
+}
+
+impl HashKind {
+    /// Its number on the medium.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Murmur3 => 1,
+            Self::Xxh3 => 2,
+        }
+    }
+
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        [Self::Murmur3, Self::Xxh3].into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// What a key's hash says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hashed {
+    /// Its partition, 0-based.
+    pub(crate) partition: usize,
+    /// Its place in the partition, as a part of 2^32.
+    pub(crate) fraction: u32,
+    /// What its slot begins with.
+    pub(crate) tag: u64,
+}
+
+/// How keys are hashed, fixed when a store is created.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hasher {
+    pub(crate) kind: HashKind,
+    pub(crate) seed: u64,
+    pub(crate) partition_bits: u32,
+}
+
+impl Hasher {
+    #[inline]
+    pub(crate) fn hash(self, key: &[u8]) -> Hashed {
+        let hash = match self.kind {
+            HashKind::Murmur3 => murmur3_x64_128(key, self.seed).0,
+            HashKind::Xxh3 => xxh3_64_with_seed(key, self.seed),
+        };
+        // Two shifts, since one of 64 bits would be none.
+        let partition = hash >> 1 >> (63 - self.partition_bits);
+        let fraction = (hash << self.partition_bits) >> 32;
+        Hashed { partition: partition as usize, fraction: fraction as u32, tag: hash & ((1 << TAG_BITS) - 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_in_range_and_used_evenly() {
+        for kind in [HashKind::Murmur3, HashKind::Xxh3] {
+            for bits in 0..=6 {
+                let hasher = Hasher { kind, seed: 7, partition_bits: bits };
+                let mut counts = vec![0u32; 1 << bits];
+                let mut upper = 0;
+                for i in 0..6400u64 {
+                    let hashed = hasher.hash(&i.to_le_bytes());
+                    counts[hashed.partition] += 1;
+                    upper += u32::from(hashed.fraction >> 31 == 1);
+                    assert!(hashed.tag < 1 << TAG_BITS);
+                }
+                let mean = 6400 / counts.len() as u32;
+                assert!(
+                    counts.iter().all(|count| (mean / 2..=mean * 2).contains(count)),
+                    "{kind:?} {bits}: {counts:?}"
+                );
+                assert!((2900..3500).contains(&upper), "{kind:?} {bits}: {upper} of 6400 in the upper half");
+            }
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_the_functions_are_fixed() {
+        for (kind, number) in [(HashKind::Murmur3, 1), (HashKind::Xxh3, 2)] {
+            assert_eq!((kind.number(), HashKind::of_number(number)), (number, Some(kind)));
+        }
+        assert_eq!(HashKind::of_number(0), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! NVHT (Journal of Parallel and Distributed Computing, 2018): one hash table wholly on the medium, for point access with next to no
+//! DRAM and an open that takes the same time at any size.
+//!
+//! Rooms:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `store` | opening, closing, the contract's operations |
+//! | `layout`, `record` | bytes on the medium |
+//! | `hash`, `murmur3`, `table`, `partition`, `stripe` | the table: placing, finding, which table, locking |
+//! | `resize` | growing without stopping |
+//! | `read`, `write`, `batch`, `walk`, `sweep` | the operations |
+//! | `recover`, `verify` | from bytes to a whole store, and checking one |
+//!
+//! Persist order of each operation: the heads of `write`, `resize` and `batch`; docs/crash.md argues them by case.
+//!
+//! # What it promises
+//! Single-key operations are durably linearizable, and a batch is one step, to readers and over a crash. There is no order, so no scan;
+//! `for_each` shows every key once. What is in DRAM is of a fixed size, but for the allocator's bitmaps.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod hash;
+mod inner;
+mod layout;
+mod murmur3;
+mod options;
+mod partition;
+mod read;
+mod record;
+mod recover;
+mod resize;
+mod store;
+mod stripe;
+mod sweep;
+mod table;
+mod verify;
+mod walk;
+mod write;
+
+pub use hash::HashKind;
+pub use layout::{ENGINE, FORMAT};
+pub use options::NvhtOptions;
+pub use store::Nvht;

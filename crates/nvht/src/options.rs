@@ -1,0 +1,281 @@
+//! Options of the engine.
+
+use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_media::PoolOptions;
+
+use crate::hash::{HashKind, PARTITIONS_MAX};
+use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_MAX, LOAD_MIN, PROBE_LINES_MAX};
+
+/// Most threads of a recovery.
+const RECOVERY_THREADS_MAX: usize = 64;
+/// Longest pause between sweeps, in milliseconds: a day.
+const SWEEP_MS_MAX: u64 = 24 * 3600 * 1000;
+
+/// Options of an NVHT store. Shape is fixed at creation and kept in the store; the rest counts for one open.
+#[derive(Clone)]
+pub struct NvhtOptions {
+    /// The pool's options.
+    pub pool: PoolOptions,
+    /// Shape: partitions of the table, each of which grows on its own; a power of two up to 64.
+    pub partitions: u32,
+    /// Shape: slots that a new store has, about; 1 to 2^30 (NVHT, JPDC 2018: initial capacity, 8192).
+    pub initial_capacity: u32,
+    /// Shape: keys for each hundred slots over which a table is doubled; 10 to 95 (the paper's maximum load factor, 0.8).
+    pub load_percent: u32,
+    /// Shape: slots that are probed for a key, a multiple of 7 up to 448 (the paper's maximum probing length, 128 slots).
+    pub probe_length: u32,
+    /// Shape: the hash function.
+    pub hash: HashKind,
+    /// Shape: seed of the hash; `None` draws one at creation.
+    pub hash_seed: Option<u64>,
+    /// Whether a read compares the record's checksum.
+    pub verify_reads: bool,
+    /// Threads that walk the tables after a crash, up to 64; 0: the opening thread, before `open` returns.
+    pub recovery_threads: usize,
+    /// Milliseconds between sweeps of expired keys, up to 86400000; 0: none.
+    pub sweep_ms: u64,
+    /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused.
+    pub dram_budget: u64,
+}
+
+impl Default for NvhtOptions {
+    fn default() -> Self {
+        Self {
+            pool: PoolOptions::default(),
+            partitions: 64,
+            initial_capacity: 8192,
+            load_percent: 80,
+            probe_length: 224,
+            hash: HashKind::Murmur3,
+            hash_seed: None,
+            verify_reads: true,
+            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            sweep_ms: 1000,
+            dram_budget: 0,
+        }
+    }
+}
+
+/// The options by name, for `--set name=value`.
+const SPECS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "partitions",
+        default: "64",
+        help: "partitions of the table, a power of two up to 64",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "initial-capacity",
+        default: "8192",
+        help: "slots of a new store, about, 1 to 1073741824",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "load-factor",
+        default: "0.8",
+        help: "keys for each slot over which a table is doubled, 0.1 to 0.95",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "probe-length",
+        default: "224",
+        help: "slots that are probed for a key, a multiple of 7 up to 448",
+        fixed: true,
+    },
+    OptionSpec { name: "hash", default: "murmur3", help: "hash function: murmur3 or xxh3", fixed: true },
+    OptionSpec { name: "hash-seed", default: "random", help: "seed of the key hash", fixed: true },
+    OptionSpec {
+        name: "verify-reads",
+        default: "on",
+        help: "whether a read compares the record's checksum: on or off",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "recovery-threads",
+        default: "cores",
+        help: "threads that walk the tables after a crash, 0 to 64",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "sweep-ms",
+        default: "1000",
+        help: "milliseconds between sweeps of expired keys, up to 86400000; 0 for none",
+        fixed: false,
+    },
+    OptionSpec {
+        name: "dram-budget",
+        default: "0",
+        help: "most bytes of DRAM, over which new keys are refused; 0 for no limit",
+        fixed: false,
+    },
+];
+
+impl NvhtOptions {
+    /// The options there are.
+    pub fn specs() -> &'static [OptionSpec] {
+        SPECS
+    }
+
+    /// Options of `pool` and those named in `options`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a name or value that is none.
+    pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
+        options.check_names(SPECS)?;
+        let base = Self { pool, ..Self::default() };
+        let read = Self {
+            partitions: options
+                .read("partitions", base.partitions, "a power of two up to 64", |text| text.parse().ok())?,
+            initial_capacity: options
+                .read("initial-capacity", base.initial_capacity, "a number of slots", |text| text.parse().ok())?,
+            load_percent: options.read("load-factor", base.load_percent, "a number from 0.1 to 0.95", percent)?,
+            probe_length: options
+                .read("probe-length", base.probe_length, "a number of slots", |text| text.parse().ok())?,
+            hash: options.read("hash", base.hash, "murmur3 or xxh3", |text| match text {
+                "murmur3" => Some(HashKind::Murmur3),
+                "xxh3" => Some(HashKind::Xxh3),
+                _ => None,
+            })?,
+            hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", |text| match text {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            })?,
+            recovery_threads: options.read(
+                "recovery-threads",
+                base.recovery_threads,
+                "a number from 0 to 64",
+                |text| text.parse().ok(),
+            )?,
+            sweep_ms: options
+                .read("sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000", |text| text.parse().ok())?,
+            dram_budget: options
+                .read("dram-budget", base.dram_budget, "a number of bytes", |text| text.parse().ok())?,
+            pool: base.pool,
+        };
+        read.check()?;
+        Ok(read)
+    }
+
+    /// Lines that are probed for a key.
+    pub(crate) fn probe_lines(&self) -> u32 {
+        self.probe_length / LINE_SLOTS as u32
+    }
+
+    /// Refuses values out of range.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that NVHT cannot give.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |name: &str, value: u64, why: &str| {
+            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() })
+        };
+        if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
+            return invalid("partitions", self.partitions.into(), "it takes a power of two up to 64");
+        }
+        if !(1..=FIRST_SLOTS_MAX).contains(&self.initial_capacity) {
+            return invalid("initial-capacity", self.initial_capacity.into(), "it takes 1 to 1073741824");
+        }
+        if !(LOAD_MIN..=LOAD_MAX).contains(&self.load_percent) {
+            let value = format!("{}", f64::from(self.load_percent) / 100.0);
+            let why = "it takes 0.1 to 0.95".into();
+            return Err(Error::InvalidOption { name: "load-factor".into(), value, why });
+        }
+        let line = LINE_SLOTS as u32;
+        if !self.probe_length.is_multiple_of(line) || !(1..=PROBE_LINES_MAX).contains(&self.probe_lines()) {
+            return invalid("probe-length", self.probe_length.into(), "it takes a multiple of 7 from 7 to 448");
+        }
+        if self.recovery_threads > RECOVERY_THREADS_MAX {
+            return invalid("recovery-threads", self.recovery_threads as u64, "it takes 0 to 64");
+        }
+        if self.sweep_ms > SWEEP_MS_MAX {
+            return invalid("sweep-ms", self.sweep_ms, "it takes 0 to 86400000");
+        }
+        if let Durability::Interval(_) = self.pool.durability {
+            return Err(Error::Unsupported {
+                engine: crate::layout::ENGINE,
+                what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),
+                instead: "use process or power",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A share of one as hundredths.
+fn percent(text: &str) -> Option<u32> {
+    let share: f64 = text.parse().ok()?;
+    (0.0..=1.0).contains(&share).then(|| (share * 100.0).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(sets: &[&str]) -> Result<NvhtOptions> {
+        let mut options = Options::new();
+        for set in sets {
+            options.set_text(set)?;
+        }
+        NvhtOptions::from_options(PoolOptions::default(), &options)
+    }
+
+    #[test]
+    fn options_are_read_by_name() {
+        let options =
+            read(&["partitions=8", "load-factor=0.65", "probe-length=56", "hash=xxh3", "initial-capacity=100"])
+                .expect("valid");
+        assert_eq!((options.partitions, options.load_percent, options.probe_lines()), (8, 65, 8));
+        assert_eq!((options.hash, options.initial_capacity), (HashKind::Xxh3, 100));
+    }
+
+    #[test]
+    fn what_is_no_option_or_no_value_is_refused() {
+        for set in [
+            "nonsense=1",
+            "partitions=3",
+            "partitions=128",
+            "initial-capacity=0",
+            "initial-capacity=1073741825",
+            "load-factor=0.05",
+            "load-factor=0.96",
+            "load-factor=80",
+            "load-factor=NaN",
+            "probe-length=0",
+            "probe-length=8",
+            "probe-length=455",
+            "hash=md5",
+            "recovery-threads=65",
+            "sweep-ms=86400001",
+        ] {
+            assert!(matches!(read(&[set]), Err(Error::InvalidOption { .. })), "{set} must be refused");
+        }
+    }
+
+    #[test]
+    fn interval_durability_is_refused() {
+        let pool = PoolOptions {
+            durability: Durability::Interval(std::time::Duration::from_millis(10)),
+            ..PoolOptions::default()
+        };
+        assert!(matches!(NvhtOptions::from_options(pool, &Options::new()), Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_help() {
+        let sets: Vec<String> = SPECS
+            .iter()
+            .filter(|spec| !["random", "cores"].contains(&spec.default))
+            .map(|spec| format!("{}={}", spec.name, spec.default))
+            .collect();
+        let (said, base) =
+            (read(&sets.iter().map(String::as_str).collect::<Vec<_>>()).expect("valid"), NvhtOptions::default());
+        assert_eq!((said.partitions, said.initial_capacity), (base.partitions, base.initial_capacity));
+        assert_eq!(
+            (said.load_percent, said.probe_length, said.hash),
+            (base.load_percent, base.probe_length, base.hash)
+        );
+        assert_eq!((said.verify_reads, said.sweep_ms, said.dram_budget), (base.verify_reads, base.sweep_ms, 0));
+    }
+}

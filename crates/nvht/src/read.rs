@@ -1,0 +1,181 @@
+//! Reading single keys. No reader takes a lock or writes to shared memory, but for its epoch.
+//!
+//! Durable linearizability: a slot may be seen before it is durable. A reader therefore looks, after it has read a slot (or
+//! found none), whether the key's stripe is held; if so it flushes what it read and fences before it answers. If the stripe is free,
+//! whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that was killed left it (`Inner::unsettled`):
+//! then, too, it is made durable first.
+//!
+//! A miss counts only if the key still belongs to the table that was read: it may have moved meanwhile (`partition.rs`). A batch shows at
+//! once: while one publishes, a reader waits for the stripe that it holds and reads again.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::limits::check_key;
+use lodestore_contract::{Expiry, Result};
+use lodestore_media::{Mutant, NvPtr};
+
+use crate::hash::Hashed;
+use crate::inner::Inner;
+use crate::layout::Slot;
+use crate::record::Record;
+use crate::stripe::stripe_of;
+use crate::table::{Hit, Table};
+
+/// Keys whose lines are on their way in a batched read, before the first of them is looked at.
+const LINES_AHEAD: usize = 8;
+/// Keys whose records are on their way behind them.
+const RECORDS_AHEAD: usize = 8;
+/// Keys that take the same step together.
+const GROUP: usize = 4;
+/// Keys under way at once, rounded up.
+const RING: usize = (LINES_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+/// Keys read under one guard.
+const ROUND: usize = 256;
+
+/// A key of a batched read on its way.
+#[derive(Clone, Copy)]
+struct Underway {
+    hashed: Hashed,
+    table: Table,
+    /// The slot seen, and where.
+    seen: Option<(NvPtr, Slot)>,
+}
+
+impl Inner {
+    /// The live record of `key`; the caller holds a guard.
+    #[inline]
+    pub(crate) fn lookup(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let part = self.partition(hashed);
+        loop {
+            let table = part.place(hashed.fraction);
+            let hit = table.find(&self.pool, self.finding(), hashed, key);
+            let stays = matches!(hit, Ok(Some(_))) || part.place(hashed.fraction) == table;
+            if !stays || self.waited_for_batch(hashed) {
+                continue;
+            }
+            let hit = hit.inspect_err(|error| self.corrupt(error))?;
+            self.persist_read(table, hashed, hit.as_ref().map(|hit| hit.at));
+            return hit.map_or(Ok(None), |hit| self.vet(&hit));
+        }
+    }
+
+    /// Whether a batch holds the key's stripe; if so, it has come to its end when this returns. To be asked after the slot was read: a batch
+    /// counts itself before it publishes.
+    #[inline]
+    fn waited_for_batch(&self, hashed: Hashed) -> bool {
+        self.batches.load(Ordering::Acquire) != 0 && self.wait_for_batch(hashed)
+    }
+
+    #[cold]
+    fn wait_for_batch(&self, hashed: Hashed) -> bool {
+        let stripe = stripe_of(hashed.fraction);
+        let held = self.stripes.is_locked(hashed.partition, stripe);
+        self.stripes.wait_free(hashed.partition, stripe);
+        held
+    }
+
+    /// The record of a hit, if it has not expired and its checksum is right.
+    #[inline]
+    fn vet<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
+        if self.options.verify_reads {
+            hit.record.check(hit.slot.record()).inspect_err(|error| self.corrupt(error))?;
+        }
+        if hit.record.expiry().is_some_and(Expiry::is_past) {
+            return Ok(None);
+        }
+        Ok(Some(hit.record))
+    }
+
+    /// Makes durable what was read, where a writer is at work (see the head of this file).
+    #[inline]
+    fn persist_read(&self, table: Table, hashed: Hashed, slot: Option<NvPtr>) {
+        if !self.pool.persists() {
+            return;
+        }
+        let is_locked = self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction));
+        if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
+            return;
+        }
+        // The reach that led there counts as well.
+        table.flush_window(&self.pool, hashed.fraction);
+        if let Some(slot) = slot {
+            self.pool.flush(slot, 8);
+        }
+        self.pool.fence();
+    }
+
+    pub(crate) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        check_key(key)?;
+        let _guard = self.enter()?;
+        match self.lookup(self.hasher.hash(key), key)? {
+            Some(record) => {
+                value.extend_from_slice(record.value());
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let _guard = self.enter()?;
+        Ok(self.lookup(self.hasher.hash(key), key)?.is_some())
+    }
+
+    pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        check_key(key)?;
+        let _guard = self.enter()?;
+        Ok(self.lookup(self.hasher.hash(key), key)?.map(|record| record.expiry()))
+    }
+
+    /// Reads keys one behind the other, each in three steps that lie some keys apart: its line is asked for; its record is asked
+    /// for; it is read. So the misses of several keys overlap.
+    pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        for (round, keys) in keys.chunks(ROUND).enumerate() {
+            let _guard = self.enter()?;
+            let nothing = Hashed { partition: 0, fraction: 0, tag: 0 };
+            let mut ring = [Underway { hashed: nothing, table: self.partitions[0].place(0), seen: None }; RING];
+            let from = |step: usize, behind: usize| step.saturating_sub(behind);
+            for start in (0..keys.len() + LINES_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
+                for index in start..(start + GROUP).min(keys.len()) {
+                    let hashed = self.hasher.hash(keys[index]);
+                    let table = self.partition(hashed).place(hashed.fraction);
+                    table.prefetch(&self.pool, hashed.fraction);
+                    ring[index % RING] = Underway { hashed, table, seen: None };
+                }
+                for index in from(start, LINES_AHEAD)..from(start + GROUP, LINES_AHEAD).min(keys.len()) {
+                    let way = &mut ring[index % RING];
+                    way.seen = way.table.candidate(&self.pool, way.hashed);
+                    if let Some((_, slot)) = way.seen {
+                        self.pool.prefetch(slot.record(), self.reading.ahead());
+                    }
+                }
+                let behind = LINES_AHEAD + RECORDS_AHEAD;
+                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
+                    let record = self.arrive(ring[index % RING], keys[index])?;
+                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The live record of `key`, by the slot that was seen if it still stands: its table was the key's when the read began, so it is
+    /// what the key had at some moment since. Else all is looked up again. The caller has held a guard since.
+    #[inline]
+    fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let Underway { hashed, table, seen } = way;
+        if let Some((at, slot)) = seen
+            && self.pool.load_u64(at) == slot.0
+        {
+            let record = Record::read(&self.pool, slot.record())?;
+            if record.key() == key && !self.waited_for_batch(hashed) {
+                self.persist_read(table, hashed, Some(at));
+                return self.vet(&Hit { at, slot, record });
+            }
+        }
+        self.lookup(hashed, key)
+    }
+}

@@ -1,0 +1,400 @@
+//! Growing a table without stopping: a table twice as long takes over the keys part by part, while reads and writes go on.
+//!
+//! Keys that follow each other in a table follow each other in a longer one (`hash.rs`), so what has moved is told by one number, the cursor:
+//! keys with fractions below it are in the next table. Records do not move. The writers of new keys do the work, a step of 16 lines
+//! each. A key that finds no free slot waits until its part has moved, which is many steps: so a table begins to grow at its load factor, or
+//! when a key stands half a probe behind its home. Short probes (under 56 slots) have no such warning, and batches prepare their tables whole.
+//!
+//! Persist order, all under `growing`:
+//! * begin: the next table's extent, its header, its first lines to zero, **fence**; the root's cursor 0 and next word (one line, in this
+//!   order), flush, **fence**.
+//! * a step from fraction a to b, under the stripes of these: the lines that b lets keys reach to zero; the slots copied, with their reaches;
+//!   flush; **fence**; the root's cursor b; flush; **fence**. Then the copied slots that stand in old lines which are still
+//!   in use go to 0, flush, **fence**. Only then the stripes are freed.
+//! * end: the root's current word, next to 0, cursor to 0 (one line, in this order); flush; **fence**; the old table is given back behind
+//!   the readers.
+//!
+//! A crash in a step, before the cursor is durable, leaves copies in the next table whose fractions are not below the cursor; they name
+//! records that the old table names too, since nobody could change these under the stripes. The next open clears them before anything else
+//! is written (`mend_growth`), and old slots that a crash after the cursor has left. So every slot in a line in use names a live record.
+//! Each step is published by one store, and none needs a log.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, NvPtr, Pool};
+
+use crate::hash::{Hashed, Hasher};
+use crate::inner::{Inner, lock};
+use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, Slot, TableHeader};
+use crate::partition::{Partition, doublings_of, extent_of, table_word};
+use crate::record::Record;
+use crate::table::Table;
+use crate::walk::Found;
+
+/// Home lines that a step moves.
+const STEP_LINES: u64 = 16;
+/// Lines of a probe from which on half of it is enough for a warning.
+const WARNING_PROBE: u32 = 8;
+/// Slots for each key over which a table is not doubled for a key that finds no room: its hash is at fault, not the table.
+const SPARSE: u64 = 64;
+
+/// Makes a table's extent: header, and lines 0 to before `zeroed` free; durable after the caller's fence.
+///
+/// # Errors
+/// [`Error::Full`], [`Error::Io`].
+pub(crate) fn make_table(pool: &Pool, header: TableHeader, probe: u32, zeroed: u64) -> Result<NvPtr> {
+    let at = pool.allocator().alloc_extent(pool, Table::extent_bytes(header.lines, probe), KIND_TABLE)?;
+    pool.store(at, &header.to_bytes());
+    pool.flush(at, LINE as usize);
+    let len = (zeroed * LINE) as usize;
+    pool.zero(at.add(LINE), len);
+    pool.flush(at.add(LINE), len);
+    Ok(at)
+}
+
+impl Inner {
+    /// After a new key: does a step where its table grows, and begins to grow where it is loaded enough. The caller holds a guard and no
+    /// stripe. What goes wrong here goes wrong for who needs the room.
+    #[inline]
+    pub(crate) fn grow_if_due(&self, partition: usize, keys_of_stripe: i32, crowded: bool) {
+        let part = &self.partitions[partition];
+        if part.is_growing() || crowded || part.may_be_due(keys_of_stripe) {
+            self.look_after(partition, crowded);
+        }
+    }
+
+    /// Whether a key found its slot so far behind its home that the next may find none: the table is to grow before, since a key that finds
+    /// none waits until its part has moved. Short probes have no such warning.
+    #[inline]
+    pub(crate) fn is_crowded(&self, distance: u32) -> bool {
+        let probe = self.shape.probe_lines;
+        probe >= WARNING_PROBE && distance >= probe / 2
+    }
+
+    #[cold]
+    fn look_after(&self, partition: usize, crowded: bool) {
+        let part = &self.partitions[partition];
+        let Ok(_turn) = part.growing.try_lock() else { return };
+        let outcome = if part.is_growing() {
+            self.step(partition)
+        } else if crowded && self.refuse_sparse(partition, 0).is_ok() || self.is_due(partition) {
+            self.begin(partition)
+        } else {
+            return;
+        };
+        if let Err(error) = outcome {
+            self.corrupt(&error);
+        }
+    }
+
+    fn is_due(&self, partition: usize) -> bool {
+        let part = &self.partitions[partition];
+        let Some(keys) = self.keys_of(partition) else { return false };
+        let slots = part.current().lines * LINE_SLOTS as u64;
+        keys * 100 >= slots * u64::from(self.shape.load) && keys >= part.grow_again_at.load(Ordering::Relaxed)
+    }
+
+    /// Grows the key's table until there is a free slot for it. The caller holds a guard and no stripe.
+    #[cold]
+    pub(crate) fn make_room(&self, hashed: Hashed) -> Result<()> {
+        let part = self.partition(hashed);
+        let _turn = lock(&part.growing);
+        while part.place(hashed.fraction).free(&self.pool, hashed.fraction).is_none() {
+            self.pool.check()?;
+            if part.is_growing() {
+                self.step(hashed.partition)?;
+                continue;
+            }
+            self.refuse_sparse(hashed.partition, 0)?;
+            self.begin(hashed.partition)?;
+        }
+        Ok(())
+    }
+
+    /// Grows a table until it holds `more` keys besides those it has, at its load: before a batch, whose keys would find room one after the
+    /// other else. The caller holds a guard and no stripe.
+    pub(crate) fn grow_for(&self, partition: usize, more: u64) -> Result<()> {
+        let part = &self.partitions[partition];
+        let holds = || {
+            let slots = part.current().lines * LINE_SLOTS as u64;
+            self.keys_of(partition).is_none_or(|keys| (keys + more) * 100 <= slots * u64::from(self.shape.load))
+        };
+        let _turn = lock(&part.growing);
+        while !holds() {
+            self.double(partition)?;
+        }
+        Ok(())
+    }
+
+    /// Doubles the key's table, wholly: for a batch of `keys` keys in its partition that found no room for this one.
+    #[cold]
+    pub(crate) fn double_for(&self, hashed: Hashed, keys: u64) -> Result<()> {
+        let part = self.partition(hashed);
+        let _turn = lock(&part.growing);
+        if !part.is_growing() {
+            self.refuse_sparse(hashed.partition, keys)?;
+        }
+        self.double(hashed.partition)
+    }
+
+    /// Ends the growth that is under way, or begins one and ends it. `growing` is held, and a guard.
+    fn double(&self, partition: usize) -> Result<()> {
+        let part = &self.partitions[partition];
+        if !part.is_growing() {
+            self.begin(partition)?;
+        }
+        while part.is_growing() {
+            self.pool.check()?;
+            self.step(partition)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to double a table that is nearly empty: the keys' hashes are at fault, not the table.
+    fn refuse_sparse(&self, partition: usize, more: u64) -> Result<()> {
+        let part = &self.partitions[partition];
+        let slots = part.current().lines * LINE_SLOTS as u64;
+        let is_sparse = |keys| slots > SPARSE * (keys + more + u64::from(self.shape.probe_lines));
+        if self.keys_of(partition).is_some_and(is_sparse) { Err(self.index_full(part)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn index_full(&self, part: &Partition) -> Error {
+        Error::IndexFull { depth: self.hasher.partition_bits + part.current().lines.ilog2() }
+    }
+
+    /// Begins to grow a table that does not. `growing` is held.
+    fn begin(&self, partition: usize) -> Result<()> {
+        let (part, pool) = (&self.partitions[partition], &self.pool);
+        let (current, next, _) = part.words();
+        assert!(next == 0, "the table does not grow yet");
+        let doublings = doublings_of(current) + 1;
+        let lines = part.lines_of(doublings).ok_or_else(|| self.index_full(part))?;
+        let header = TableHeader { partition: partition as u32, doublings, lines };
+        let probe = self.shape.probe_lines;
+        let at = make_table(pool, header, probe, u64::from(probe)).inspect_err(|_| {
+            // Not at each key again while there is no room.
+            let keys = self.keys_of(partition).unwrap_or(0);
+            part.grow_again_at.store(keys + keys / 16 + 1, Ordering::Relaxed);
+        })?;
+        if !pool.mutant(Mutant::GrowthRootEarly) {
+            pool.fence();
+        }
+        let (root, word) = (Root::of(pool, partition), table_word(at, doublings));
+        pool.publish_u64(root.cursor(), root.sealed(0));
+        pool.publish_u64(root.next(), word);
+        pool.flush(root.at, Root::BYTES);
+        pool.fence();
+        part.grow_again_at.store(0, Ordering::Relaxed);
+        part.set_next(word);
+        Ok(())
+    }
+
+    /// Moves the next part of a growing table, or ends the growth where all has moved. `growing` is held, and a guard.
+    fn step(&self, partition: usize) -> Result<()> {
+        let begun = Instant::now();
+        let part = &self.partitions[partition];
+        let (Some(next), from) = (part.next(), part.cursor()) else { return Ok(()) };
+        if from == CURSOR_END {
+            self.end(partition);
+            return Ok(());
+        }
+        let old = part.current();
+        let to = old.first_fraction(old.home(from as u32) + STEP_LINES);
+        self.move_part(partition, old, next, from, to)?;
+        if to == CURSOR_END {
+            self.end(partition);
+        }
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.growth.longest_ns.fetch_max(took, Ordering::Relaxed);
+        self.growth.steps.fetch_add(1, Ordering::Relaxed);
+        self.growth.all_ns.fetch_add(took, Ordering::Relaxed);
+        self.growth.over_1_ms.fetch_add(u64::from(took > 1_000_000), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One step; see the head of this file.
+    fn move_part(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
+        let (part, pool) = (&self.partitions[partition], &self.pool);
+        let held = self.hold_part(partition, from, to);
+        if pool.mutant(Mutant::GrowthCursorEarly) {
+            self.publish_cursor(partition, to);
+        }
+        let probe = u64::from(old.probe);
+        let home_of = |fraction: u64| if fraction == CURSOR_END { next.lines } else { next.home(fraction as u32) };
+        let first = home_of(from);
+        let (zero_from, zero_to) = (first + probe, (home_of(to) + probe).min(next.all_lines()));
+        if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
+            pool.zero(next.line(zero_from), ((zero_to - zero_from) * LINE) as usize);
+        }
+        let found = self.collect(old, from, to, |_| true);
+        let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(found.len()) };
+        for found in &found {
+            if !self.copy(old, next, (from, to), found, &mut copied) {
+                return Err(self.take_back(part, &copied));
+            }
+        }
+        pool.flush(next.line(first), ((copied.end - first) * LINE) as usize);
+        if !pool.mutant(Mutant::GrowthNotFenced) {
+            pool.fence();
+        }
+        self.publish_cursor(partition, to);
+        part.set_cursor(to);
+        self.clear_left(old, to, &found);
+        drop(held);
+        self.growth.moved.fetch_add(found.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn publish_cursor(&self, partition: usize, cursor: u64) {
+        let root = Root::of(&self.pool, partition);
+        self.pool.publish_u64(root.cursor(), root.sealed(cursor));
+        self.pool.flush(root.cursor(), 8);
+        self.pool.fence();
+    }
+
+    /// Copies a slot to the next table; false where there is no room. One whose record cannot be read, or is another key's, is copied to each
+    /// line that it may belong to, so that its key goes on to be told as damaged.
+    fn copy(&self, old: Table, next: Table, (from, to): (u64, u64), found: &Found, copied: &mut Copied) -> bool {
+        let at = found.slot.record();
+        let record = Record::read(&self.pool, at).ok().filter(|_| found.fraction.is_some());
+        let right = record.and_then(|record| record.vouched_fraction(self.hasher, found.slot));
+        if let Some(fraction) = right {
+            return self.copy_to(next, next.home(fraction), found.slot, copied);
+        }
+        let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
+        let homes = old.homes_of(&self.pool, found.line).filter(|home| (first..=last).contains(home));
+        for home in homes {
+            // A damaged slot that finds no room there is told from the other line.
+            let low = self.copy_to(next, home * 2, found.slot, copied);
+            let high = self.copy_to(next, home * 2 + 1, found.slot, copied);
+            if !low && !high {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn copy_to(&self, next: Table, home: u64, slot: Slot, copied: &mut Copied) -> bool {
+        loop {
+            // Any fraction of this home will do.
+            let Some(free) = next.free(&self.pool, next.first_fraction(home) as u32) else { return false };
+            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_err() {
+                continue;
+            }
+            if free.distance > 0 {
+                self.raise_reach_of(next, home, free.distance);
+            }
+            copied.slots.push(free.at);
+            copied.end = copied.end.max(home + u64::from(free.distance) + 1);
+            return true;
+        }
+    }
+
+    /// Takes the copies of a step back that found no room for all: so many keys have so like hashes that a table of twice the length does not
+    /// hold them.
+    #[cold]
+    fn take_back(&self, part: &Partition, copied: &Copied) -> Error {
+        for at in &copied.slots {
+            self.pool.publish_u64(*at, Slot::FREE);
+            self.pool.flush(*at, 8);
+        }
+        self.pool.fence();
+        self.index_full(part)
+    }
+
+    /// Clears the slots of moved keys that stand in lines of keys not yet moved, behind the last home line of the part.
+    fn clear_left(&self, old: Table, to: u64, found: &[Found]) {
+        if to == CURSOR_END || self.pool.mutant(Mutant::GrowthLeftKept) {
+            return;
+        }
+        let first = old.home(to as u32);
+        let left: Vec<_> = found.iter().filter(|found| found.line >= first).collect();
+        for found in &left {
+            self.pool.publish_u64(found.at, Slot::FREE);
+            self.pool.flush(found.at, 8);
+        }
+        if !left.is_empty() {
+            self.pool.fence();
+        }
+    }
+
+    /// Ends a growth. `growing` is held, and all keys have moved.
+    fn end(&self, partition: usize) {
+        let (part, pool) = (&self.partitions[partition], &self.pool);
+        let (current, next, cursor) = part.words();
+        assert!(next != 0 && cursor == CURSOR_END, "all keys have moved");
+        self.account_wear_of(partition);
+        pool.allocator().keep_extent(extent_of(current));
+        set_grown(pool, partition, next);
+        part.set_current(next);
+        pool.epochs().retire_extent(pool, extent_of(current));
+        self.growth.tables.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where a step's copies stand.
+struct Copied {
+    /// The first line behind all of them, and behind what was zeroed.
+    end: u64,
+    slots: Vec<NvPtr>,
+}
+
+/// Makes the next table the only one, in the root.
+fn set_grown(pool: &Pool, partition: usize, word: u64) {
+    let root = Root::of(pool, partition);
+    pool.publish_u64(root.current(), word);
+    pool.publish_u64(root.next(), 0);
+    pool.publish_u64(root.cursor(), root.sealed(0));
+    pool.flush(root.at, Root::BYTES);
+    pool.fence();
+}
+
+/// Clears what a crash in a step, or in the end of a growth, has left: before anything else is written. Idempotent.
+pub(crate) fn mend_growth(pool: &Pool, hasher: Hasher, part: &Partition, partition: usize) {
+    let root = Root::of(pool, partition);
+    let (current, next_word, cursor) = part.words();
+    if next_word == 0 {
+        if pool.load_u64(root.next()) != 0 || pool.load_u64(root.cursor()) != 0 {
+            set_grown(pool, partition, current);
+        }
+        return;
+    }
+    let (old, Some(next)) = (part.current(), part.next()) else { return };
+    let home = |table: Table| if cursor == CURSOR_END { table.lines } else { table.home(cursor as u32) };
+    let mut cleared = 0;
+    if !pool.mutant(Mutant::GrowthCopiesKept) {
+        cleared += clear(pool, hasher, next, home(next), |fraction| fraction >= cursor);
+    }
+    if cursor < CURSOR_END {
+        cleared += clear(pool, hasher, old, home(old), |fraction| fraction < cursor);
+    }
+    if cleared > 0 {
+        pool.fence();
+    }
+}
+
+/// Clears the slots from `line` on, as far as keys of the line before can be, whose fractions are `gone`, and reserved ones; how many. What
+/// a damaged record says of its fraction is not believed: its slot stays. The caller fences.
+fn clear(pool: &Pool, hasher: Hasher, table: Table, line: u64, gone: impl Fn(u64) -> bool) -> usize {
+    let is_gone = |slot: Slot| {
+        let fraction = Record::read(pool, slot.record()).ok().and_then(|record| record.vouched_fraction(hasher, slot));
+        fraction.is_some_and(|fraction| gone(fraction.into()))
+    };
+    let mut cleared = 0;
+    for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
+        for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
+            let slot = Slot(*word);
+            let goes = if slot.names_record() { is_gone(slot) } else { *word != Slot::FREE };
+            if goes {
+                let at = table.slot(line, index);
+                pool.publish_u64(at, Slot::FREE);
+                pool.flush(at, 8);
+                cleared += 1;
+            }
+        }
+    }
+    cleared
+}

@@ -1,0 +1,451 @@
+//! The open store: making, opening, closing, and the contract's operations.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{
+    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
+    VerifyReport, Visit,
+};
+use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
+
+use crate::hash::Hasher;
+use crate::inner::{GrowthCounts, Inner, lock};
+use crate::layout::{
+    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, Slot, Superblock, TableHeader, log_roots, superblock_lost,
+};
+use crate::options::NvhtOptions;
+use crate::partition::{Partition, extent_of, load_root, table_word};
+use crate::recover::{self, Recovery};
+use crate::resize::{make_table, mend_growth};
+use crate::stripe::Stripes;
+use crate::table::{Reading, Table};
+use crate::write::When;
+
+/// An NVHT store, open in this process. See the crate's page for what it promises.
+///
+/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
+/// lost, and the next open recovers.
+pub struct Nvht {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    closing: Mutex<()>,
+}
+
+impl Nvht {
+    /// Makes a new store in directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
+    }
+
+    /// Opens the store in directory `dir`, in a time that does not depend on its size. What is left of recovery goes on behind.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
+    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options)
+    }
+
+    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    ///
+    /// # Errors
+    /// As [`Nvht::create`] and [`Nvht::open`].
+    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<Self> {
+        let opened = Instant::now();
+        let (shape, fresh) = match Superblock::load(&pool)? {
+            Some(shape) => (shape, false),
+            None if report.engine_created || (report.clean && !report.created) => return Err(superblock_lost()),
+            None => (new_shape(options), true),
+        };
+        if fresh {
+            if pool.mutant(Mutant::CreatedEarly) {
+                pool.mark_created()?;
+            }
+            make(&pool, &shape)?;
+        }
+        let settled = report.settled || pool.mutant(Mutant::EntriesNotSettled);
+        // Redone before anything is looked at: a batch that was committed has happened.
+        let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, settled)?;
+        if !settled {
+            pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
+            pool.fence();
+        }
+        pool.mark_created()?;
+        let counted = report.clean && !report.created || pool.mutant(Mutant::StaleCheckpointTrusted);
+        let (partitions, counted) = open_partitions(&pool, &shape, counted)?;
+        if let Some(damage) = logs.damage() {
+            pool.poison(damage);
+        }
+        let inner = Arc::new(Inner {
+            hasher: hasher_of(&shape),
+            stripes: Stripes::new(partitions.len()),
+            recovery: Recovery::new(opened, partitions.len()),
+            partitions,
+            shape,
+            logs,
+            growth: GrowthCounts::default(),
+            reading: Reading::new(),
+            batches: AtomicU64::new(0),
+            reserved: Slot::reserved(random_seed()),
+            expiring: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            unsettled: AtomicBool::new(!settled && !fresh),
+            options: options.clone(),
+            pool,
+        });
+        mark_extents(&inner);
+        let store = Self { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+        store.go(report.clean, counted)?;
+        Ok(store)
+    }
+
+    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
+    ///
+    /// # Errors
+    /// The contract's common ones.
+    pub fn sweep_expired(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    /// Starts what works behind the operations.
+    fn go(&self, clean: bool, counted: bool) -> Result<()> {
+        let inner = &self.inner;
+        let ready_after = inner.recovery.ready();
+        inner.tell(&Event::Opened { clean, ready_after });
+        let walks = !counted || inner.pool.allocator().is_recovering();
+        if inner.options.recovery_threads == 0 || !walks {
+            recover::run(inner, counted);
+            inner.recovery.wait_done()?;
+        } else {
+            let behind = Arc::clone(inner);
+            self.spawn("lodestore-recovery", move || recover::run(&behind, counted))?;
+        }
+        if inner.options.sweep_ms > 0 {
+            let behind = Arc::clone(inner);
+            self.spawn("lodestore-sweep", move || sweep_until_closed(&behind))?;
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(work)
+            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Stops operations and threads; whether this call was the first.
+    fn stop(&self) -> bool {
+        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        self.inner.recovery.cancel();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            thread.thread().unpark();
+            // A panic in it was caught and reported by the thread itself.
+            let _ = thread.join();
+        }
+        if first {
+            self.inner.pool.epochs().synchronize();
+        }
+        first
+    }
+}
+
+impl Drop for Nvht {
+    fn drop(&mut self) {
+        if self.stop() {
+            // As after a crash: the clean flag stays unset.
+            let _ = self.inner.pool.close(false);
+        }
+    }
+}
+
+/// The shape that the options ask for.
+fn new_shape(options: &NvhtOptions) -> Superblock {
+    Superblock {
+        partitions: options.partitions,
+        first_slots: options.initial_capacity,
+        probe_lines: options.probe_lines(),
+        load: options.load_percent,
+        hash: options.hash,
+        seed: options.hash_seed.unwrap_or_else(random_seed),
+    }
+}
+
+fn hasher_of(shape: &Superblock) -> Hasher {
+    Hasher { kind: shape.hash, seed: shape.seed, partition_bits: shape.partitions.ilog2() }
+}
+
+/// A seed that cannot be guessed, so that nobody can choose keys that collide.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher as _, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
+/// again.
+fn make(pool: &Pool, shape: &Superblock) -> Result<()> {
+    if pool.mutant(Mutant::RootEarly) {
+        shape.store(pool);
+        pool.fence();
+    }
+    for partition in 0..shape.partitions as usize {
+        let lines = shape.first_lines(partition);
+        let header = TableHeader { partition: partition as u32, doublings: 0, lines };
+        let all_lines = lines + u64::from(shape.probe_lines) - 1;
+        let at = make_table(pool, header, shape.probe_lines, all_lines)?;
+        let root = Root::of(pool, partition);
+        let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), 0), (root.keys(), 0)];
+        words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
+        pool.flush(root.at, Root::BYTES);
+    }
+    pool.fence();
+    shape.store(pool);
+    pool.fence();
+    Ok(())
+}
+
+/// The partitions as their roots have them, mended; and whether the counts of keys are known. `counted`: the roots may have them.
+fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<(Box<[Partition]>, bool)> {
+    let mut all_counted = counted;
+    let mut partitions = Vec::with_capacity(shape.partitions as usize);
+    for number in 0..shape.partitions as usize {
+        let found = load_root(pool, shape, number)?;
+        let part = Partition::new(shape, number, found);
+        mend_growth(pool, hasher_of(shape), &part, number);
+        match found.keys.filter(|_| counted).and_then(|keys| i64::try_from(keys).ok()) {
+            Some(keys) => part.keys_before.store(keys, Ordering::Relaxed),
+            None => all_counted = false,
+        }
+        for table in [Some(part.current()), part.next()].into_iter().flatten() {
+            check_extent(pool, shape, number, table);
+        }
+        partitions.push(part);
+    }
+    if !all_counted {
+        partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Relaxed));
+    }
+    Ok((partitions.into(), all_counted))
+}
+
+/// Makes the store refuse writes where the extent table does not have a table: its space would be used twice. What is there can still be
+/// read. To be called before anything takes space.
+fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table) {
+    let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE);
+    let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
+    if !pool.allocator().holds_extent(pool, at, bytes, KIND_TABLE) {
+        pool.poison(&format!(
+            "the extent table has lost the table of partition {partition} at {at:?}, whose space would be used twice: export the store \
+             and import it into a new one"
+        ));
+    }
+}
+
+/// Tells the allocator of the engine's own extents, where it recovers: there are few, whatever the store holds.
+fn mark_extents(inner: &Inner) {
+    let allocator = inner.pool.allocator();
+    if !allocator.is_recovering() {
+        return;
+    }
+    let unsure = |error: &Error| {
+        inner.recovery.unsure.store(true, Ordering::Release);
+        inner.corrupt(error);
+    };
+    let _guard = inner.pool.epochs().pin();
+    for part in &inner.partitions {
+        let (current, next, _) = part.words();
+        for word in [current, next].into_iter().filter(|word| *word != 0) {
+            if let Err(error) = allocator.mark_extent(&inner.pool, extent_of(word), KIND_TABLE) {
+                unsure(&error);
+            }
+        }
+    }
+    if let Err(error) = inner.logs.mark(&inner.pool) {
+        unsure(&error);
+    }
+}
+
+/// Sweeps at intervals until the store is closed.
+fn sweep_until_closed(inner: &Inner) {
+    let pause = Duration::from_millis(inner.options.sweep_ms);
+    while !inner.closed.load(Ordering::Acquire) {
+        std::thread::park_timeout(pause);
+        if inner.recovery.is_done() {
+            // What goes wrong here goes wrong for a caller too, who is told.
+            let _ = inner.sweep();
+        }
+    }
+}
+
+impl Nvht {
+    fn no_order<T>(&self) -> Result<T> {
+        drop(self.inner.enter()?);
+        Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "an ordered scan, since a hash table has no order".into(),
+            instead: "use for_each for every pair, or the engine hikv, which keeps an order",
+        })
+    }
+
+    /// Counters of the engine's own, by name.
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let inner = &self.inner;
+        let tables = inner.partitions.iter().flat_map(|part| [Some(part.current()), part.next()]).flatten();
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        BTreeMap::from([
+            ("slots", tables.map(|table| table.lines * LINE_SLOTS as u64).sum()),
+            ("tables_growing", inner.partitions.iter().filter(|part| part.is_growing()).count() as u64),
+            ("tables_grown", load(&inner.growth.tables)),
+            ("growth_steps", load(&inner.growth.steps)),
+            ("growth_moved_keys", load(&inner.growth.moved)),
+            ("growth_longest_step_ns", load(&inner.growth.longest_ns)),
+            ("growth_steps_ns", load(&inner.growth.all_ns)),
+            ("growth_steps_over_1_ms", load(&inner.growth.over_1_ms)),
+            ("batch_log_bytes", inner.logs.medium_bytes(&inner.pool)),
+            ("retired_bytes", inner.pool.epochs().waiting_bytes()),
+        ])
+    }
+}
+
+impl Store for Nvht {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { batch: true, expiry: true, power: true, ..Capabilities::default() }
+    }
+
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.inner.get_into(key, value)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.inner.contains(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.inner.multi_get(keys, each)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.inner.expiry(key)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        self.inner.write(key, value, expiry, When::Always).map(|_| ())
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.inner.write(key, value, None, When::Absent)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.inner.write(key, value, None, When::Present)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.inner.delete(key).map_err(|error| *error)
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.inner.compare_and_swap(key, expected, new)
+    }
+
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.inner.update_with(key, change)
+    }
+
+    fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.no_order()
+    }
+
+    fn scan(&self, _range: &ScanRange) -> Result<Scan> {
+        self.no_order()
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.inner.for_each(visit)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.inner.write_batch(batch)
+    }
+
+    fn len(&self) -> Result<u64> {
+        drop(self.inner.enter()?);
+        self.inner.recovery.wait_done()?;
+        Ok(self.inner.keys())
+    }
+
+    fn stats(&self) -> Stats {
+        let inner = &self.inner;
+        if !inner.closed.load(Ordering::Acquire) {
+            inner.account_wear();
+        }
+        let (dram_bytes, dram_fixed_bytes) = inner.dram();
+        let recovery = inner.recovery.state();
+        Stats {
+            engine: ENGINE,
+            medium: inner.pool.medium_name(),
+            durability: inner.pool.durability(),
+            keys: if recovery.done { inner.keys() } else { recovery.keys },
+            dram_bytes,
+            dram_fixed_bytes,
+            dram_budget_bytes: inner.options.dram_budget,
+            space: inner.pool.space(),
+            flushes: inner.pool.flushes(),
+            fences: inner.pool.fences(),
+            bytes_written: inner.pool.bytes_written(),
+            wear: inner.pool.allocator().wear(&inner.pool),
+            recovery,
+            engine_counters: self.counters(),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _guard = self.inner.enter()?;
+        self.inner.pool.sync()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.inner.recovery.wait_done()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.inner.verify(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
+        let _ = self.inner.recovery.wait_done();
+        let _turn = lock(&self.closing);
+        if !self.stop() {
+            return Ok(());
+        }
+        let inner = &self.inner;
+        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
+        let whole = inner.recovery.is_done() && inner.pool.check().is_ok();
+        if whole {
+            inner.account_wear();
+            inner.save_counts();
+            inner.pool.epochs().collect(&inner.pool);
+        }
+        inner.pool.close(whole)
+    }
+}

@@ -1,0 +1,44 @@
+//! Removing expired keys behind their readers, to whom they are absent already.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Event, Result};
+
+use crate::inner::Inner;
+use crate::layout::{CURSOR_END, Slot};
+
+impl Inner {
+    /// Removes every key that has expired; how many. Reads no record without an expiry.
+    pub(crate) fn sweep(&self) -> Result<u64> {
+        if !self.expiring.swap(false, Ordering::AcqRel) {
+            return Ok(0);
+        }
+        let swept = self.sweep_all().inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
+        if swept > 0 {
+            self.tell(&Event::Swept { keys: swept });
+        }
+        Ok(swept)
+    }
+
+    fn sweep_all(&self) -> Result<u64> {
+        let mut swept = 0;
+        for partition in 0..self.partitions.len() {
+            let mut from = 0;
+            while from < CURSOR_END {
+                let _guard = self.enter_write()?;
+                let to = Self::part_end(&self.partitions[partition], from);
+                for found in self.copy_part(partition, from, to, Slot::expires) {
+                    self.expiring.store(true, Ordering::Relaxed);
+                    match self.remove_expired(found.slot) {
+                        Ok(removed) => swept += u64::from(removed),
+                        // What is wrong is for verify to tell, and stays: the damage may be in its expiry.
+                        Err(Error::Corrupt { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                from = to;
+            }
+        }
+        Ok(swept)
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading and checking everything.
+
+use std::collections::HashSet;
+
+use lodestore_contract::{Error, Progress, Result, VerifyReport};
+
+use crate::inner::Inner;
+use crate::layout::{CURSOR_END, Superblock, reach_is_whole};
+use crate::partition::load_root;
+use crate::record::Record;
+use crate::table::AHEAD;
+use crate::walk::Found;
+
+impl Inner {
+    /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in use meanwhile.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        drop(self.enter()?);
+        let mut report = VerifyReport::default();
+        if let Err(error) = self.recovery.wait_done() {
+            report.find("recovery", error.to_string());
+        }
+        match Superblock::load(&self.pool) {
+            Ok(Some(shape)) if shape == self.shape => {}
+            Ok(_) => report.find("nvht superblock", "it is not what the store was opened with"),
+            Err(error) => note(&mut report, &error),
+        }
+        let total = self.partitions.len() as u64 + 1;
+        for (done, partition) in (0..total).zip(0..self.partitions.len()) {
+            progress(Progress { done, total });
+            self.verify_partition(partition, &mut report)?;
+        }
+        self.logs.verify(&self.pool, &mut report);
+        self.pool.allocator().verify(&self.pool, &mut report);
+        progress(Progress { done: total, total });
+        Ok(report)
+    }
+
+    fn verify_partition(&self, partition: usize, report: &mut VerifyReport) -> Result<()> {
+        let part = &self.partitions[partition];
+        {
+            // No table begins or ends meanwhile.
+            let _turn = crate::inner::lock(&part.growing);
+            let _guard = self.enter()?;
+            match load_root(&self.pool, &self.shape, partition) {
+                Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
+                // An ended growth leaves its cursor here.
+                Ok(found) if (found.current, found.next) == (part.words().0, 0) && !part.is_growing() => {}
+                Ok(_) => report.find(format!("root of partition {partition}"), "it is not what the store works with"),
+                Err(error) => note(report, &error),
+            }
+        }
+        let (mut from, before) = (0, report.findings.len());
+        let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
+        let mut keys = 0;
+        while from < CURSOR_END {
+            let _guard = self.enter()?;
+            let to = Self::part_end(part, from);
+            let found = self.copy_part(partition, from, to, |_| true);
+            self.verify_reaches(partition, from, to, report);
+            keys += found.len() as u64;
+            self.verify_part(partition, &found, report);
+            from = to;
+        }
+        let counted = self.keys_of(partition);
+        let quiet = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
+        if quiet && report.findings.len() == before && counted.is_some_and(|counted| counted != keys) {
+            report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
+        }
+        Ok(())
+    }
+
+    fn verify_reaches(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
+        let part = &self.partitions[partition];
+        let _held = self.hold_part(partition, from, to);
+        for (table, from, to) in Self::tables_of(part, from, to) {
+            for line in table.home(from as u32)..=table.home((to - 1) as u32) {
+                if !reach_is_whole(self.pool.load_u64(table.line(line))) {
+                    report.find(format!("line {:?}", table.line(line)), "its reach was changed");
+                }
+            }
+        }
+    }
+
+    fn verify_part(&self, partition: usize, found: &[Found], report: &mut VerifyReport) {
+        let mut keys = HashSet::with_capacity(found.len());
+        for (index, found_slot) in found.iter().enumerate() {
+            if let Some(next) = found.get(index + AHEAD) {
+                self.pool.prefetch(next.slot.record(), crate::table::READ_AHEAD);
+            }
+            let at = found_slot.slot.record();
+            let place = format!("slot of record {at:?}");
+            match Record::read(&self.pool, at).and_then(|record| record.check(at).map(|()| record)) {
+                Err(error) => note(report, &error),
+                Ok(record) => {
+                    report.records += 1;
+                    report.bytes += record.len() as u64;
+                    let hashed = self.hasher.hash(record.key());
+                    if hashed.partition != partition || found_slot.fraction != Some(hashed.fraction) {
+                        report.find(place, "it names the record of another key");
+                    } else if found_slot.slot.tag() != hashed.tag {
+                        report.find(place, "its tag is not that of the record's key, which is not found");
+                    } else if found_slot.slot.expires() != record.expiry().is_some() {
+                        report.find(place, "its expiry bit is not that of its record");
+                    } else if !keys.insert(record.key()) {
+                        report.find(place, "another slot names a record of its key");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn note(report: &mut VerifyReport, error: &Error) {
+    match error {
+        Error::Corrupt { place, what } => report.find(place.clone(), what.clone()),
+        other => report.find("store", other.to_string()),
+    }
+}

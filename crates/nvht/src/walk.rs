@@ -1,0 +1,155 @@
+//! Walking over all keys in parts of their fractions: for the unordered iteration, growing, recovery and checking.
+//!
+//! A part is a range of fractions whose stripes are held while its slots are copied: meanwhile none of its keys comes, goes or moves, so
+//! each key is in exactly one part, whatever happens between parts, and parts that follow each other show every key once.
+//!
+//! What may be read: every slot in a line that keys of the part can be in names a record that is not given back while the caller's
+//! guard lives, since lines are cleaned of what has left them (`resize.rs`).
+
+use lodestore_contract::{Error, Expiry, Result, Visit};
+use lodestore_media::NvPtr;
+
+use crate::inner::Inner;
+use crate::layout::{CURSOR_END, LINE, Slot};
+use crate::partition::Partition;
+use crate::record::{HEADER, Record};
+use crate::stripe::{Held, stripe_of};
+use crate::table::{AHEAD, READ_AHEAD, Table};
+
+/// Home lines of a part in a walk.
+const PART_LINES: u64 = 32;
+
+/// A slot of a part.
+pub(crate) struct Found {
+    pub(crate) at: NvPtr,
+    pub(crate) line: u64,
+    pub(crate) slot: Slot,
+    /// The fraction in the record's header; none where there is no record, or one that cannot be here.
+    pub(crate) fraction: Option<u32>,
+}
+
+impl Inner {
+    /// Takes the stripes of the fractions from `from` to before `to`, in order. The caller holds none.
+    pub(crate) fn hold_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
+        debug_assert!(from < to && to <= CURSOR_END);
+        let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
+        (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
+    }
+
+    /// The tables that hold a part, each with its share of the fractions. The stripes are held.
+    pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = (Table, u64, u64)> {
+        let cut = if part.is_growing() { part.cursor().clamp(from, to) } else { from };
+        [(from, cut), (cut, to)]
+            .into_iter()
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| (part.place(from as u32), from, to))
+    }
+
+    /// The last line where keys of the fractions up to before `to` can be.
+    pub(crate) fn last_line(&self, table: Table, from: u64, to: u64) -> u64 {
+        let (first, last) = (table.home(from as u32), table.home((to - 1) as u32));
+        (first..=last).map(|home| home + u64::from(table.reach(&self.pool, home))).max().unwrap_or(last)
+    }
+
+    /// The slots of a part of a table that are `wanted`: those whose records say that they are of the part, and those in its home lines
+    /// whose records say nothing. The stripes are held, and a guard.
+    pub(crate) fn collect(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+        let (first, last_home) = (table.home(from as u32), table.home((to - 1) as u32));
+        let mut found = Vec::with_capacity(((last_home - first + 1) * 6) as usize);
+        for line in first..=self.last_line(table, from, to) {
+            let words = table.load(&self.pool, line);
+            for (index, word) in words[1..].iter().enumerate() {
+                let slot = Slot(*word);
+                if slot.names_record() && wanted(slot) {
+                    self.pool.prefetch(slot.record(), HEADER);
+                    found.push(Found { at: table.slot(line, index), line, slot, fraction: None });
+                }
+            }
+        }
+        found.retain_mut(|found| {
+            let record = Record::read(&self.pool, found.slot.record()).ok();
+            let fraction = record.map(|record| record.fraction());
+            found.fraction = fraction.filter(|fraction| table.is_in_reach(&self.pool, *fraction, found.line));
+            match found.fraction {
+                Some(fraction) => (from..to).contains(&fraction.into()),
+                None => found.line <= last_home,
+            }
+        });
+        found
+    }
+
+    /// The first fraction of the part after the one that begins at `from`, at walks.
+    pub(crate) fn part_end(part: &Partition, from: u64) -> u64 {
+        let table = part.current();
+        table.first_fraction(table.home(from as u32) + PART_LINES)
+    }
+
+    /// Calls `visit` for every live pair (see [`Store::for_each`](lodestore_contract::Store::for_each)).
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        let (mut visited, mut wrong) = (0, None);
+        for partition in 0..self.partitions.len() {
+            let part = &self.partitions[partition];
+            let mut from = 0;
+            while from < CURSOR_END {
+                let _guard = self.enter()?;
+                let to = Self::part_end(part, from);
+                for found in self.copy_part(partition, from, to, |_| true) {
+                    let record = match self.live(&found) {
+                        Ok(Some(record)) => record,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            wrong.get_or_insert(error);
+                            continue;
+                        }
+                    };
+                    visited += 1;
+                    if visit(record.key(), record.value()) == Visit::Stop {
+                        return Ok(visited);
+                    }
+                }
+                from = to;
+            }
+        }
+        wrong.map_or(Ok(visited), Err)
+    }
+
+    /// Copies the slots of a part that are `wanted`; when this returns they are durable, and no stripe is held. The caller holds a guard.
+    pub(crate) fn copy_part(&self, partition: usize, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+        let part = &self.partitions[partition];
+        let _held = self.hold_part(partition, from, to);
+        let mut all = Vec::new();
+        for (table, from, to) in Self::tables_of(part, from, to) {
+            if self.is_unsettled() {
+                self.settle_part(table, from, to);
+            }
+            all.append(&mut self.collect(table, from, to, &wanted));
+        }
+        for (index, found) in all.iter().enumerate() {
+            if index < AHEAD {
+                self.pool.prefetch(found.slot.record(), READ_AHEAD);
+            }
+        }
+        all
+    }
+
+    /// Makes the lines of a part durable.
+    pub(crate) fn settle_part(&self, table: Table, from: u64, to: u64) {
+        let first = table.home(from as u32);
+        let lines = self.last_line(table, from, to) - first + 1;
+        self.pool.flush(table.line(first), (lines * LINE) as usize);
+        self.pool.fence();
+    }
+
+    /// The record of a copied slot, if it is whole and has not expired.
+    fn live(&self, found: &Found) -> Result<Option<Record<'_>>> {
+        let at = found.slot.record();
+        let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
+        record.check(at).inspect_err(|error| self.corrupt(error))?;
+        if found.fraction.is_none() {
+            let error = Error::corrupt(format!("slot of record {at:?}"), "it names the record of another key");
+            self.corrupt(&error);
+            return Err(error);
+        }
+        Ok(Some(record).filter(|record| !record.expiry().is_some_and(Expiry::is_past)))
+    }
+}

@@ -1,0 +1,510 @@
+//! Writing single keys.
+//!
+//! Persist order, under the key's stripe:
+//! * put of a new key: the record, and the home line's reach where the slot stands behind it; **fence 1**; the slot by one 8-byte swap;
+//!   flush; **fence 2**.
+//! * put over an old value: the record; **fence 1**; the slot by one 8-byte store; flush; **fence 2**.
+//! * delete: the slot to 0 by one 8-byte store; flush; **fence 1**.
+//!
+//! Then the stripe is freed, and what a replaced or deleted record took is given back behind the readers: its unlinking is durable.
+//!
+//! A crash before the slot's store leaves a record that nothing names: its space is free again after recovery. A crash between the store and
+//! its fence leaves the slot old or new; 8 bytes are never torn. A reach that is higher than need be costs a look, and nothing else. Two
+//! ordering points for a put and one for a delete, and no log: what one store publishes needs none.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::limits::{check_key, check_value};
+use lodestore_contract::{Change, Error, Event, Expiry, Result, Swap};
+use lodestore_media::{Mutant, NvPtr};
+
+use crate::hash::Hashed;
+use crate::inner::{Inner, Quick};
+use crate::layout::{Slot, reach_of, reach_word};
+use crate::record::{Head, Record, record_len};
+use crate::stripe::{Held, stripe_of};
+use crate::table::{Free, Hit, Table};
+
+/// When a write takes place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    Absent,
+    Present,
+}
+
+/// A record that is stored and not yet named by a slot; not yet fenced.
+pub(crate) struct Stored {
+    pub(crate) at: NvPtr,
+    pub(crate) len: usize,
+    pub(crate) expires: bool,
+}
+
+/// What to do with a key whose present value was seen.
+enum Step {
+    Keep,
+    Put(Vec<u8>, Option<Expiry>),
+    Delete,
+}
+
+/// How a publication ended.
+enum Published {
+    /// The key was new: keys under its stripe now, and whether it stands far behind its home.
+    New(i32, bool),
+    Replaced,
+    /// There is no free slot; the record is the caller's again.
+    NoRoom(Stored),
+    /// Refused; the record is the caller's again.
+    Refused(Stored, Error),
+}
+
+/// Whether the key of this slot is absent to every reader already. A record counts as expired only if it is whole: the damage may be in
+/// its expiry.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+#[inline]
+fn is_expired(hit: &Hit<'_>) -> Result<bool> {
+    if !hit.record.expiry().is_some_and(Expiry::is_past) {
+        return Ok(false);
+    }
+    hit.record.check(hit.slot.record()).map(|()| true)
+}
+
+/// Whether a reader finds the key of this slot.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+#[inline]
+pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
+    old.map_or(Ok(false), |hit| is_expired(hit).map(|expired| !expired))
+}
+
+impl Inner {
+    /// Takes the key's stripe; the table where it belongs. The caller holds a guard and no stripe.
+    #[inline]
+    fn hold(&self, hashed: Hashed) -> (Held<'_>, Table) {
+        let part = self.partition(hashed);
+        part.place(hashed.fraction).prefetch(&self.pool, hashed.fraction);
+        let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        let table = part.place(hashed.fraction);
+        if self.is_unsettled() {
+            table.flush_window(&self.pool, hashed.fraction);
+            self.pool.fence();
+        }
+        (held, table)
+    }
+
+    /// Puts, inserts or updates; whether it did.
+    pub(crate) fn write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
+        check_key(key)?;
+        check_value(value)?;
+        match self.try_write(key, value, expiry, when) {
+            Ok(done) => Ok(done),
+            Err(error) => self.second_try(*error, || self.try_write(key, value, expiry, when)),
+        }
+    }
+
+    /// Tries once more where the store seems full and something only waits to be freed. The caller holds no stripe and no guard.
+    #[cold]
+    pub(crate) fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> Quick<T>) -> Result<T> {
+        if !matches!(error, Error::Full { .. }) || !self.reclaim() {
+            return Err(error);
+        }
+        attempt().map_err(|error| {
+            if let Error::Full { needed, .. } = &*error {
+                self.tell(&Event::Full { needed: *needed });
+            }
+            *error
+        })
+    }
+
+    /// Frees what only waits: for recovery's sweep, for readers to be gone. Whether a second try may do better.
+    #[cold]
+    fn reclaim(&self) -> bool {
+        if self.recovery.wait_done().is_err() {
+            return false;
+        }
+        self.pool.epochs().synchronize();
+        self.pool.epochs().collect(&self.pool);
+        true
+    }
+
+    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
+        let _guard = self.enter_write()?;
+        let hashed = self.hasher.hash(key);
+        loop {
+            let (mut held, table) = self.hold(hashed);
+            // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
+            let mut stored = None;
+            if when == When::Always {
+                stored = Some(self.store_record(hashed, key, value, expiry)?);
+            } else if when == When::Present
+                && let Some((_, slot)) = table.candidate(&self.pool, hashed)
+            {
+                self.pool.prefetch(slot.record(), 64);
+                stored = Some(self.store_record(hashed, key, value, expiry)?);
+            }
+            let old = match table.find(&self.pool, self.finding(), hashed, key) {
+                Ok(old) => old,
+                Err(_) if when == When::Always => {
+                    // A put replaces it whatever it is.
+                    self.discard_unreadable(table, hashed, &mut held);
+                    self.free_stored(stored);
+                    continue;
+                }
+                Err(error) => return Err(self.give_back(stored, error)),
+            };
+            let present = match is_live(old.as_ref()) {
+                Ok(present) => present,
+                Err(_) if when == When::Always => true,
+                Err(error) => return Err(self.give_back(stored, error)),
+            };
+            if when == When::Absent && present || when == When::Present && !present {
+                self.free_stored(stored);
+                return Ok(false);
+            }
+            let record = match stored {
+                Some(record) => record,
+                None => self.store_record(hashed, key, value, expiry)?,
+            };
+            if self.publish_or_make_room(hashed, held, table, old, record)? {
+                break;
+            }
+        }
+        self.pool.check()?;
+        Ok(true)
+    }
+
+    /// Publishes a record and frees the stripe. Where there was no room it is made, and the write begins anew (false).
+    #[inline]
+    fn publish_or_make_room(
+        &self,
+        hashed: Hashed,
+        mut held: Held<'_>,
+        table: Table,
+        old: Option<Hit<'_>>,
+        record: Stored,
+    ) -> Quick<bool> {
+        match self.publish(hashed, &mut held, table, old, record) {
+            Published::Replaced => Ok(true),
+            Published::New(keys, crowded) => {
+                drop(held);
+                self.grow_if_due(hashed.partition, keys, crowded);
+                Ok(true)
+            }
+            Published::NoRoom(record) => {
+                self.free_stored(Some(record));
+                drop(held);
+                self.make_room(hashed)?;
+                Ok(false)
+            }
+            Published::Refused(record, error) => Err(self.give_back(Some(record), error)),
+        }
+    }
+
+    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write must start over.
+    fn modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Result<()> {
+        check_key(key)?;
+        match self.try_modify(key, decide) {
+            Ok(()) => Ok(()),
+            Err(error) => self.second_try(*error, || self.try_modify(key, decide)),
+        }
+    }
+
+    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+        let _guard = self.enter_write()?;
+        let hashed = self.hasher.hash(key);
+        loop {
+            let (mut held, table) = self.hold(hashed);
+            let old = table.find(&self.pool, self.finding(), hashed, key).inspect_err(|error| self.corrupt(error))?;
+            let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
+            if let Some(hit) = live
+                && self.options.verify_reads
+            {
+                hit.record.check(hit.slot.record()).inspect_err(|error| self.corrupt(error))?;
+            }
+            let (value, expiry) = match decide(live.map(|hit| hit.record.value())) {
+                Step::Keep => return Ok(()),
+                Step::Delete => {
+                    if let Some(hit) = live {
+                        self.unlink(hit, &mut held, Mutant::DeleteNotFlushed);
+                    }
+                    break;
+                }
+                Step::Put(value, expiry) => (value, expiry),
+            };
+            check_value(&value)?;
+            let record = self.store_record(hashed, key, &value, expiry)?;
+            if self.publish_or_make_room(hashed, held, table, old, record)? {
+                break;
+            }
+        }
+        self.pool.check()?;
+        Ok(())
+    }
+
+    pub(crate) fn delete(&self, key: &[u8]) -> Quick<bool> {
+        check_key(key)?;
+        let _guard = self.enter_write()?;
+        let hashed = self.hasher.hash(key);
+        let (mut held, table) = self.hold(hashed);
+        let deleted = match table.find(&self.pool, self.finding(), hashed, key) {
+            // What is damaged goes as well.
+            Ok(Some(hit)) if !is_expired(&hit).unwrap_or(false) => {
+                self.unlink(&hit, &mut held, Mutant::DeleteNotFlushed);
+                true
+            }
+            Ok(_) => false,
+            Err(_) => {
+                self.discard_unreadable(table, hashed, &mut held);
+                true
+            }
+        };
+        drop(held);
+        self.pool.check()?;
+        Ok(deleted)
+    }
+
+    pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        if let Some(new) = new {
+            check_value(new)?;
+        }
+        let mut outcome = Swap::Done;
+        self.modify(key, &mut |now| {
+            if now != expected {
+                outcome = Swap::Differs(now.map(<[u8]>::to_vec));
+                return Step::Keep;
+            }
+            outcome = Swap::Done;
+            new.map_or(Step::Delete, |new| Step::Put(new.to_vec(), None))
+        })?;
+        Ok(outcome)
+    }
+
+    pub(crate) fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.modify(key, &mut |now| match change(now) {
+            Change::Keep => Step::Keep,
+            Change::Put(value, expiry) => Step::Put(value, expiry),
+            Change::Delete => Step::Delete,
+        })
+    }
+
+    /// Removes the key whose record this slot names, if the slot is still the key's and it has expired; whether it did.
+    pub(crate) fn remove_expired(&self, slot: Slot) -> Result<bool> {
+        let _guard = self.enter_write()?;
+        let record = Record::read(&self.pool, slot.record())?;
+        let hashed = self.hasher.hash(record.key());
+        let (mut held, table) = self.hold(hashed);
+        match table.find(&self.pool, self.finding(), hashed, record.key())? {
+            Some(hit) if hit.slot == slot && is_expired(&hit)? => {
+                self.unlink(&hit, &mut held, Mutant::SweepBeforeDurable);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Clears the slots that carry a held key's tag and name no readable record, or one whose key is damaged: what a put or a delete of a
+    /// key does whose old record is corrupt. The record's space is free again after the next recovery.
+    #[cold]
+    fn discard_unreadable(&self, table: Table, hashed: Hashed, held: &mut Held<'_>) {
+        for (at, slot) in self.unreadable(table, hashed) {
+            // It may be another stripe's: whoever changed it meanwhile knows better.
+            if self.pool.cas_u64(at, slot.0, Slot::FREE).is_ok() {
+                self.persist_slot(at, Mutant::DeleteNotFlushed);
+                held.count(-1);
+            }
+        }
+    }
+
+    /// The slots of the key's window with its tag whose records cannot be read, or whose keys are damaged: not those of other keys.
+    #[cold]
+    pub(crate) fn unreadable(&self, table: Table, hashed: Hashed) -> Vec<(NvPtr, Slot)> {
+        let home = table.home(hashed.fraction);
+        let mut found = Vec::new();
+        for line in home..=home + u64::from(table.reach(&self.pool, home)) {
+            for (index, word) in table.load(&self.pool, line)[1..].iter().enumerate() {
+                let slot = Slot(*word);
+                if slot.tag() != hashed.tag || !slot.names_record() {
+                    continue;
+                }
+                let record = Record::read(&self.pool, slot.record()).ok();
+                if record.and_then(|record| record.vouched_fraction(self.hasher, slot)).is_none() {
+                    found.push((table.slot(line, index), slot));
+                }
+            }
+        }
+        found
+    }
+
+    /// Clears the slot of a held key.
+    fn unlink(&self, hit: &Hit<'_>, held: &mut Held<'_>, not_flushed: Mutant) {
+        let (record, len) = (hit.slot.record(), hit.record.len());
+        self.pool.allocator().keep(record, len);
+        self.pool.publish_u64(hit.at, Slot::FREE);
+        if self.pool.mutant(Mutant::ReuseBeforeDurable) {
+            self.pool.allocator().free(&self.pool, record, len);
+        }
+        self.persist_slot(hit.at, not_flushed);
+        held.count(-1);
+        if !self.pool.mutant(Mutant::ReuseBeforeDurable) {
+            self.pool.epochs().retire(&self.pool, record, len);
+        }
+    }
+
+    /// Refuses a new key over the DRAM budget.
+    #[inline]
+    pub(crate) fn check_budget(&self) -> Result<()> {
+        let budget = self.options.dram_budget;
+        if budget == 0 {
+            return Ok(());
+        }
+        let (used, _) = self.dram();
+        if used <= budget { Ok(()) } else { Err(Error::DramBudget { used, budget }) }
+    }
+
+    /// Frees a record that will not be published, and passes the error on.
+    #[cold]
+    fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
+        self.corrupt(&error);
+        self.free_stored(stored);
+        Box::new(error)
+    }
+
+    /// Frees a record that will not be published.
+    #[cold]
+    pub(crate) fn free_stored(&self, stored: Option<Stored>) {
+        if let Some(stored) = stored {
+            self.pool.allocator().free(&self.pool, stored.at, stored.len);
+        }
+    }
+
+    /// Stores a record out of place. It is durable after the next fence.
+    #[inline]
+    pub(crate) fn store_record(
+        &self,
+        hashed: Hashed,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) -> Result<Stored> {
+        let expires = expiry.is_some();
+        let len = record_len(key.len(), value.len(), expires);
+        let at = self.pool.allocator().alloc(&self.pool, len)?;
+        assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
+        self.reading.met(len);
+        let head = Head::new(key, value, hashed, expiry);
+        if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
+            self.pool.store(at, &[head.as_bytes(), key, value].concat());
+        } else {
+            self.pool.store_durable(at, &[head.as_bytes(), key, value]);
+        }
+        if expires {
+            self.expiring.store(true, Ordering::Relaxed);
+        }
+        Ok(Stored { at, len, expires })
+    }
+
+    /// Makes a stored record the value of its key. The stripe is held.
+    #[inline]
+    fn publish(
+        &self,
+        hashed: Hashed,
+        held: &mut Held<'_>,
+        table: Table,
+        old: Option<Hit<'_>>,
+        new: Stored,
+    ) -> Published {
+        let slot = Slot::new(hashed.tag, new.at, new.expires);
+        let Some(hit) = old else { return self.publish_new(hashed, held, table, new, slot) };
+        let (record, len) = (hit.slot.record(), hit.record.len());
+        if record == new.at {
+            // A damaged slot whose place could not be kept: its record is the one just stored.
+            let error = Error::corrupt(format!("slot of record {:?}", new.at), "it names a place that was free");
+            return Published::Refused(new, error);
+        }
+        self.fence_before_publish();
+        self.pool.allocator().keep(record, len);
+        self.pool.publish_u64(hit.at, slot.0);
+        let early = self.pool.mutant(Mutant::ReuseBeforeDurable);
+        if early {
+            self.pool.allocator().free(&self.pool, record, len);
+        }
+        self.persist_published(hit.at, &new);
+        held.count(0);
+        if !early {
+            self.pool.epochs().retire(&self.pool, record, len);
+        }
+        Published::Replaced
+    }
+
+    #[inline]
+    fn publish_new(&self, hashed: Hashed, held: &mut Held<'_>, table: Table, new: Stored, slot: Slot) -> Published {
+        if let Err(error) = self.check_budget() {
+            return Published::Refused(new, error);
+        }
+        loop {
+            let Some(free) = table.free(&self.pool, hashed.fraction) else { return Published::NoRoom(new) };
+            self.raise_reach(table, hashed.fraction, free);
+            self.fence_before_publish();
+            // A writer of another stripe may have taken it.
+            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+                self.persist_published(free.at, &new);
+                held.count(1);
+                return Published::New(held.keys(), self.is_crowded(free.distance));
+            }
+        }
+    }
+
+    /// Lets the home line tell of a slot behind it, before that slot is taken. Whoever raised it may not have made it durable yet, so it is
+    /// flushed in any case; the caller fences.
+    #[inline]
+    pub(crate) fn raise_reach(&self, table: Table, fraction: u32, free: Free) {
+        if free.distance > 0 {
+            self.raise_reach_of(table, table.home(fraction), free.distance);
+        }
+    }
+
+    pub(crate) fn raise_reach_of(&self, table: Table, home: u64, distance: u32) {
+        let at = table.line(home);
+        loop {
+            let word = self.pool.load_u64(at);
+            let reach = reach_of(word, table.probe - 1);
+            if reach >= distance || self.pool.cas_u64(at, word, reach_word(distance)).is_ok() {
+                break;
+            }
+        }
+        if !self.pool.mutant(Mutant::ReachNotFlushed) {
+            self.pool.flush(at, 8);
+        }
+    }
+
+    #[inline]
+    fn fence_before_publish(&self) {
+        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+            self.pool.fence();
+        }
+    }
+
+    /// Makes a slot that names a new record durable.
+    #[inline]
+    fn persist_published(&self, at: NvPtr, new: &Stored) {
+        self.persist_slot(at, Mutant::EntryNotFlushed);
+        if self.pool.mutant(Mutant::PublishBeforeRecord) {
+            self.pool.flush(new.at, new.len);
+            self.pool.fence();
+        }
+    }
+
+    /// Flushes a slot and fences.
+    #[inline]
+    fn persist_slot(&self, at: NvPtr, not_flushed: Mutant) {
+        if !self.pool.mutant(not_flushed) {
+            self.pool.flush(at, 8);
+        }
+        if !self.pool.mutant(Mutant::NoFenceAfterEntry) {
+            self.pool.fence();
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Flipped bits in tables and roots: told, mended where the record shows what was there, and never an absent key without a word.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Scratch, small_dax};
+use lodestore_contract::{Error, Store};
+use lodestore_nvht::{Nvht, NvhtOptions};
+
+const KEYS: u32 = 3000;
+/// Where region 0 has the engine's root area, and in it the roots of partitions (docs/format).
+const ROOTS: usize = 8192 + 256;
+
+fn options() -> NvhtOptions {
+    NvhtOptions { hash_seed: Some(5), ..small_dax() }
+}
+
+fn key(index: u32) -> Vec<u8> {
+    format!("key{index:05}").into_bytes()
+}
+
+fn filled(path: &Path) -> Nvht {
+    let store = Nvht::create(path, &options()).expect("create");
+    for index in 0..KEYS {
+        store.put(&key(index), format!("value {index}").as_bytes()).expect("put");
+    }
+    store
+}
+
+fn alter(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let file = path.join("pool.0000");
+    let mut bytes = std::fs::read(&file).expect("readable");
+    change(&mut bytes);
+    std::fs::write(&file, &bytes).expect("writable");
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Line 0 of the table of a partition.
+fn lines_of(bytes: &[u8], partition: usize) -> usize {
+    let root = word(bytes, ROOTS + partition * 32);
+    assert_eq!(root >> 48, 0, "the table is in region 0");
+    (root & !63 & ((1 << 48) - 1)) as usize + 64
+}
+
+/// The first slot in use from the `nth` line of a table on.
+fn used_slot(bytes: &[u8], lines: usize, nth: usize) -> usize {
+    let slots = (nth..nth + 8).flat_map(|line| (1..8).map(move |slot| lines + line * 64 + slot * 8));
+    slots.into_iter().find(|at| word(bytes, *at) != 0).expect("a slot in use")
+}
+
+fn all_are_right(store: &Nvht) {
+    for index in 0..KEYS {
+        assert_eq!(store.get(&key(index)).expect("get"), Some(format!("value {index}").into_bytes()), "{index}");
+    }
+    assert_eq!(store.len().expect("len"), u64::from(KEYS));
+    assert_eq!(store.verify(&mut |_| ()).expect("verify").findings, []);
+}
+
+#[test]
+fn recovery_mends_a_tag_and_a_reach_and_an_expiry_bit() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    drop(filled(&path));
+    alter(&path, |bytes| {
+        for partition in 0..4 {
+            let lines = lines_of(bytes, partition);
+            let slot = used_slot(bytes, lines, 0);
+            bytes[slot + 7] ^= 1 << partition;
+            bytes[lines + 64 + partition] ^= 4;
+            let other = used_slot(bytes, lines, 8);
+            bytes[other + 6] ^= 1;
+        }
+    });
+    let store = Nvht::open(&path, &options()).expect("open");
+    store.wait_recovered().expect("recovered");
+    assert!(store.stats().recovery.corrupt >= 12, "{:?}", store.stats().recovery);
+    all_are_right(&store);
+}
+
+#[test]
+fn verify_tells_of_a_damaged_tag_after_a_clean_stop_and_the_walk_of_the_next_crash_mends_it() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    filled(&path).close().expect("close");
+    alter(&path, |bytes| {
+        let lines = lines_of(bytes, 1);
+        let slot = used_slot(bytes, lines, 0);
+        bytes[slot + 7] ^= 0x40;
+    });
+    let store = Nvht::open(&path, &options()).expect("open");
+    let report = store.verify(&mut |_| ()).expect("verify");
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+    assert!(report.findings[0].what.contains("not found"), "{:?}", report.findings);
+    drop(store);
+    let store = Nvht::open(&path, &options()).expect("open");
+    store.wait_recovered().expect("recovered");
+    all_are_right(&store);
+}
+
+#[test]
+fn a_changed_root_is_refused_by_name() {
+    for (offset, bit, part) in [(0, 30, "table"), (8, 20, "grows"), (16, 3, "cursor"), (16, 50, "cursor")] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        drop(filled(&path));
+        alter(&path, |bytes| bytes[ROOTS + 2 * 32 + offset + bit / 8] ^= 1 << (bit % 8));
+        match Nvht::open(&path, &options()) {
+            Err(Error::Corrupt { place, what }) => {
+                assert!(place.contains("partition 2"), "{place}: {what}");
+                assert!(what.contains(part), "{what}");
+            }
+            Err(other) => panic!("{offset} bit {bit}: {other}"),
+            Ok(store) => {
+                // A growth may have just been under way, so that the word was one of its own.
+                all_are_right(&store);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_is_told_before_and_after_its_table_grew() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    drop(filled(&path));
+    alter(&path, |bytes| {
+        let lines = lines_of(bytes, 0);
+        let slot = word(bytes, used_slot(bytes, lines, 0));
+        let record = ((slot & ((1 << 36) - 1)) << 4) as usize;
+        // The version: the record cannot be read at all.
+        bytes[record + 15] ^= 0x80;
+    });
+    let store = Nvht::open(&path, &options()).expect("open");
+    store.wait_recovered().expect("recovered");
+    let told = |store: &Nvht| {
+        let wrong = |index: &u32| matches!(store.get(&key(*index)), Err(Error::Corrupt { .. }));
+        (0..KEYS).filter(wrong).collect::<Vec<_>>()
+    };
+    let damaged = told(&store);
+    assert_eq!(damaged.len(), 1);
+    for index in KEYS..8 * KEYS {
+        store.put(&key(index), b"more").expect("put");
+    }
+    assert_eq!(told(&store), damaged, "told after tables grew");
+    store.put(&key(damaged[0]), b"again").expect("put");
+    assert_eq!(store.get(&key(damaged[0])).expect("get").as_deref(), Some(&b"again"[..]));
+    assert!(store.delete(&key(damaged[0])).expect("delete"));
+    assert!(!store.contains(&key(damaged[0])).expect("contains"));
+}

@@ -1,0 +1,124 @@
+//! LevelDB's C interface (`leveldb/c.h`), as far as the bench uses it.
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
+use std::sync::OnceLock;
+
+use libloading::Library;
+use lodestore_contract::{Error, Result};
+
+use crate::library::{Source, failed, function};
+
+/// Debian's library.
+pub(super) const SOURCE: Source = Source { peer: "leveldb", file: "libleveldb.so.1d", package: "libleveldb1d" };
+
+macro_rules! opaque {
+    ($($name:ident)*) => {$(
+        /// A type of which C alone knows the inside.
+        #[repr(C)]
+        pub(super) struct $name {
+            inside: [u8; 0],
+        }
+    )*};
+}
+
+opaque! { Db Options ReadOptions WriteOptions Cache Filter Iterator }
+
+/// Declares [`Api`]: each function's field, the name of its symbol, and its prototype.
+macro_rules! api {
+    ($($field:ident = $symbol:literal: $type:ty;)*) => {
+        /// The functions, each a prototype of `leveldb/c.h`.
+        pub(super) struct Api {
+            $(pub(super) $field: $type,)*
+            /// Keeps the functions where they are.
+            #[expect(dead_code, reason = "held, so that the library stays loaded")]
+            library: Library,
+        }
+
+        impl Api {
+            fn load() -> Result<Self> {
+                let library = SOURCE.load()?;
+                Ok(Self {
+                    // SAFETY: Inv 2: the type stands beside the name in the list below, as in `leveldb/c.h`.
+                    $($field: unsafe { function::<$type>(&library, &SOURCE, $symbol) }?,)*
+                    library,
+                })
+            }
+        }
+    };
+}
+
+api! {
+    major = "leveldb_major_version": unsafe extern "C" fn() -> c_int;
+    minor = "leveldb_minor_version": unsafe extern "C" fn() -> c_int;
+    free = "leveldb_free": unsafe extern "C" fn(*mut c_void);
+    open = "leveldb_open": unsafe extern "C" fn(*const Options, *const c_char, *mut *mut c_char) -> *mut Db;
+    close = "leveldb_close": unsafe extern "C" fn(*mut Db);
+    put = "leveldb_put": unsafe extern "C" fn(
+        *mut Db, *const WriteOptions, *const c_char, usize, *const c_char, usize, *mut *mut c_char);
+    delete = "leveldb_delete": unsafe extern "C" fn(
+        *mut Db, *const WriteOptions, *const c_char, usize, *mut *mut c_char);
+    get = "leveldb_get": unsafe extern "C" fn(
+        *mut Db, *const ReadOptions, *const c_char, usize, *mut usize, *mut *mut c_char) -> *mut c_char;
+    options_create = "leveldb_options_create": unsafe extern "C" fn() -> *mut Options;
+    options_destroy = "leveldb_options_destroy": unsafe extern "C" fn(*mut Options);
+    set_create = "leveldb_options_set_create_if_missing": unsafe extern "C" fn(*mut Options, c_uchar);
+    set_exclusive = "leveldb_options_set_error_if_exists": unsafe extern "C" fn(*mut Options, c_uchar);
+    set_write_buffer = "leveldb_options_set_write_buffer_size": unsafe extern "C" fn(*mut Options, usize);
+    set_compression = "leveldb_options_set_compression": unsafe extern "C" fn(*mut Options, c_int);
+    set_filter = "leveldb_options_set_filter_policy": unsafe extern "C" fn(*mut Options, *mut Filter);
+    set_cache = "leveldb_options_set_cache": unsafe extern "C" fn(*mut Options, *mut Cache);
+    read_create = "leveldb_readoptions_create": unsafe extern "C" fn() -> *mut ReadOptions;
+    read_destroy = "leveldb_readoptions_destroy": unsafe extern "C" fn(*mut ReadOptions);
+    write_create = "leveldb_writeoptions_create": unsafe extern "C" fn() -> *mut WriteOptions;
+    write_destroy = "leveldb_writeoptions_destroy": unsafe extern "C" fn(*mut WriteOptions);
+    write_set_sync = "leveldb_writeoptions_set_sync": unsafe extern "C" fn(*mut WriteOptions, c_uchar);
+    cache_create = "leveldb_cache_create_lru": unsafe extern "C" fn(usize) -> *mut Cache;
+    cache_destroy = "leveldb_cache_destroy": unsafe extern "C" fn(*mut Cache);
+    bloom_create = "leveldb_filterpolicy_create_bloom": unsafe extern "C" fn(c_int) -> *mut Filter;
+    filter_destroy = "leveldb_filterpolicy_destroy": unsafe extern "C" fn(*mut Filter);
+    iterator_create = "leveldb_create_iterator": unsafe extern "C" fn(*mut Db, *const ReadOptions) -> *mut Iterator;
+    iterator_destroy = "leveldb_iter_destroy": unsafe extern "C" fn(*mut Iterator);
+    iterator_valid = "leveldb_iter_valid": unsafe extern "C" fn(*const Iterator) -> c_uchar;
+    iterator_seek = "leveldb_iter_seek": unsafe extern "C" fn(*mut Iterator, *const c_char, usize);
+    iterator_next = "leveldb_iter_next": unsafe extern "C" fn(*mut Iterator);
+    iterator_key = "leveldb_iter_key": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
+    iterator_value = "leveldb_iter_value": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
+    iterator_error = "leveldb_iter_get_error": unsafe extern "C" fn(*const Iterator, *mut *mut c_char);
+}
+
+impl Api {
+    /// The functions, loaded when first asked for.
+    pub(super) fn get() -> Result<&'static Self> {
+        static API: OnceLock<Api> = OnceLock::new();
+        if let Some(api) = API.get() {
+            return Ok(api);
+        }
+        let loaded = Self::load()?;
+        let (major, minor) = loaded.version();
+        if major != 1 {
+            return Err(SOURCE.refuse(format!("{} is LevelDB {major}.{minor}, not 1.x", SOURCE.file)));
+        }
+        Ok(API.get_or_init(|| loaded))
+    }
+
+    /// Its version.
+    pub(super) fn version(&self) -> (c_int, c_int) {
+        // SAFETY: Inv 2: they take nothing and only answer.
+        unsafe { ((self.major)(), (self.minor)()) }
+    }
+
+    /// The error that a call left in `message`, if it left one.
+    #[inline]
+    pub(super) fn outcome(&self, doing: &'static str, message: *mut c_char) -> Result<()> {
+        if message.is_null() { Ok(()) } else { Err(self.take(doing, message)) }
+    }
+
+    #[cold]
+    fn take(&self, doing: &'static str, message: *mut c_char) -> Error {
+        // SAFETY: Inv 7: a message is text that ends with a zero byte and is ours until we free it, below and once.
+        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+        // SAFETY: Inv 7, as above.
+        unsafe { (self.free)(message.cast()) };
+        failed(doing, text)
+    }
+}

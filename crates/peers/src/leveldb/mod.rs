@@ -1,0 +1,269 @@
+//! LevelDB, by its C interface, from Debian's library.
+//!
+//! Its put and delete do not look whether the key is there, so `update` is a put, and both answer yes. A get copies the value twice: the
+//! C interface hands out a copy, and the bench takes its own.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null_mut;
+
+use lodestore_contract::Result;
+
+use self::api::{Api, Cache, Db, Filter, Iterator, Options, ReadOptions, SOURCE, WriteOptions};
+use crate::library::{ZERO, failed};
+use crate::peer::{About, Peer, Survives};
+
+/// A setting.
+pub(crate) struct Setting {
+    /// Sync every put.
+    sync: bool,
+    /// Bytes of the write buffer.
+    write_buffer: usize,
+    /// Bytes of the block cache; 0 leaves LevelDB's own, 8 MiB.
+    cache: usize,
+    /// Bits a key of the Bloom filter; 0 for none, as LevelDB has it by itself.
+    bloom_bits: c_int,
+    /// Compress with snappy, as LevelDB does by itself.
+    compress: bool,
+}
+
+/// What a careful user would set for a store of some hundred megabytes in memory.
+pub(crate) const SANE: Setting =
+    Setting { sync: false, write_buffer: 64 << 20, cache: 512 << 20, bloom_bits: 10, compress: false };
+/// The setting of the NVHT paper's authors: LevelDB's own, and a sync of every put.
+pub(crate) const PAPER: Setting =
+    Setting { sync: true, write_buffer: 4 << 20, cache: 0, bloom_bits: 0, compress: true };
+
+impl Setting {
+    fn texts(&self) -> BTreeMap<String, String> {
+        let cache = if self.cache == 0 { 8 << 20 } else { self.cache };
+        BTreeMap::from([
+            ("sync".into(), self.sync.to_string()),
+            ("write-buffer".into(), self.write_buffer.to_string()),
+            ("cache".into(), cache.to_string()),
+            ("bloom-bits".into(), self.bloom_bits.to_string()),
+            ("compression".into(), if self.compress { "snappy" } else { "none" }.into()),
+            ("update".into(), "a put, unlooked".into()),
+        ])
+    }
+}
+
+/// Whether the library is here.
+pub(crate) fn ready() -> Result<()> {
+    Api::get().map(drop)
+}
+
+/// Makes an empty one in `dir`.
+pub(crate) fn create(dir: &Path, setting: &Setting) -> Result<Box<dyn Peer>> {
+    LevelDb::create(dir, setting).map(|db| Box::new(db) as Box<dyn Peer>)
+}
+
+/// A LevelDB. Null pointers are what was never made.
+struct LevelDb {
+    api: &'static Api,
+    db: *mut Db,
+    options: *mut Options,
+    read: *mut ReadOptions,
+    write: *mut WriteOptions,
+    cache: *mut Cache,
+    filter: *mut Filter,
+    about: About,
+}
+
+// SAFETY: Inv 5.
+unsafe impl Send for LevelDb {}
+// SAFETY: Inv 5.
+unsafe impl Sync for LevelDb {}
+
+#[inline]
+fn chars(bytes: &[u8]) -> *const c_char {
+    bytes.as_ptr().cast()
+}
+
+impl LevelDb {
+    fn create(dir: &Path, setting: &Setting) -> Result<Self> {
+        let api = Api::get()?;
+        let name = CString::new(dir.as_os_str().as_bytes())
+            .map_err(|_| failed("opening LevelDB", "a zero byte in the path".into()))?;
+        // SAFETY: Inv 4: they only make objects, which the owner below gives back.
+        let (options, read, write) = unsafe { ((api.options_create)(), (api.read_create)(), (api.write_create)()) };
+        let (major, minor) = api.version();
+        let mut settings = setting.texts();
+        settings.insert("version".into(), format!("LevelDB {major}.{minor} ({})", SOURCE.file));
+        let survives = if setting.sync { Survives::Medium } else { Survives::Process };
+        let about = About { survives, settings };
+        let mut owner =
+            Self { api, db: null_mut(), options, read, write, cache: null_mut(), filter: null_mut(), about };
+        owner.set(setting);
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6: the options are alive, and the name is text that outlives the call.
+        owner.db = unsafe { (api.open)(owner.options, name.as_ptr(), &raw mut message) };
+        api.outcome("opening LevelDB", message)?;
+        if owner.db.is_null() {
+            return Err(failed("opening LevelDB", "it gave no handle".into()));
+        }
+        Ok(owner)
+    }
+
+    fn set(&mut self, setting: &Setting) {
+        let api = self.api;
+        // SAFETY: Inv 4: the objects are alive, and the cache and the filter outlive the options and the database.
+        unsafe {
+            (api.set_create)(self.options, 1);
+            (api.set_exclusive)(self.options, 1);
+            (api.set_write_buffer)(self.options, setting.write_buffer);
+            (api.set_compression)(self.options, c_int::from(setting.compress));
+            (api.write_set_sync)(self.write, u8::from(setting.sync));
+            if setting.cache > 0 {
+                self.cache = (api.cache_create)(setting.cache);
+                (api.set_cache)(self.options, self.cache);
+            }
+            if setting.bloom_bits > ZERO {
+                self.filter = (api.bloom_create)(setting.bloom_bits);
+                (api.set_filter)(self.options, self.filter);
+            }
+        }
+    }
+}
+
+impl Drop for LevelDb {
+    fn drop(&mut self) {
+        let api = self.api;
+        // SAFETY: Inv 4: each is given back once, the database before what it stands on.
+        unsafe {
+            if !self.db.is_null() {
+                (api.close)(self.db);
+            }
+            (api.read_destroy)(self.read);
+            (api.write_destroy)(self.write);
+            (api.options_destroy)(self.options);
+            if !self.cache.is_null() {
+                (api.cache_destroy)(self.cache);
+            }
+            if !self.filter.is_null() {
+                (api.filter_destroy)(self.filter);
+            }
+        }
+    }
+}
+
+impl Peer for LevelDb {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let (mut message, mut length) = (null_mut(), 0);
+        // SAFETY: Inv 4 and 6.
+        let found =
+            unsafe { (self.api.get)(self.db, self.read, chars(key), key.len(), &raw mut length, &raw mut message) };
+        self.api.outcome("getting from LevelDB", message)?;
+        if found.is_null() {
+            return Ok(false);
+        }
+        // SAFETY: Inv 7: valid until it is freed, below and once.
+        value.extend_from_slice(unsafe { std::slice::from_raw_parts(found.cast::<u8>(), length) });
+        // SAFETY: Inv 7, as above.
+        unsafe { (self.api.free)(found.cast()) };
+        Ok(true)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6.
+        unsafe {
+            (self.api.put)(self.db, self.write, chars(key), key.len(), chars(value), value.len(), &raw mut message);
+        }
+        self.api.outcome("putting into LevelDB", message)
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6.
+        unsafe { (self.api.delete)(self.db, self.write, chars(key), key.len(), &raw mut message) };
+        self.api.outcome("deleting from LevelDB", message).map(|()| true)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut cursor = Cursor::new(self, from);
+        let mut seen = 0;
+        while seen < limit
+            && let Some((key, value)) = cursor.pair()
+        {
+            each(key, value);
+            seen += 1;
+            if seen < limit {
+                cursor.next();
+            }
+        }
+        cursor.outcome().map(|()| seen)
+    }
+
+    /// Every put is in the log, or in a table, by the time it returns.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An iterator.
+struct Cursor<'a> {
+    owner: &'a LevelDb,
+    raw: *mut Iterator,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(owner: &'a LevelDb, from: &[u8]) -> Self {
+        // SAFETY: Inv 4 and 6: the owner is borrowed as long as the iterator lives.
+        unsafe {
+            let raw = (owner.api.iterator_create)(owner.db, owner.read);
+            (owner.api.iterator_seek)(raw, chars(from), from.len());
+            Self { owner, raw }
+        }
+    }
+
+    /// The pair it stands on, until it moves.
+    fn pair(&mut self) -> Option<(&[u8], &[u8])> {
+        let api = self.owner.api;
+        let (mut key_length, mut value_length) = (0, 0);
+        // SAFETY: Inv 4 and 7: it stands on a pair, and the slices borrow the cursor, so it cannot move under them.
+        unsafe {
+            if (api.iterator_valid)(self.raw) == 0 {
+                return None;
+            }
+            let key = (api.iterator_key)(self.raw, &raw mut key_length);
+            let value = (api.iterator_value)(self.raw, &raw mut value_length);
+            Some((
+                std::slice::from_raw_parts(key.cast(), key_length),
+                std::slice::from_raw_parts(value.cast(), value_length),
+            ))
+        }
+    }
+
+    /// Moves on from the pair that it stands on.
+    fn next(&mut self) {
+        // SAFETY: Inv 4: called only where it stands on a pair.
+        unsafe { (self.owner.api.iterator_next)(self.raw) };
+    }
+
+    fn outcome(&self) -> Result<()> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4.
+        unsafe { (self.owner.api.iterator_error)(self.raw, &raw mut message) };
+        self.owner.api.outcome("scanning LevelDB", message)
+    }
+}
+
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once.
+        unsafe { (self.owner.api.iterator_destroy)(self.raw) };
+    }
+}

@@ -1,0 +1,102 @@
+//! Shared libraries of the system, loaded when first asked for and kept until the process ends.
+
+use std::ffi::c_int;
+
+use libloading::{AsFilename, Library};
+use lodestore_contract::{Error, Result};
+
+/// A library, and how a user comes by it.
+pub(crate) struct Source {
+    /// The peer that needs it, as in `--peers`.
+    pub(crate) peer: &'static str,
+    /// Its file name, with the version of its interface.
+    pub(crate) file: &'static str,
+    /// The package of Debian and Ubuntu that holds it.
+    pub(crate) package: &'static str,
+}
+
+impl Source {
+    /// The error of a library that is missing or no use.
+    pub(crate) fn refuse(&self, why: impl std::fmt::Display) -> Error {
+        Error::InvalidOption {
+            name: "peers".into(),
+            value: self.peer.into(),
+            why: format!("{why}: install Debian's package {} (scripts/peers.sh does)", self.package),
+        }
+    }
+
+    /// Loads it.
+    pub(crate) fn load(&self) -> Result<Library> {
+        self.load_file(self.file)
+    }
+
+    fn load_file(&self, file: impl AsFilename) -> Result<Library> {
+        // SAFETY: Inv 1: the file name is one of this crate's, and its initialization asks nothing of us.
+        let loaded = unsafe { Library::new(file) };
+        loaded.map_err(|_| self.refuse(format!("{} is not here or cannot be loaded", self.file)))
+    }
+}
+
+/// Reads a function of a library: a copy of its pointer, good while the library is loaded, which is for ever (Inv 1).
+///
+/// # Safety
+/// `F` is the type of the function `name` (Inv 2).
+pub(crate) unsafe fn function<F: Copy>(library: &Library, source: &Source, name: &str) -> Result<F> {
+    // SAFETY: Inv 2, by the caller.
+    let found = unsafe { library.get::<F>(name) };
+    found.map(|symbol| *symbol).map_err(|_| source.refuse(format!("{} has no function {name}", source.file)))
+}
+
+/// Where the code of the library of this file name lies in this process: ranges of addresses.
+pub(crate) fn code_of(file: &str) -> Vec<std::ops::Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    code_in(&maps, file)
+}
+
+/// The executable ranges of `file` in a text of the form of `/proc/self/maps`.
+fn code_in(maps: &str, file: &str) -> Vec<std::ops::Range<usize>> {
+    let range = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let executable = words.next()?.contains('x');
+        let path = words.nth(3)?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        (executable && path.rsplit('/').next()? == file).then_some(number(from)?..number(to)?)
+    };
+    maps.lines().filter_map(range).collect()
+}
+
+/// The error of an operation that a C library refused.
+pub(crate) fn failed(doing: &'static str, text: String) -> Error {
+    Error::io(doing, "", std::io::Error::other(text))
+}
+
+/// A length as C's 32 bits hold it.
+pub(crate) fn length(bytes: &[u8]) -> Result<u32> {
+    u32::try_from(bytes.len()).map_err(|_| failed("giving bytes to a peer", format!("{} bytes", bytes.len())))
+}
+
+/// C's truth.
+pub(crate) const ZERO: c_int = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_refused_with_the_name_of_its_package() {
+        let source = Source { peer: "some", file: "liblodestore-no-such.so.9", package: "libnosuch9" };
+        let text = source.load().expect_err("there is no such library").to_string();
+        assert!(text.contains("libnosuch9") && text.contains("liblodestore-no-such.so.9"), "{text}");
+    }
+
+    #[test]
+    fn code_is_what_is_executable_and_of_that_file() {
+        let maps = "1000-2000 r--p 00000000 08:01 7 /lib/x/libdb-5.3.so\n\
+                    2000-4000 r-xp 00001000 08:01 7 /lib/x/libdb-5.3.so\n\
+                    4000-5000 r-xp 00000000 08:01 8 /lib/x/libother.so\n\
+                    5000-6000 rw-p 00000000 00:00 0\nnonsense\n";
+        assert_eq!(code_in(maps, "libdb-5.3.so"), vec![0x2000..0x4000]);
+        assert!(code_in(maps, "libnone.so").is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! redb, a copy-on-write B-tree in one file.
+//!
+//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered. Writers take
+//! turns, by redb's own lock; readers see the last commit.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+
+use ::redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTransaction};
+use lodestore_contract::{Error, Result};
+
+use crate::library::failed;
+use crate::peer::{About, Peer, Survives};
+
+const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+/// Bytes of the page cache.
+const CACHE: usize = 1 << 30;
+
+/// Makes an empty one in `dir`.
+pub(crate) fn create(dir: &Path, durability: Durability) -> Result<Box<dyn Peer>> {
+    let database = Database::builder().set_cache_size(CACHE).create(dir.join("peer.redb"));
+    let store = Redb { database: database.map_err(error("opening redb"))?, durability };
+    // The table has to be there before the first get.
+    store.change(Durability::Immediate, |_| Ok(())).map(|()| Box::new(store) as Box<dyn Peer>)
+}
+
+struct Redb {
+    database: Database,
+    durability: Durability,
+}
+
+fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
+    move |cause| failed(doing, cause.to_string())
+}
+
+type Records<'a> = ::redb::Table<'a, &'static [u8], &'static [u8]>;
+
+impl Redb {
+    fn change<T>(&self, durability: Durability, work: impl FnOnce(&mut Records<'_>) -> Result<T>) -> Result<T> {
+        let mut transaction: WriteTransaction = self.database.begin_write().map_err(error("writing to redb"))?;
+        transaction.set_durability(durability).map_err(error("writing to redb"))?;
+        let done = {
+            let mut records = transaction.open_table(RECORDS).map_err(error("writing to redb"))?;
+            work(&mut records)?
+        };
+        transaction.commit().map_err(error("writing to redb"))?;
+        Ok(done)
+    }
+}
+
+impl Peer for Redb {
+    fn about(&self) -> About {
+        let synced = matches!(self.durability, Durability::Immediate);
+        let settings = BTreeMap::from([
+            ("version".into(), "redb 4".into()),
+            ("sync".into(), if synced { "each commit" } else { "at the end" }.into()),
+            ("transactions".into(), "one for each call".into()),
+            ("cache".into(), CACHE.to_string()),
+            ("update".into(), "an insert, which looks".into()),
+        ]);
+        About { survives: if synced { Survives::Medium } else { Survives::Stop }, settings }
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let transaction = self.database.begin_read().map_err(error("reading from redb"))?;
+        let records = transaction.open_table(RECORDS).map_err(error("reading from redb"))?;
+        let found = records.get(key).map_err(error("reading from redb"))?;
+        Ok(found.is_some_and(|found| {
+            value.extend_from_slice(found.value());
+            true
+        }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, value).map(drop)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.change(self.durability, |records| {
+            records.insert(key, value).map(|old| old.is_some()).map_err(error("writing to redb"))
+        })
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.change(self.durability, |records| {
+            records.remove(key).map(|old| old.is_some()).map_err(error("deleting from redb"))
+        })
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let transaction = self.database.begin_read().map_err(error("reading from redb"))?;
+        let records = transaction.open_table(RECORDS).map_err(error("reading from redb"))?;
+        let run = records.range(from..).map_err(error("reading from redb"))?;
+        let mut seen = 0;
+        for pair in run.take(limit) {
+            let (key, value) = pair.map_err(error("reading from redb"))?;
+            each(key.value(), value.value());
+            seen += 1;
+        }
+        Ok(seen)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.change(Durability::Immediate, |_| Ok(()))
+    }
+}

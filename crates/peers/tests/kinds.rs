@@ -1,0 +1,143 @@
+//! Every peer against a model. These tests need the libraries, and so the feature `installed`.
+
+#[cfg(not(feature = "installed"))]
+#[test]
+fn skipped_without_the_feature_installed() {
+    eprintln!(
+        "skipped: the peers' libraries may not be here; run scripts/peers.sh, then give --features lodestore-peers/installed"
+    );
+}
+
+#[cfg(feature = "installed")]
+mod installed {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use lodestore_contract::Error;
+    use lodestore_peers::{Kind, Peer, Survives, kinds};
+
+    fn with_each(test: impl Fn(&Kind, &dyn Peer)) {
+        for kind in kinds() {
+            kind.ready().unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            // In memory where there is such a place: half of them sync every write.
+            let shm = Path::new("/dev/shm");
+            let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+            let dir = dir.expect("a temporary directory");
+            let peer = kind.create(dir.path()).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            test(kind, &*peer);
+        }
+    }
+
+    fn get(peer: &dyn Peer, key: &[u8]) -> Option<Vec<u8>> {
+        let mut value = vec![7; 3];
+        peer.get(key, &mut value).expect("an answer").then_some(value)
+    }
+
+    /// A generator of test bytes (xorshift), the same for ever.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, most: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % most
+        }
+    }
+
+    #[test]
+    fn each_name_is_one_peer() {
+        let mut names: Vec<_> = kinds().iter().map(|kind| kind.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), kinds().len());
+    }
+
+    #[test]
+    fn what_was_put_comes_back_at_every_size() {
+        with_each(|kind, peer| {
+            for size in [0, 1, 63, 64, 255, 256, 257, 5000, 100_000] {
+                let (key, value) = (format!("key of {size}"), vec![size as u8; size]);
+                assert_eq!(get(peer, key.as_bytes()), None, "{}", kind.name);
+                peer.put(key.as_bytes(), &value).expect("put");
+                assert_eq!(get(peer, key.as_bytes()).as_deref(), Some(&*value), "{} at {size}", kind.name);
+            }
+            peer.flush().expect("flushed");
+        });
+    }
+
+    #[test]
+    fn a_peer_does_as_the_model_does() {
+        let seed = 0x5EED_0001_u64;
+        println!("seed {seed}");
+        with_each(|kind, peer| {
+            let (mut model, mut dice) = (BTreeMap::new(), Dice(seed));
+            for step in 0..4000_u64 {
+                let key = format!("{:04}", dice.below(300)).into_bytes();
+                match dice.below(4) {
+                    0 | 1 => {
+                        let value = vec![step as u8; dice.below(600) as usize];
+                        peer.put(&key, &value).expect("put");
+                        model.insert(key, value);
+                    }
+                    2 => {
+                        let there = peer.delete(&key).expect("delete");
+                        assert!(there || !model.contains_key(&key), "{} denies a key, step {step}", kind.name);
+                        model.remove(&key);
+                    }
+                    _ => assert_eq!(get(peer, &key), model.get(&key).cloned(), "{} step {step}", kind.name),
+                }
+            }
+            if kind.ordered {
+                let mut seen = Vec::new();
+                let count = peer.scan(b"0100", 50, &mut |key, value| seen.push((key.to_vec(), value.to_vec())));
+                let should: Vec<_> =
+                    model.range(b"0100".to_vec()..).take(50).map(|(k, v)| (k.clone(), v.clone())).collect();
+                assert_eq!((count.expect("scan"), seen), (should.len(), should), "{}", kind.name);
+                assert_eq!(peer.scan(b"9999", 5, &mut |_, _| panic!("nothing is there")).expect("scan"), 0);
+            } else {
+                let refused = peer.scan(b"", 1, &mut |_, _| ());
+                assert!(matches!(refused, Err(Error::Unsupported { .. })), "{}", kind.name);
+            }
+        });
+    }
+
+    #[test]
+    fn several_threads_write_and_read_their_own() {
+        with_each(|kind, peer| {
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    scope.spawn(move || {
+                        let mut value = Vec::new();
+                        for number in 0..500 {
+                            let key = format!("{thread}-{number}");
+                            peer.put(key.as_bytes(), key.as_bytes()).expect("put");
+                            assert!(peer.get(key.as_bytes(), &mut value).expect("get"));
+                            assert_eq!(value, key.as_bytes(), "{}", kind.name);
+                        }
+                    });
+                }
+            });
+            for thread in 0..4 {
+                assert!((0..500).all(|number| get(peer, format!("{thread}-{number}").as_bytes()).is_some()));
+            }
+        });
+    }
+
+    #[test]
+    fn a_peer_says_its_version_and_what_survives() {
+        with_each(|kind, peer| {
+            let about = peer.about();
+            assert!(about.settings.contains_key("version") && about.settings.contains_key("sync"), "{}", kind.name);
+            let synced = kind.name.ends_with("-paper") || kind.name.ends_with("-sync");
+            assert_eq!(about.survives == Survives::Medium, synced, "{}", kind.name);
+        });
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_an_error() {
+        for kind in kinds() {
+            assert!(kind.create(Path::new("/nowhere/at/all")).is_err(), "{}", kind.name);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! NVHT on simulated media.
+
+use std::sync::{Arc, LazyLock};
+
+use lodestore_contract::{Durability, Result};
+use lodestore_media::sim::{SimImage, SimSpec};
+use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
+
+use crate::pool_subject::PoolSubject;
+use crate::script::HASH_SEED;
+use crate::subject::{Engine, Shape, Subject};
+
+/// The NVHT engine, without threads of its own so that a run is the same each time. Tables begin with a line or two, so that they grow
+/// all the time, and keys find room in two lines, so that many stand behind their home lines.
+#[derive(Debug, Clone, Copy)]
+pub struct NvhtEngine;
+
+/// Mode of a [`Shape`]: four lines are probed in place of two.
+pub const MODE_LONG_PROBES: u32 = 1;
+/// Mode of a [`Shape`]: tables grow when they are half full, in place of almost full.
+pub const MODE_SPARSE: u32 = 2;
+/// Mode of a [`Shape`]: MurmurHash3 in place of XXH3.
+pub const MODE_MURMUR: u32 = 4;
+
+/// Asking the machine for its cores takes longer than a small recovery: once.
+static BASE: LazyLock<NvhtOptions> = LazyLock::new(NvhtOptions::default);
+
+fn options(shape: &Shape) -> NvhtOptions {
+    let pool = PoolOptions {
+        capacity: shape.capacity,
+        region_bytes: shape.region_bytes,
+        chunk_bytes: shape.chunk_bytes,
+        durability: Durability::Process,
+        huge_pages: false,
+        prefault: Prefault::None,
+        ..PoolOptions::default()
+    };
+    let mode = |bit: u32| shape.mode & bit != 0;
+    NvhtOptions {
+        pool,
+        partitions: shape.partitions,
+        initial_capacity: 7 * shape.partitions,
+        load_percent: if mode(MODE_SPARSE) { 50 } else { 95 },
+        probe_length: if mode(MODE_LONG_PROBES) { 28 } else { 14 },
+        hash: if mode(MODE_MURMUR) { HashKind::Murmur3 } else { HashKind::Xxh3 },
+        hash_seed: Some(HASH_SEED),
+        recovery_threads: 0,
+        sweep_ms: 0,
+        ..BASE.clone()
+    }
+}
+
+fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
+    let store = Arc::new(Nvht::start(Arc::clone(&pool), report, &options(shape))?);
+    let sweeper = Arc::clone(&store);
+    let sweep = Box::new(move || sweeper.sweep_expired().map(|_| ()));
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, sweep }))
+}
+
+impl Engine for NvhtEngine {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    // Not `HeaderChecksumIgnored`, for the reason that hikv has; not those of a 16-byte entry or of splits: there are none. Not `GrowthLeftKept`
+    // either: it does harm only if freed space is used again within a growth, and epochs hold it longer than these small ones last.
+    fn mutants(&self) -> &'static [Mutant] {
+        &[
+            Mutant::RecordNotFlushed,
+            Mutant::NoFenceBeforePublish,
+            Mutant::EntryNotFlushed,
+            Mutant::NoFenceAfterEntry,
+            Mutant::PublishBeforeRecord,
+            Mutant::ReuseBeforeDurable,
+            Mutant::ExtentWordLate,
+            Mutant::HeaderInPlace,
+            Mutant::CleanFlagKept,
+            Mutant::RegionNotInHeader,
+            Mutant::DeleteNotFlushed,
+            Mutant::StaleCheckpointTrusted,
+            Mutant::SweepBeforeDurable,
+            Mutant::RecordNotMarked,
+            Mutant::RootEarly,
+            Mutant::CreatedEarly,
+            Mutant::ReadUnpersisted,
+            Mutant::TableNotSettled,
+            Mutant::EntriesNotSettled,
+            Mutant::GrowthRootEarly,
+            Mutant::GrowthCursorEarly,
+            Mutant::GrowthNotFenced,
+            Mutant::GrowthNotZeroed,
+            Mutant::GrowthCopiesKept,
+            Mutant::ReachNotFlushed,
+            Mutant::BatchNotLogged,
+            Mutant::BatchLogNotDisarmed,
+            Mutant::BatchRedoSkipped,
+            Mutant::BatchLogNotSettled,
+        ]
+    }
+
+    fn mutants_of_threads(&self) -> &'static [Mutant] {
+        &[Mutant::ReadUnpersisted]
+    }
+
+    fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+
+    fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+}
