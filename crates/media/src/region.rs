@@ -20,14 +20,14 @@ use crate::region_layout::PAGE_BYTES;
 
 /// Most regions of a pool.
 pub const MAX_REGIONS: usize = 4096;
-/// Bytes of a huge page, and the alignment of mappings that are at least as long.
+/// Bytes of a huge page, and where there is room the alignment of mappings that are at least as long.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
 /// What holds a region's bytes.
 #[derive(Debug)]
 enum Backing {
-    /// A shared mapping of this file; the reservation around it, which is wider for alignment.
-    File { file: File, reserved: *mut c_void, reserved_len: usize },
+    /// A shared mapping of this file.
+    File { file: File },
     /// Heap memory, page-aligned.
     #[cfg(feature = "sim")]
     Heap,
@@ -48,40 +48,25 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `file` shared and writable, aligned to huge pages where it is long enough. `sync` asks for
-    /// MAP_SYNC, which only DAX files grant. The file must be at least that long.
+    /// Maps `len` bytes of `file` shared and writable, aligned to huge pages where it is long enough and the address
+    /// space has room. `sync` asks for MAP_SYNC, which only DAX files grant. The file must be at least that long.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn of_file(file: File, len: u64, sync: bool) -> rustix::io::Result<Self> {
         let length = usize::try_from(len).map_err(|_| rustix::io::Errno::NOMEM)?;
-        let align = if len >= HUGE_BYTES { HUGE_BYTES as usize } else { PAGE_BYTES as usize };
-        let reserved_len = length + align;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice takes nobody's memory (Inv 1).
-        let reserved = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                reserved_len,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )?
-        };
-        let skip = reserved.align_offset(align);
-        debug_assert!(skip <= align, "bytes have an alignment offset below the alignment");
-        let base = reserved.cast::<u8>().wrapping_add(skip);
-        let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
-        // SAFETY: replaces pages of the reservation just made, which nobody else knows (Inv 1).
-        let mapped = unsafe {
-            rustix::mm::mmap(base.cast(), length, ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED, &file, 0)
-        };
-        match mapped {
-            Ok(_) => Ok(Self { base, len: length, backing: Backing::File { file, reserved, reserved_len } }),
-            Err(refused) => {
-                // SAFETY: the reservation is this function's own and unused (Inv 1).
-                let _ = unsafe { rustix::mm::munmap(reserved, reserved_len) };
-                Err(refused)
+        let mut base = map_shared(std::ptr::null_mut(), length, &file, sync)?;
+        for _ in 0..ALIGNED_ATTEMPTS {
+            if len < HUGE_BYTES || base.cast::<u8>().align_offset(HUGE_BYTES as usize) == 0 {
+                break;
             }
+            let hint = aligned_gap(length)?;
+            let again = map_shared(hint, length, &file, sync)?;
+            // SAFETY: mapped above with this length and told nobody (Inv 1).
+            let _ = unsafe { rustix::mm::munmap(base, length) };
+            base = again;
         }
+        Ok(Self { base: base.cast(), len: length, backing: Backing::File { file } })
     }
 
     /// Heap memory holding `image`; page-aligned. `None` where the length is no multiple of a page.
@@ -143,7 +128,7 @@ impl Mapping {
     /// The file under the mapping, if one is.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.backing {
-            Backing::File { file, .. } => Some(file),
+            Backing::File { file } => Some(file),
             #[cfg(feature = "sim")]
             Backing::Heap => None,
         }
@@ -153,9 +138,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         match &self.backing {
-            Backing::File { reserved, reserved_len, .. } => {
+            Backing::File { .. } => {
                 // SAFETY: made by `of_file` and given back here once; nobody holds its addresses any more (Inv 2).
-                let _ = unsafe { rustix::mm::munmap(*reserved, *reserved_len) };
+                let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
             }
             #[cfg(feature = "sim")]
             Backing::Heap => {
@@ -166,6 +151,30 @@ impl Drop for Mapping {
             }
         }
     }
+}
+
+/// How often a mapping that is not aligned is made again elsewhere. Each attempt may lose its place to another thread.
+const ALIGNED_ATTEMPTS: u32 = 4;
+
+/// Maps a file shared and writable, at `hint` if nothing is there.
+///
+/// Never with `MAP_FIXED`: where the file system refuses the mapping (MAP_SYNC outside DAX, for one), the kernel has by then
+/// unmapped what was there, another thread's next mapping may take the place, and giving "our" range back takes it away.
+fn map_shared(hint: *mut c_void, length: usize, file: &File, sync: bool) -> rustix::io::Result<*mut c_void> {
+    let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+    // SAFETY: without MAP_FIXED the kernel chooses a range that nobody has, whatever the hint (Inv 1).
+    unsafe { rustix::mm::mmap(hint, length, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }
+}
+
+/// An address aligned to huge pages behind which `length` bytes were free a moment ago: a hint, nothing is held.
+fn aligned_gap(length: usize) -> rustix::io::Result<*mut c_void> {
+    let wider = length.checked_add(HUGE_BYTES as usize).ok_or(rustix::io::Errno::NOMEM)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice takes nobody's memory (Inv 1).
+    let found = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), wider, ProtFlags::empty(), flags)? };
+    // SAFETY: made on the line above, whole, and told nobody (Inv 1).
+    unsafe { rustix::mm::munmap(found, wider)? };
+    Ok(found.cast::<u8>().wrapping_add(found.cast::<u8>().align_offset(HUGE_BYTES as usize)).cast())
 }
 
 /// `MADV_COLLAPSE` (Linux 6.1): make the pages huge now, whatever the system's setting for shared memory.

@@ -9,7 +9,7 @@
 //! that is refused takes them back and has changed nothing; those that a crash leaves are freed by recovery.
 //!
 //! Readers see it as one step: from before the first slot is published until the last stripe is free, `Inner::batches` is not 0, and a
-//! reader of a key whose stripe is held waits and reads again.
+//! reader of a key whose stripe is held takes it and reads again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,7 +107,11 @@ impl Inner {
             let is_new = |last: &&Final<'_>| last.put.is_some() && self.seems_absent(last.hashed);
             let new = of_partition.iter().filter(is_new).count();
             if new > LINE_SLOTS {
-                self.grow_for(of_partition[0].hashed.partition, new as u64)?;
+                match self.grow_for(of_partition[0].hashed.partition, new as u64) {
+                    // What there is may do; a key that finds no slot says so.
+                    Ok(()) | Err(Error::Full { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         let mut stores = finals.len();

@@ -6,7 +6,7 @@
 //! then, too, it is made durable first.
 //!
 //! A miss counts only if the key still belongs to the table that was read: it may have moved meanwhile (`partition.rs`). A batch shows at
-//! once: while one publishes, a reader waits for the stripe that it holds and reads again.
+//! once: while one publishes, a reader that finds the stripe held takes it, and reads again.
 
 use std::sync::atomic::Ordering;
 
@@ -49,9 +49,11 @@ impl Inner {
         loop {
             let table = part.place(hashed.fraction);
             let hit = table.find(&self.pool, self.finding(), hashed, key);
-            let stays = matches!(hit, Ok(Some(_))) || part.place(hashed.fraction) == table;
-            if !stays || self.waited_for_batch(hashed) {
+            if !matches!(hit, Ok(Some(_))) && part.place(hashed.fraction) != table {
                 continue;
+            }
+            if self.is_under_batch(hashed) {
+                return self.lookup_locked(hashed, key);
             }
             let hit = hit.inspect_err(|error| self.corrupt(error))?;
             self.persist_read(table, hashed, hit.as_ref().map(|hit| hit.at));
@@ -59,19 +61,26 @@ impl Inner {
         }
     }
 
-    /// Whether a batch holds the key's stripe; if so, it has come to its end when this returns. To be asked after the slot was read: a batch
-    /// counts itself before it publishes.
-    #[inline]
-    fn waited_for_batch(&self, hashed: Hashed) -> bool {
-        self.batches.load(Ordering::Acquire) != 0 && self.wait_for_batch(hashed)
+    /// As [`Self::lookup`], with the stripe: when it is taken, no batch is under way on this key, and all that is there is durable, or made so.
+    #[cold]
+    fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        let table = self.partition(hashed).place(hashed.fraction);
+        let hit = table.find(&self.pool, self.finding(), hashed, key);
+        if self.is_unsettled() {
+            table.flush_window(&self.pool, hashed.fraction);
+            self.pool.fence();
+        }
+        drop(held);
+        let hit = hit.inspect_err(|error| self.corrupt(error))?;
+        hit.map_or(Ok(None), |hit| self.vet(&hit))
     }
 
-    #[cold]
-    fn wait_for_batch(&self, hashed: Hashed) -> bool {
-        let stripe = stripe_of(hashed.fraction);
-        let held = self.stripes.is_locked(hashed.partition, stripe);
-        self.stripes.wait_free(hashed.partition, stripe);
-        held
+    /// Whether a batch may hold the key's stripe. To be asked after the slot was read: a batch counts itself before it publishes.
+    #[inline]
+    fn is_under_batch(&self, hashed: Hashed) -> bool {
+        self.batches.load(Ordering::Acquire) != 0
+            && self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction))
     }
 
     /// The record of a hit, if it has not expired and its checksum is right.
@@ -171,7 +180,7 @@ impl Inner {
             && self.pool.load_u64(at) == slot.0
         {
             let record = Record::read(&self.pool, slot.record())?;
-            if record.key() == key && !self.waited_for_batch(hashed) {
+            if record.key() == key && !self.is_under_batch(hashed) {
                 self.persist_read(table, hashed, Some(at));
                 return self.vet(&Hit { at, slot, record });
             }

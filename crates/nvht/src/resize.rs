@@ -79,7 +79,9 @@ impl Inner {
         let Ok(_turn) = part.growing.try_lock() else { return };
         let outcome = if part.is_growing() {
             self.step(partition)
-        } else if crowded && self.refuse_sparse(partition, 0).is_ok() || self.is_due(partition) {
+        } else if crowded && self.may_try(partition) && self.refuse_sparse(partition, 0).is_ok()
+            || self.is_due(partition)
+        {
             self.begin(partition)
         } else {
             return;
@@ -93,7 +95,13 @@ impl Inner {
         let part = &self.partitions[partition];
         let Some(keys) = self.keys_of(partition) else { return false };
         let slots = part.current().lines * LINE_SLOTS as u64;
-        keys * 100 >= slots * u64::from(self.shape.load) && keys >= part.grow_again_at.load(Ordering::Relaxed)
+        keys * 100 >= slots * u64::from(self.shape.load) && self.may_try(partition)
+    }
+
+    /// Whether there is anything to hope for since the last attempt that found no room.
+    fn may_try(&self, partition: usize) -> bool {
+        let again_at = self.partitions[partition].grow_again_at.load(Ordering::Relaxed);
+        self.keys_of(partition).unwrap_or(0) >= again_at
     }
 
     /// Grows the key's table until there is a free slot for it. The caller holds a guard and no stripe.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. A key's slot is changed only under the stripe of its fraction. A free slot may be taken by a writer of any stripe whose keys reach
 //!    its line, so a free slot is taken by a compare-and-swap.
-//! 2. A thread takes stripes in ascending order (partition, then fraction), and no other lock but the allocator's under them.
+//! 2. A thread takes stripes in ascending order (partition, then fraction), and no other lock under them but those of
+//!    the allocator and the epochs.
 //! 3. While a stripe is held, the store of a slot under it may be visible and not yet durable; once it is seen free, every slot
 //!    stored under it before is durable. Readers rely on this (see `read.rs`).
 //! 4. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`): where a key belongs cannot change for who
@@ -79,16 +80,6 @@ impl Stripes {
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, stripe: usize) -> bool {
         self.word(partition, stripe).load(Ordering::Acquire) & LOCKED != 0
-    }
-
-    /// Waits until nobody holds the stripe.
-    #[cold]
-    pub(crate) fn wait_free(&self, partition: usize, stripe: usize) {
-        let mut spins = 0;
-        while self.is_locked(partition, stripe) {
-            spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
-        }
     }
 
     /// Keys that came, less those that went, since the counts were last set.

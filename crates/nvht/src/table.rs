@@ -2,7 +2,8 @@
 //! length).
 //!
 //! Invariants:
-//! 1. A slot is one word: free, reserved, or the tag and record of one key. It changes by one 8-byte store.
+//! 1. A slot is one word: free, reserved, or the tag and record of one key. It changes by one 8-byte store;
+//!    a batch takes a free one in two, reserved first.
 //! 2. A key's slot stands in its home line, or in one of the lines behind it as far as the home line's *reach* tells, and at most
 //!    `probe_lines - 1` behind. So a look-up reads as many lines as the reach says, deleting is storing a free slot, and there are neither
 //!    tombstones nor shifts: nothing that was deleted can be found again, and no other key moves.

@@ -5,8 +5,9 @@ mod common;
 use std::path::Path;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, Store};
-use lodestore_nvht::{Nvht, NvhtOptions};
+use lodestore_contract::{Batch, BatchOp, Error, Store};
+use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const KEYS: u32 = 3000;
 /// Where region 0 has the engine's root area, and in it the roots of partitions (docs/format).
@@ -150,4 +151,50 @@ fn a_damaged_record_is_told_before_and_after_its_table_grew() {
     assert_eq!(store.get(&key(damaged[0])).expect("get").as_deref(), Some(&b"again"[..]));
     assert!(store.delete(&key(damaged[0])).expect("delete"));
     assert!(!store.contains(&key(damaged[0])).expect("contains"));
+}
+
+/// Two keys with the same tag (docs/format: the low 15 bits of the hash).
+fn same_tag() -> (Vec<u8>, Vec<u8>) {
+    let tag = |index: u32| xxh3_64_with_seed(&key(index), 5) & 0x7fff;
+    let pairs = (0..2000u32).flat_map(|a| (0..a).map(move |b| (a, b)));
+    let (a, b) = pairs.into_iter().find(|(a, b)| tag(*a) == tag(*b)).expect("of 2000 keys some two have one tag");
+    (key(a), key(b))
+}
+
+#[test]
+fn a_damaged_value_is_not_taken_for_another_keys_of_the_same_tag() {
+    let (a, b) = same_tag();
+    let options =
+        NvhtOptions { hash: HashKind::Xxh3, partitions: 1, initial_capacity: 1, probe_length: 14, ..options() };
+    let writes: [fn(&Nvht, &[u8]); 3] = [
+        |store, a| store.put(a, b"new").expect("put"),
+        |store, a| assert!(store.update(a, b"new").expect("update")),
+        |store, a| {
+            let op = BatchOp::Put { key: a.to_vec(), value: b"new".to_vec(), expiry: None };
+            store.write(&Batch { ops: vec![op] }).expect("write");
+        },
+    ];
+    for write in writes {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let store = Nvht::create(&path, &options).expect("create");
+        store.put(&b, b"the value that is damaged").expect("put");
+        store.put(&a, b"old").expect("put");
+        drop(store);
+        alter(&path, |bytes| {
+            let at = bytes.windows(25).position(|bytes| bytes == b"the value that is damaged").expect("the value");
+            bytes[at] ^= 1;
+        });
+        let store = Nvht::open(&path, &options).expect("open");
+        store.wait_recovered().expect("recovered");
+        write(&store, &a);
+        assert_eq!(store.get(&a).expect("get").as_deref(), Some(&b"new"[..]));
+        assert!(matches!(store.get(&b), Err(Error::Corrupt { .. })), "the other key is damaged, and not absent");
+        let both = [&a, &b].map(|key| BatchOp::Put { key: key.clone(), value: b"both".to_vec(), expiry: None });
+        store.write(&Batch { ops: both.to_vec() }).expect("write");
+        for key in [&a, &b] {
+            assert_eq!(store.get(key).expect("get").as_deref(), Some(&b"both"[..]));
+        }
+        assert_eq!(store.len().expect("len"), 2);
+    }
 }
