@@ -1,4 +1,4 @@
 //! Fuzzes a HiKV store that was stopped cleanly.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lodestore_fuzz::hikv::clean(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lodestore_fuzz::hikv::TARGETS.clean(data));

@@ -1,4 +1,4 @@
 //! Fuzzes a HiKV store whose process was killed.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lodestore_fuzz::hikv::killed(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lodestore_fuzz::hikv::TARGETS.killed(data));

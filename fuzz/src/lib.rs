@@ -4,3 +4,5 @@
 pub mod damage;
 pub mod hikv;
 pub mod media;
+pub mod nvht;
+pub mod store;

@@ -52,6 +52,6 @@ pub enum Event {
     },
 }
 
-/// Receives events; called on the thread that met them, so it must not block
-/// and must not call the store.
+/// Receives events; called on the thread that met them, when the operation is over and its locks are free: it may read and write the store,
+/// but must not close it, nor wait for its recovery, nor block for long. What its own calls meet is told behind the event at hand.
 pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;

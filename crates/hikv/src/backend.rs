@@ -25,12 +25,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
 use lodestore_index::queue::Ring;
 use lodestore_index::{Direction, KeyResolver};
+use lodestore_inplace::lock;
 use lodestore_media::NvPtr;
 
 use crate::options::Backends;
@@ -144,10 +145,6 @@ pub(crate) struct Core<R> {
 /// [`Backend::stop`] drains.
 pub struct Backend<R: KeyResolver + Retire + Send + Sync + 'static> {
     core: Arc<Core<R>>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {

@@ -21,11 +21,12 @@
 //! Until fence 2 nothing is changed but by splits; the records are freed. A sync that fails poisons the store, and the next open may find
 //! the batch done or not: then the records stay.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::check_batch;
 use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
-use lodestore_media::{BatchTurn, Mutant, NvPtr, Word};
+use lodestore_inplace::{Counted, Engine, Quick, Stored};
+use lodestore_media::{BatchTurn, NvPtr, Word};
 
 use crate::hash::Signature;
 use crate::inner::Inner;
@@ -35,7 +36,7 @@ use crate::split::split;
 use crate::stripe::Held;
 use crate::table::{Hit, Probe, Segment, Table};
 use crate::tree_op::TreeOp;
-use crate::write::{Stored, Target};
+use crate::write::{Target, position_of};
 
 /// Entries more than the keys have, where damaged ones are cleared: what a log is asked for when that happens.
 const DAMAGED_MORE: usize = 64;
@@ -63,22 +64,6 @@ struct Effect {
     old_len: Option<usize>,
 }
 
-/// A batch is under way while it lives.
-struct Counted<'a>(&'a AtomicU64);
-
-impl<'a> Counted<'a> {
-    fn new(batches: &'a AtomicU64) -> Self {
-        batches.fetch_add(1, Ordering::SeqCst);
-        Self(batches)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// What stands in the buckets of a key that a batch holds.
 struct Found<'a> {
     hit: Option<Hit<'a>>,
@@ -90,12 +75,12 @@ impl Inner {
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         check_batch(batch)?;
         match self.try_batch(batch) {
-            Err(Error::Full { .. }) if self.reclaim() => self.tell_full(self.try_batch(batch)),
-            done => done,
+            Ok(()) => Ok(()),
+            Err(error) => self.second_try(*error, || self.try_batch(batch)),
         }
     }
 
-    fn try_batch(&self, batch: &Batch) -> Result<()> {
+    fn try_batch(&self, batch: &Batch) -> Quick<()> {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         if batch.ops.is_empty() {
@@ -105,10 +90,10 @@ impl Inner {
         let turn = self.logs.begin(&self.pool, items.len())?;
         let prepared = self.store_records(&mut items);
         match prepared.and_then(|()| self.apply_batch(turn, &items)) {
-            Ok(committed) => committed.and_then(|()| self.pool.check()),
+            Ok(committed) => Ok(committed.and_then(|()| self.pool.check())?),
             Err(refused) => {
                 items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
-                Err(refused)
+                Err(refused.into())
             }
         }
     }
@@ -134,7 +119,7 @@ impl Inner {
         for item in items {
             let Some((value, expiry)) = item.put else { continue };
             let sequence = self.stripes.lock(item.target.partition, item.target.home).next_sequence();
-            item.stored = Some(self.store_sequenced(sequence, item.target.key, value, expiry)?);
+            item.stored = Some(self.store_record(sequence.to_le_bytes(), item.target.key, value, expiry)?);
         }
         Ok(())
     }
@@ -221,7 +206,7 @@ impl Inner {
         effects: &mut Vec<Effect>,
     ) -> Result<bool> {
         let Item { target, stored, .. } = item;
-        let mut new = stored.as_ref().map_or(NvPtr::NULL, Stored::position);
+        let mut new = stored.as_ref().map_or(NvPtr::NULL, position_of);
         if self.is_unsettled() {
             let (home, other) = self.table.place.buckets(target.sig);
             self.persist_buckets(segment, home, other);
@@ -304,9 +289,7 @@ impl Inner {
                 self.pool.allocator().keep(effect.old.untagged(), len);
             }
         }
-        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-            self.pool.fence();
-        }
+        self.fence_before_publish();
         let done = turn.commit(&self.pool, &stores);
         let is_there = |(slot, word): &(NvPtr, Word)| {
             let (sig, position) = self.pool.load_u128(*slot);

@@ -6,14 +6,15 @@
 //! A record that is wrong keeps its entry, so that a get says so, and its space, so that nothing else is stored under that entry.
 
 use std::cmp::Ordering as KeyOrder;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::{Quiet, copied_key, share_out};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{HEADER, Record, TAG_EXPIRY, copied_key};
+use crate::record::{OWN, Record, TAG_EXPIRY};
 use crate::table::{AHEAD, READ_AHEAD, Segment, Table, strays, walk};
 
 /// A key's first 16 bytes, as a number that orders like them, and its record.
@@ -52,41 +53,22 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     if inner.pool.allocator().is_recovering()
         && let Err(error) = inner.logs.mark(&inner.pool)
     {
-        inner.recovery.unsure.store(true, Ordering::Release);
+        inner.recovery.set_unsure();
         inner.recovery.count_corrupt();
         inner.corrupt(&error);
     }
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<Share> {
-        let mut share = Share::default();
-        loop {
-            let partition = next.fetch_add(1, Ordering::Relaxed);
-            if partition >= partitions {
-                break;
-            }
-            walk_partition(inner, partition, &mut share)?;
-        }
-        let pool = &inner.pool;
-        share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1)));
-        Ok(share)
-    };
-    let threads = inner.options.recovery_threads.clamp(1, partitions);
-    let shares: Vec<Share> = if threads == 1 {
-        vec![work()?]
-    } else {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<Share>>| {
-                worker.join().unwrap_or_else(|_| Err(Error::corrupt("recovery", "a worker panicked")))
-            };
-            workers.into_iter().map(join).collect::<Result<_>>()
-        })?
-    };
+    let pool = &inner.pool;
+    let shares = share_out(
+        partitions,
+        inner.options.recovery_threads,
+        |partition, share: &mut Share| walk_partition(inner, partition, share),
+        |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
+    )?;
     // Every segment was flushed and fenced by the thread that walked it.
     inner.unsettled.store(false, Ordering::Release);
     inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
     for position in shares.iter().flat_map(|share| &share.damaged) {
-        keep_damaged(inner, *position);
+        inner.keep_damaged::<OWN>(*position);
     }
     Ok(merge(&inner.pool, shares.into_iter().map(|share| share.found).collect()))
 }
@@ -125,7 +107,7 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
     let marks = pool.allocator().is_recovering();
     let mark_extent = |at: NvPtr, kind| {
         if marks && let Err(error) = pool.allocator().mark_extent(pool, at, kind) {
-            inner.recovery.unsure.store(true, Ordering::Release);
+            inner.recovery.set_unsure();
             inner.recovery.count_corrupt();
             inner.corrupt(&error);
         }
@@ -133,9 +115,7 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
     let _guard = pool.epochs().pin();
     mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
     walk(&inner.table, pool, partition, |segment, prefix, entries| {
-        if inner.recovery.cancelled.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
+        inner.recovery.check_wanted()?;
         if marks && let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
             // Its entries stand for themselves: each is checked against its record.
             inner.recovery.count_corrupt();
@@ -150,7 +130,7 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
         let home = Home { segment, partition, prefix };
         walk_segment(inner, home, &entries, marks, share);
         restore_strays(inner, home, marks, share);
-        inner.recovery.segments_done.fetch_add(1, Ordering::Relaxed);
+        inner.recovery.count_part();
         Ok(true)
     })?;
     Ok(())
@@ -202,7 +182,7 @@ fn take(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share:
         inner.expiring.store(true, Ordering::Relaxed);
     }
     share.found.push((first_bytes(record.key()), position.raw()));
-    inner.recovery.keys.fetch_add(1, Ordering::Relaxed);
+    inner.recovery.count_key();
 }
 
 /// Looks at entries of a segment that do not belong there. Those that a split left behind belonged when the segment was made; any other
@@ -216,7 +196,7 @@ fn restore_strays(inner: &Inner, home: Home, marks: bool, share: &mut Share) {
             continue;
         }
         // The place may be another record's by now: its bytes are lent only once the entry is right again.
-        let key = copied_key(pool, position);
+        let key = copied_key::<OWN>(pool, position);
         if key.is_none() {
             inner.recovery.count_corrupt();
             inner
@@ -227,20 +207,6 @@ fn restore_strays(inner: &Inner, home: Home, marks: bool, share: &mut Share) {
             Ok(record) if mended => take(inner, position, &record, marks, share),
             // It may be the one entry that names a whole record, which the next recovery can mend: its place is kept.
             _ => share.damaged.push(position),
-        }
-    }
-}
-
-/// Keeps the place of a record that is wrong from being handed out under the entry that names it. Right records were marked
-/// before, so a position that went astray takes nothing from them.
-fn keep_damaged(inner: &Inner, position: NvPtr) {
-    let pool = &inner.pool;
-    if pool.allocator().is_recovering() {
-        let len = Record::read(pool, position).map_or(HEADER, |record| record.len());
-        let at = position.untagged();
-        if pool.allocator().mark(pool, at, len).is_err() {
-            // Its length may be what is wrong.
-            let _ = pool.allocator().mark(pool, at, HEADER);
         }
     }
 }
@@ -262,6 +228,7 @@ fn mend_signature(inner: &Inner, place: Home, sig: u64, position: NvPtr, key: &[
         "its signature is not that of the record's key",
     ));
     let (home, other) = inner.table.place.buckets(truth);
+    let _quiet = Quiet::begin();
     let Some(_held) = inner.stripes.try_lock(inner.table.place.partition(truth), home) else { return false };
     let is_here = inner.table.place.belongs(truth.0, partition, segment.depth, prefix)
         && inner.table.segment(pool, truth) == segment;

@@ -1,17 +1,17 @@
 //! What all parts of an open store share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lodestore_contract::{Error, Event, Result};
 use lodestore_index::KeyResolver;
-use lodestore_media::{BatchLogs, Guard, NvPtr, Pool};
+use lodestore_inplace::{Base, lock};
+use lodestore_media::{NvPtr, Pool};
 
-use crate::backend::{Backend, Retire, lock};
+use crate::backend::{Backend, Retire};
 use crate::options::HiKvOptions;
 use crate::record::Record;
-use crate::recover::Recovery;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
 use crate::table::{READ_AHEAD, Table};
@@ -90,45 +90,30 @@ impl Retire for Records {
 
 /// An open store.
 pub(crate) struct Inner {
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) base: Base,
     pub(crate) table: Table,
     pub(crate) stripes: Stripes,
     pub(crate) backend: Backend<Records>,
     pub(crate) records: Records,
     pub(crate) sampler: Arc<Sampler>,
-    /// Whether some record may have an expiry, so that sweeps have something to look for.
-    pub(crate) expiring: AtomicBool,
-    pub(crate) recovery: Recovery,
     pub(crate) wal: Option<Wal>,
-    /// Redo logs of batches.
-    pub(crate) logs: BatchLogs,
-    /// Batches under way (`batch.rs`).
-    pub(crate) batches: AtomicU64,
     pub(crate) options: HiKvOptions,
     /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
-    pub(crate) closed: AtomicBool,
-    /// Whether an entry may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is made
-    /// durable before it is answered or built on; the walk of the recovery ends it (`collect.rs`).
-    pub(crate) unsettled: AtomicBool,
+    /// Extents of the run that was loaded; it is kept until the next clean stop.
+    pub(crate) run: Mutex<Vec<NvPtr>>,
+}
+
+impl Deref for Inner {
+    type Target = Base;
+
+    #[inline]
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 impl Inner {
-    /// Begins an operation: while the guard lives, nothing it reaches is reused and `close` waits.
-    #[inline]
-    pub(crate) fn enter(&self) -> Result<Guard<'_>> {
-        let guard = self.pool.epochs().pin();
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(guard) }
-    }
-
-    /// Begins a write.
-    #[inline]
-    pub(crate) fn enter_write(&self) -> Result<Guard<'_>> {
-        let guard = self.enter()?;
-        self.pool.check()?;
-        Ok(guard)
-    }
-
     /// Queues a tree's change that follows a change of the index.
     #[inline]
     pub(crate) fn follow(&self, hash: u64, op: TreeOp) {
@@ -136,20 +121,5 @@ impl Inner {
             self.written.store(true, Ordering::Relaxed);
         }
         self.backend.enqueue(hash, op);
-    }
-
-    /// Tells the owner's event sink.
-    pub(crate) fn tell(&self, event: &Event) {
-        if let Some(sink) = &self.options.pool.events {
-            sink(event);
-        }
-    }
-
-    /// DRAM of the store's own structures, and of them what an empty store takes.
-    pub(crate) fn dram(&self) -> (u64, u64) {
-        let fixed = self.stripes.dram_bytes() + self.backend.fixed_dram_bytes();
-        let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes() + self.logs.dram_bytes();
-        let moving = self.backend.dram_bytes() + pool;
-        (fixed + moving, fixed)
     }
 }

@@ -1,6 +1,9 @@
 //! Options of the engine.
 
-use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_contract::{OptionSpec, Options, Result};
+use lodestore_inplace::options::{
+    DRAM_BUDGET, HASH_SEED, VERIFY_READS, check_common, check_within, number, refuse, switch,
+};
 use lodestore_media::PoolOptions;
 
 use crate::hash::PARTITIONS_MAX;
@@ -14,11 +17,6 @@ pub(crate) const QUEUE_LEN_MAX: usize = 1 << 16;
 pub(crate) const BACKENDS_MAX: usize = 64;
 /// Most serving and backend threads together.
 pub(crate) const THREADS_MAX: usize = 128;
-/// Most threads of a recovery.
-pub(crate) const RECOVERY_THREADS_MAX: usize = 64;
-/// Longest pause between sweeps, in milliseconds: a day.
-pub(crate) const SWEEP_MS_MAX: u64 = 24 * 3600 * 1000;
-
 /// How many threads update the tree behind the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backends {
@@ -109,7 +107,7 @@ const SPECS: &[OptionSpec] = &[
         help: "bytes of a hash segment, a multiple of 128 from 512 to 1048576",
         fixed: true,
     },
-    OptionSpec { name: "hash-seed", default: "random", help: "seed of the key hash", fixed: true },
+    HASH_SEED,
     OptionSpec {
         name: "update",
         default: "queued",
@@ -147,12 +145,7 @@ const SPECS: &[OptionSpec] = &[
         help: "serving and backend threads together, for backends=auto, 2 to 128",
         fixed: false,
     },
-    OptionSpec {
-        name: "verify-reads",
-        default: "on",
-        help: "whether a read compares the record's checksum: on or off",
-        fixed: false,
-    },
+    VERIFY_READS,
     OptionSpec {
         name: "recovery-threads",
         default: "cores",
@@ -165,12 +158,7 @@ const SPECS: &[OptionSpec] = &[
         help: "milliseconds between sweeps of expired keys, up to 86400000, by a thread that they have with backends=0 too; 0 for none",
         fixed: false,
     },
-    OptionSpec {
-        name: "dram-budget",
-        default: "0",
-        help: "most bytes of DRAM, over which new keys are refused; 0 for no limit",
-        fixed: false,
-    },
+    DRAM_BUDGET,
 ];
 
 impl HiKvOptions {
@@ -182,22 +170,15 @@ impl HiKvOptions {
     /// Options of `pool` and those named in `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for a name or value that is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(SPECS)?;
         let base = Self { pool, ..Self::default() };
-        let switch = |text: &str| match text {
-            "on" => Some(true),
-            "off" => Some(false),
-            _ => None,
-        };
         let Backends::Auto { threads: cores } = base.backends else { unreachable!("the default is auto") };
         let threads = options.read("threads", cores, "a number from 2 to 128", within(2, THREADS_MAX))?;
         let read = Self {
-            partitions: options
-                .read("partitions", base.partitions, "a power of two up to 256", |text| text.parse().ok())?,
-            segment_bytes: options
-                .read("segment", base.segment_bytes, "a number of bytes", |text| text.parse().ok())?,
+            partitions: number(options, "partitions", base.partitions, "a power of two up to 256")?,
+            segment_bytes: number(options, "segment", base.segment_bytes, "a number of bytes")?,
             hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
             sync_update: options.read("update", false, "queued or sync", |text| match text {
                 "queued" => Some(false),
@@ -227,17 +208,9 @@ impl HiKvOptions {
                 },
             )?,
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
-            recovery_threads: options.read(
-                "recovery-threads",
-                base.recovery_threads,
-                "a number from 0 to 64",
-                within(0, RECOVERY_THREADS_MAX),
-            )?,
-            sweep_ms: options.read("sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000", |text| {
-                text.parse().ok().filter(|pause| *pause <= SWEEP_MS_MAX)
-            })?,
-            dram_budget: options
-                .read("dram-budget", base.dram_budget, "a number of bytes", |text| text.parse().ok())?,
+            recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
+            sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
+            dram_budget: number(options, "dram-budget", base.dram_budget, "a number of bytes")?,
             pool: base.pool,
         };
         read.check()?;
@@ -247,41 +220,25 @@ impl HiKvOptions {
     /// Refuses values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that HiKV cannot give.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that HiKV cannot give.
     pub fn check(&self) -> Result<()> {
-        let invalid = |name: &str, value: u64, why: &str| {
-            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() })
-        };
         if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
-            return invalid("partitions", self.partitions.into(), "it takes a power of two up to 256");
+            return refuse("partitions", self.partitions, "it takes a power of two up to 256");
         }
         let segment = self.segment_bytes;
         if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment) || !segment.is_multiple_of(BUCKET as u32) {
-            return invalid("segment", segment.into(), "it takes a multiple of 128 from 512 to 1048576");
+            return refuse("segment", segment, "it takes a multiple of 128 from 512 to 1048576");
         }
-        let within = |name: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
-            true => Ok(()),
-            false => invalid(name, value, &format!("it takes {least} to {most}")),
-        };
-        within("queues", self.queues as u64, 1, QUEUES_MAX as u64)?;
+        check_within("queues", self.queues as u64, 1, QUEUES_MAX as u64)?;
         if !self.queue_len.is_power_of_two() || !(2..=QUEUE_LEN_MAX).contains(&self.queue_len) {
             let why = format!("it takes a power of two from 2 to {QUEUE_LEN_MAX}");
-            return invalid("queue-length", self.queue_len as u64, &why);
+            return refuse("queue-length", self.queue_len, &why);
         }
         match self.backends {
-            Backends::Fixed(number) => within("backends", number as u64, 0, BACKENDS_MAX as u64)?,
-            Backends::Auto { threads } => within("threads", threads as u64, 2, THREADS_MAX as u64)?,
+            Backends::Fixed(number) => check_within("backends", number as u64, 0, BACKENDS_MAX as u64)?,
+            Backends::Auto { threads } => check_within("threads", threads as u64, 2, THREADS_MAX as u64)?,
         }
-        within("recovery-threads", self.recovery_threads as u64, 0, RECOVERY_THREADS_MAX as u64)?;
-        within("sweep-ms", self.sweep_ms, 0, SWEEP_MS_MAX)?;
-        if let Durability::Interval(_) = self.pool.durability {
-            return Err(Error::Unsupported {
-                engine: crate::layout::ENGINE,
-                what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),
-                instead: "use process or power",
-            });
-        }
-        Ok(())
+        check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
     }
 
     /// The modes to keep in the store.
@@ -304,6 +261,9 @@ fn within(least: usize, most: usize) -> impl Fn(&str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::{Durability, Error};
+    use lodestore_inplace::options::{RECOVERY_THREADS_MAX, SWEEP_MS_MAX};
+
     use super::*;
 
     fn read(sets: &[&str]) -> Result<HiKvOptions> {

@@ -14,7 +14,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::check_key;
-use lodestore_contract::{Error, Event, Expiry, Result};
+use lodestore_contract::{Expiry, Result};
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Signature;
@@ -75,7 +75,7 @@ impl Inner {
         loop {
             let segment = self.table.segment(&self.pool, sig);
             self.table.prefetch(&self.pool, segment, sig);
-            match self.table.find(&self.pool, segment, sig, key)? {
+            match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.corrupt(error))? {
                 Some(hit) => {
                     self.persist_read(sig, segment, Some(hit.slot));
                     return self.vet(hit);
@@ -104,13 +104,6 @@ impl Inner {
         Ok(Some(hit.record))
     }
 
-    #[cold]
-    pub(crate) fn corrupt(&self, error: &Error) {
-        if let Error::Corrupt { place, what } = error {
-            self.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
-        }
-    }
-
     /// Makes durable what was read, where a writer is at work (see the head of this file).
     #[inline]
     fn persist_read(&self, sig: Signature, segment: Segment, slot: Option<NvPtr>) {
@@ -129,12 +122,6 @@ impl Inner {
             }
             None => self.persist_buckets(segment, home, other),
         }
-    }
-
-    /// Whether what is read may not be durable though nobody is writing it.
-    #[inline]
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.unsettled.load(Ordering::Acquire)
     }
 
     /// Makes durable what stands in two buckets.

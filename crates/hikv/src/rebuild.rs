@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
+use lodestore_inplace::lock;
 
-use super::backend::{BATCH, Core, Retire, lock};
+use super::backend::{BATCH, Core, Retire};
 use super::trees::Trees;
 use super::worker::Wait;
 

@@ -12,11 +12,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestore_contract::{Direction, Entry, Error, Expiry, Result, Scan, ScanRange, Visit};
+use lodestore_inplace::Running;
 use lodestore_media::NvPtr;
 
 use crate::inner::{Inner, Records};
 use crate::record::Record;
-use crate::store::Running;
+
 use crate::table::{AHEAD, READ_AHEAD, walk};
 
 /// Positions taken from the tree at once.
@@ -29,7 +30,7 @@ const OWNED_CHUNK: usize = 64;
 impl Inner {
     /// Waits until every write that returned before now is in the tree.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.recovery.wait_tree()?;
+        self.recovery.wait_ordered()?;
         self.backend.drain()
     }
 
@@ -230,7 +231,7 @@ type Visitor<'v> = &'v mut dyn FnMut(Result<(&[u8], &[u8])>) -> Result<bool>;
 
 /// A scan that owns what it needs.
 pub(crate) struct OwnedScan {
-    running: Arc<Running>,
+    running: Arc<Running<Inner>>,
     walk: TreeWalk,
     ready: VecDeque<Result<Entry>>,
     left: usize,
@@ -238,7 +239,7 @@ pub(crate) struct OwnedScan {
 }
 
 impl OwnedScan {
-    pub(crate) fn start(running: &Arc<Running>, range: &ScanRange) -> Result<Scan> {
+    pub(crate) fn start(running: &Arc<Running<Inner>>, range: &ScanRange) -> Result<Scan> {
         let inner = &running.inner;
         let _timer = inner.sampler.scan();
         drop(inner.enter()?);

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lodestore_contract::{
-    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
+    Visit,
 };
+use lodestore_inplace::options::pool_options;
+use lodestore_inplace::{Base, Behind, Engine, Quick, Recovery, Running, Step, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
-use crate::backend::{Backend, Config, lock};
+use crate::backend::{Backend, Config};
 use crate::extents;
 use crate::inner::{Inner, Records};
 use crate::layout::{ENGINE, FORMAT, KIND_BATCH, Superblock, batch_roots, generation_word, superblock_lost};
 use crate::options::{Backends, HiKvOptions};
-use crate::recover::{self, Recovery};
+use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
 use crate::split::{format, repair, settle};
 use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
-use crate::write::When;
 
 /// Sequences of one open: 2^36 for each stripe.
 pub(crate) const GENERATION_SHIFT: u32 = 36;
@@ -37,15 +37,8 @@ const GENERATION_MAX: u64 = (1 << 27) - 1;
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
 /// lost, and the next open recovers.
 pub struct HiKv {
-    running: Arc<Running>,
-}
-
-/// The store and what works behind it; an owned scan holds it too, so that the store lives as long as its last scan.
-pub(crate) struct Running {
-    pub(crate) inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by whoever closes, so that another close returns when the store is closed, not before.
-    closing: Mutex<()>,
+    /// An owned scan holds it too, so that the store lives as long as its last scan.
+    running: Arc<Running<Inner>>,
 }
 
 impl HiKv {
@@ -55,7 +48,7 @@ impl HiKv {
     /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
     pub fn create(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
         Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
     }
 
@@ -66,7 +59,7 @@ impl HiKv {
     /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
         Self::start(pool, &report, options)
     }
 
@@ -109,27 +102,38 @@ impl HiKv {
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
         let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
-        let inner = Arc::new(Inner {
+        let base = Base {
+            pool,
+            logs,
+            recovery: Recovery::new(opened),
+            batches: AtomicU64::new(0),
+            expiring: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            unsettled: AtomicBool::new(!settled && !fresh),
+            events: options.pool.events.clone(),
+            dram_budget: options.dram_budget,
+        };
+        let inner = Inner {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler))?,
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
-            wal: if options.wal { log_of(&pool)? } else { None },
-            logs,
-            batches: AtomicU64::new(0),
-            recovery: Recovery::new(opened),
-            expiring: AtomicBool::new(false),
+            wal: if options.wal { log_of(&base.pool)? } else { None },
             written: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            unsettled: AtomicBool::new(!settled && !fresh),
-            pool,
+            run: Mutex::new(Vec::new()),
+            base,
             table,
             sampler,
-            options,
-        });
-        recover::expect_segments(&inner, segments);
-        let running = Arc::new(Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) });
-        running.go(report.clean)?;
-        Ok(Self { running })
+            options: options.clone(),
+        };
+        inner.recovery.expect_parts(segments);
+        inner.backend.begin_rebuild();
+        let behind = Behind {
+            clean: report.clean,
+            trusted: report.clean,
+            recovers: options.recovery_threads > 0,
+            sweep_ms: options.sweep_ms,
+        };
+        Ok(Self { running: Arc::new(Running::start(inner, behind)?) })
     }
 
     /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
@@ -143,64 +147,6 @@ impl HiKv {
     #[inline]
     fn inner(&self) -> &Inner {
         &self.running.inner
-    }
-}
-
-impl Running {
-    /// Starts what works behind the operations.
-    fn go(&self, clean: bool) -> Result<()> {
-        let inner = &self.inner;
-        let ready_after = inner.recovery.ready();
-        inner.tell(&Event::Opened { clean, ready_after });
-        inner.backend.begin_rebuild();
-        if inner.options.recovery_threads == 0 {
-            recover::run(inner, clean);
-            inner.recovery.wait_done()?;
-        } else {
-            let behind = Arc::clone(inner);
-            self.spawn("lodestore-recovery", move || recover::run(&behind, clean))?;
-        }
-        if inner.options.sweep_ms > 0 {
-            let behind = Arc::clone(inner);
-            self.spawn("lodestore-sweep", move || sweep_until_closed(&behind))?;
-        }
-        Ok(())
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(work)
-            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-        lock(&self.threads).push(thread);
-        Ok(())
-    }
-
-    /// Stops operations and threads; whether this call was the first.
-    fn stop(&self) -> bool {
-        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
-        self.inner.recovery.cancel();
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            thread.thread().unpark();
-            // A panic in it was caught and reported by the thread itself.
-            let _ = thread.join();
-        }
-        if first {
-            self.inner.pool.epochs().synchronize();
-            // A lost tree is lost with the process; the index has everything.
-            let _ = self.inner.backend.stop();
-        }
-        first
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.stop() {
-            // As after a crash: the clean flag stays unset.
-            let _ = self.inner.pool.close(false);
-        }
     }
 }
 
@@ -231,12 +177,6 @@ fn new_shape(options: &HiKvOptions) -> Superblock {
     Superblock { partitions: options.partitions, segment_bytes: options.segment_bytes, seed, modes: options.modes() }
 }
 
-/// A seed that cannot be guessed, so that nobody can choose keys that collide.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
-}
-
 /// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
 /// again.
 fn make(pool: &Pool, table: &Table) -> Result<()> {
@@ -264,15 +204,54 @@ fn raise_generation(pool: &Pool) -> Result<u64> {
     Ok(generation)
 }
 
-/// Sweeps at intervals until the store is closed.
-fn sweep_until_closed(inner: &Inner) {
-    let pause = Duration::from_millis(inner.options.sweep_ms);
-    while !inner.closed.load(Ordering::Acquire) {
-        std::thread::park_timeout(pause);
-        if inner.recovery.is_done() {
-            // What goes wrong here goes wrong for a caller too, who is told.
-            let _ = inner.sweep();
+impl Engine for Inner {
+    #[inline]
+    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
+        self.try_put(key, value, expiry, when)
+    }
+
+    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+        self.try_change(key, decide)
+    }
+
+    fn dram(&self) -> (u64, u64) {
+        let fixed = self.stripes.dram_bytes() + self.backend.fixed_dram_bytes();
+        let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes() + self.logs.dram_bytes();
+        let moving = self.backend.dram_bytes() + pool;
+        (fixed + moving, fixed)
+    }
+
+    fn sweep_all(&self) -> Result<u64> {
+        self.sweep_partitions()
+    }
+
+    fn rebuild(&self, trusted: bool) -> Result<()> {
+        recover::rebuild(self, trusted)
+    }
+
+    fn abandon(&self, cause: &str) {
+        self.backend.abandon_rebuild(cause);
+    }
+
+    fn drain(&self) -> Result<()> {
+        self.backend.drain()
+    }
+
+    fn halt(&self) {
+        // A lost tree is lost with the process; the index has everything.
+        let _ = self.backend.stop();
+    }
+
+    fn is_whole(&self) -> bool {
+        self.backend.check().is_ok()
+    }
+
+    fn save(&self) -> Result<()> {
+        let saved = self.save_run();
+        if let Some(wal) = &self.wal {
+            wal.free(&self.pool);
         }
+        saved
     }
 }
 
@@ -314,7 +293,7 @@ impl Store for HiKv {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.inner().delete(key)
+        self.inner().delete(key).map_err(|error| *error)
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
@@ -385,23 +364,6 @@ impl Store for HiKv {
     }
 
     fn close(&self) -> Result<()> {
-        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
-        let _ = self.inner().recovery.wait_done();
-        let _turn = lock(&self.running.closing);
-        if !self.running.stop() {
-            return Ok(());
-        }
-        let inner = self.inner();
-        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
-        let whole = inner.recovery.is_done() && inner.pool.check().is_ok() && inner.backend.check().is_ok();
-        let saved = if whole { inner.save_run() } else { Ok(()) };
-        if whole {
-            if let Some(wal) = &inner.wal {
-                wal.free(&inner.pool);
-            }
-            inner.pool.epochs().collect(&inner.pool);
-        }
-        let closed = inner.pool.close(whole && saved.is_ok());
-        saved.and(closed)
+        self.running.close()
     }
 }

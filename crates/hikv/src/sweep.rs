@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Event, Expiry, Result};
+use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
 use crate::record::{Record, TAG_EXPIRY};
@@ -10,10 +10,7 @@ use crate::table::walk;
 
 impl Inner {
     /// Removes every key that has expired; how many. Reads no record without an expiry.
-    pub(crate) fn sweep(&self) -> Result<u64> {
-        if !self.expiring.swap(false, Ordering::AcqRel) {
-            return Ok(0);
-        }
+    pub(crate) fn sweep_partitions(&self) -> Result<u64> {
         let mut swept = 0;
         for partition in 0..self.table.shape.partitions as usize {
             let mut expired = Vec::new();
@@ -25,10 +22,8 @@ impl Inner {
                     }
                     self.expiring.store(true, Ordering::Relaxed);
                     // A record that is wrong is for verify to tell, and stays: the damage may be in its expiry.
-                    let is_whole = |record: &Record<'_>| record.check(*position).is_ok();
-                    let record = Record::read(&self.pool, *position).ok();
-                    let past = record.filter(|record| record.expiry().is_some_and(Expiry::is_past));
-                    if past.filter(is_whole).is_some() {
+                    let record = Record::read(&self.pool, *position);
+                    if record.and_then(|record| record.is_expired(*position)).unwrap_or(false) {
                         expired.push(*position);
                     }
                 }
@@ -42,9 +37,6 @@ impl Inner {
                 }
             }
             drop(guard);
-        }
-        if swept > 0 {
-            self.tell(&Event::Swept { keys: swept });
         }
         Ok(swept)
     }

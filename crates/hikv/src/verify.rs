@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use lodestore_contract::{Error, Progress, Result, VerifyReport};
+use lodestore_contract::{Progress, Result, VerifyReport};
+use lodestore_inplace::{copied_key, note_finding};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
-use crate::record::{Record, copied_key};
+use crate::record::{OWN, Record};
 use crate::table::{AHEAD, READ_AHEAD, Segment, strays, walk};
 
 /// Positions of the tree that are compared with the index at once.
@@ -30,7 +31,7 @@ impl Inner {
         match Superblock::load(&self.pool) {
             Ok(Some(shape)) if shape == self.table.shape => {}
             Ok(_) => report.find("hikv superblock", "it is not what the store was opened with"),
-            Err(error) => note(&mut report, &error),
+            Err(error) => note_finding(&mut report, &error),
         }
         let partitions = self.table.shape.partitions as usize;
         for partition in 0..partitions {
@@ -38,14 +39,14 @@ impl Inner {
             let _guard = self.enter()?;
             let walked = walk(&self.table, &self.pool, partition, |segment, prefix, entries| {
                 if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
-                    note(&mut report, &error);
+                    note_finding(&mut report, &error);
                 }
                 self.verify_segment(segment, &entries, &mut report);
                 self.verify_strays(partition, segment, prefix, &mut report);
                 Ok(true)
             });
             if let Err(error) = walked {
-                note(&mut report, &error);
+                note_finding(&mut report, &error);
             }
         }
         if recovered.is_ok() {
@@ -65,13 +66,13 @@ impl Inner {
             }
             let place = format!("segment {:?}", segment.at);
             match Record::read(&self.pool, *position).and_then(|record| record.check(*position).map(|()| record)) {
-                Err(error) => note(report, &error),
+                Err(error) => note_finding(report, &error),
                 Ok(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
                     if self.table.place.sign(record.key()).0 != *sig {
                         report.find(place, format!("an entry's signature is not that of its record {position:?}"));
-                    } else if record.sequence() >> crate::store::GENERATION_SHIFT > self.generation() {
+                    } else if u64::from_le_bytes(record.own()) >> crate::store::GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} is of an open that never was"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries of one key, one names {position:?}"));
@@ -89,7 +90,7 @@ impl Inner {
     /// here and no other entry has it: then a bit of its signature is wrong, and the key cannot be found.
     fn verify_strays(&self, partition: usize, segment: Segment, prefix: u64, report: &mut VerifyReport) {
         for (sig, position, slot) in strays(&self.table, &self.pool, partition, segment, prefix) {
-            let Some(key) = copied_key(&self.pool, position) else { continue };
+            let Some(key) = copied_key::<OWN>(&self.pool, position) else { continue };
             let truth = self.table.place.sign(&key);
             // What was left behind may name a place that holds another record by now, or what is left of one.
             if (truth.0 ^ sig).count_ones() > FLIPS_MAX {
@@ -128,7 +129,7 @@ impl Inner {
                 count += 1;
                 let position = NvPtr::from_raw(*position);
                 match Record::read(&self.pool, position) {
-                    Err(error) => note(report, &error),
+                    Err(error) => note_finding(report, &error),
                     Ok(record) => {
                         if last.as_deref().is_some_and(|last| last >= record.key()) {
                             report.find(format!("tree at {position:?}"), "keys out of order");
@@ -154,12 +155,5 @@ impl Inner {
 
     fn generation(&self) -> u64 {
         self.pool.load_u64(crate::layout::generation_word(&self.pool))
-    }
-}
-
-fn note(report: &mut VerifyReport, error: &Error) {
-    match error {
-        Error::Corrupt { place, what } => report.find(place.clone(), what.clone()),
-        other => report.find("store", other.to_string()),
     }
 }

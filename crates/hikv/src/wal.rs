@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 
 use lodestore_contract::Result;
+use lodestore_inplace::lock;
 use lodestore_media::{ExtentKind, MAX_SLOTS, NvPtr, Pool, thread_slot};
 
-use crate::backend::lock;
 use crate::hash::Signature;
 
 /// Extents of the log.

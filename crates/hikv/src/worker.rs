@@ -24,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
+use lodestore_inplace::lock;
 
 use crate::adapt::Controller;
-use crate::backend::{BATCH, Core, Retire, Worked, lock};
+use crate::backend::{BATCH, Core, Retire, Worked};
 use crate::options::Backends;
 use crate::sampler::Totals;
 

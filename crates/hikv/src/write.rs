@@ -14,24 +14,18 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
-use lodestore_contract::{Change, Error, Event, Expiry, Result, Swap};
+use lodestore_contract::{Error, Expiry, Result};
+use lodestore_inplace::{Engine, Quick, Step, Stored, When};
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::record::{Head, Record, TAG_EXPIRY, record_len};
+use crate::layout::ENTRY;
+use crate::record::{Record, TAG_EXPIRY};
 use crate::split::split;
 use crate::stripe::Held;
 use crate::table::{Hit, Probe, Segment};
 use crate::tree_op::TreeOp;
-
-/// When a write takes place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    Absent,
-    Present,
-}
 
 /// A key to be written, with the place where it belongs.
 pub(crate) struct Target<'k> {
@@ -48,26 +42,10 @@ struct Spot<'a> {
     probe: Probe,
 }
 
-/// A record that is stored and not yet named by an entry; not yet fenced.
-pub(crate) struct Stored {
-    at: NvPtr,
-    len: usize,
-    pub(crate) expires: bool,
-}
-
-impl Stored {
-    /// What an entry that names it holds.
-    #[inline]
-    pub(crate) fn position(&self) -> NvPtr {
-        self.at.with_tag(if self.expires { TAG_EXPIRY } else { 0 })
-    }
-}
-
-/// What to do with a key whose present value was seen.
-enum Step {
-    Keep,
-    Put(Vec<u8>, Option<Expiry>),
-    Delete,
+/// What an entry that names a stored record holds.
+#[inline]
+pub(crate) fn position_of(stored: &Stored) -> NvPtr {
+    stored.at.with_tag(if stored.expires { TAG_EXPIRY } else { 0 })
 }
 
 /// Why a stored record was not published; it is the caller's again.
@@ -78,26 +56,13 @@ enum Lost {
     Refused(Stored, Error),
 }
 
-/// Whether the key of this entry is absent to every reader already. A record counts as expired only if it is whole: the damage may be in
-/// its expiry.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-#[inline]
-fn is_expired(hit: &Hit<'_>) -> Result<bool> {
-    if !hit.record.expiry().is_some_and(Expiry::is_past) {
-        return Ok(false);
-    }
-    hit.record.check(hit.position).map(|()| true)
-}
-
 /// Whether a reader finds the key of this entry.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
 #[inline]
 fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
-    old.map_or(Ok(false), |hit| is_expired(hit).map(|expired| !expired))
+    old.map_or(Ok(false), |hit| hit.record.is_expired(hit.position).map(|expired| !expired))
 }
 
 impl Inner {
@@ -121,36 +86,7 @@ impl Inner {
         (held, segment)
     }
 
-    /// Puts, inserts or updates; whether it did.
-    pub(crate) fn write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
-        match self.try_write(key, value, expiry, when) {
-            Err(Error::Full { .. }) if self.reclaim() => self.tell_full(self.try_write(key, value, expiry, when)),
-            done => done,
-        }
-    }
-
-    pub(crate) fn tell_full<T>(&self, done: Result<T>) -> Result<T> {
-        if let Err(Error::Full { needed, .. }) = &done {
-            self.tell(&Event::Full { needed: *needed });
-        }
-        done
-    }
-
-    /// Frees what only waits: for recovery's sweep, for its change of the tree to be applied, for readers to be gone. Whether
-    /// a second try may do better. The caller holds no stripe and no guard.
-    #[cold]
-    pub(crate) fn reclaim(&self) -> bool {
-        if self.recovery.wait_done().is_err() || self.backend.drain().is_err() {
-            return false;
-        }
-        self.pool.epochs().synchronize();
-        self.pool.epochs().collect(&self.pool);
-        true
-    }
-
-    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
-        check_key(key)?;
-        check_value(value)?;
+    pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         let target = self.target(key);
@@ -159,13 +95,13 @@ impl Inner {
             // What is written for sure is on its way while the buckets are loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
-                stored = Some(self.store_record(&mut held, key, value, expiry)?);
+                stored = Some(self.store_under(&mut held, key, value, expiry)?);
             }
             let probe = self.table.probe(&self.pool, segment, target.sig);
             let mut spot = Spot { held, segment, probe };
             if when == When::Present && spot.probe.has_candidates() {
                 spot.probe.prefetch(&self.pool);
-                stored = Some(self.store_record(&mut spot.held, key, value, expiry)?);
+                stored = Some(self.store_under(&mut spot.held, key, value, expiry)?);
             }
             let old = match self.find_old(&spot, key) {
                 Ok(old) => old,
@@ -188,7 +124,7 @@ impl Inner {
             }
             let record = match stored {
                 Some(record) => record,
-                None => self.store_record(&mut spot.held, key, value, expiry)?,
+                None => self.store_under(&mut spot.held, key, value, expiry)?,
             };
             match self.publish(&target, &spot, old, record) {
                 Ok(()) => break,
@@ -204,16 +140,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write must start over.
-    fn modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Result<()> {
-        match self.try_modify(key, decide) {
-            Err(Error::Full { .. }) if self.reclaim() => self.tell_full(self.try_modify(key, decide)),
-            done => done,
-        }
-    }
-
-    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Result<()> {
-        check_key(key)?;
+    pub(crate) fn try_change(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         let target = self.target(key);
@@ -244,7 +171,7 @@ impl Inner {
                 Step::Put(value, expiry) => (value, expiry),
             };
             check_value(&value)?;
-            let record = self.store_record(&mut spot.held, key, &value, expiry)?;
+            let record = self.store_under(&mut spot.held, key, &value, expiry)?;
             match self.publish(&target, &spot, old, record) {
                 Ok(()) => break,
                 Err(Lost::Room(record)) => {
@@ -255,10 +182,11 @@ impl Inner {
                 Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), error)),
             }
         }
-        self.pool.check()
+        self.pool.check()?;
+        Ok(())
     }
 
-    pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub(crate) fn delete(&self, key: &[u8]) -> Quick<bool> {
         check_key(key)?;
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
@@ -268,7 +196,7 @@ impl Inner {
         let spot = Spot { held, segment, probe };
         let deleted = match self.find_old(&spot, key) {
             // What is damaged goes as well.
-            Ok(Some(hit)) if !is_expired(&hit).unwrap_or(false) => {
+            Ok(Some(hit)) if !hit.record.is_expired(hit.position).unwrap_or(false) => {
                 self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
                 true
             }
@@ -293,34 +221,10 @@ impl Inner {
             }
             let swapped = self.pool.cas_u128(slot, (target.sig.0, position.raw()), (0, 0));
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-            self.persist_entry(slot, Mutant::DeleteNotFlushed);
+            self.persist(slot, ENTRY as usize, Mutant::DeleteNotFlushed);
             self.records.lost.note(position, target.key);
             self.follow(target.sig.0, TreeOp::new(target.key, position, NvPtr::NULL));
         }
-    }
-
-    pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        if let Some(new) = new {
-            check_value(new)?;
-        }
-        let mut outcome = Swap::Done;
-        self.modify(key, &mut |now| {
-            if now != expected {
-                outcome = Swap::Differs(now.map(<[u8]>::to_vec));
-                return Step::Keep;
-            }
-            outcome = Swap::Done;
-            new.map_or(Step::Delete, |new| Step::Put(new.to_vec(), None))
-        })?;
-        Ok(outcome)
-    }
-
-    pub(crate) fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.modify(key, &mut |now| match change(now) {
-            Change::Keep => Step::Keep,
-            Change::Put(value, expiry) => Step::Put(value, expiry),
-            Change::Delete => Step::Delete,
-        })
     }
 
     /// Removes the key of `sig` if its record is the one at `position` and has expired; whether it did.
@@ -332,7 +236,7 @@ impl Inner {
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let spot = Spot { held, segment, probe };
         match self.find_old(&spot, target.key)? {
-            Some(hit) if hit.position == position && is_expired(&hit)? => {
+            Some(hit) if hit.position == position && hit.record.is_expired(hit.position)? => {
                 self.unlink(&target, &hit, Mutant::SweepBeforeDurable);
                 Ok(true)
             }
@@ -348,7 +252,7 @@ impl Inner {
         self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
         let swapped = self.pool.cas_u128(hit.slot, (target.sig.0, hit.position.raw()), (0, 0));
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-        self.persist_entry(hit.slot, not_flushed);
+        self.persist(hit.slot, ENTRY as usize, not_flushed);
         self.follow(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
     }
 
@@ -363,17 +267,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a new key over the DRAM budget.
-    #[inline]
-    pub(crate) fn check_budget(&self) -> Result<()> {
-        let budget = self.options.dram_budget;
-        if budget == 0 {
-            return Ok(());
-        }
-        let (used, _) = self.dram();
-        if used <= budget { Ok(()) } else { Err(Error::DramBudget { used, budget }) }
-    }
-
     /// The old record of the key, expired or not. Errors and candidates are rare, so the way without them is short.
     #[inline]
     fn find_old<'a>(&'a self, spot: &Spot<'_>, key: &[u8]) -> Result<Option<Hit<'a>>> {
@@ -386,45 +279,15 @@ impl Inner {
 
     /// Frees a record that will not be published, and passes the error on.
     #[cold]
-    fn give_back(&self, stored: Option<Stored>, error: Error) -> Error {
+    fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
         self.free_stored(stored);
-        error
-    }
-
-    /// Frees a record that will not be published.
-    #[cold]
-    pub(crate) fn free_stored(&self, stored: Option<Stored>) {
-        if let Some(stored) = stored {
-            self.pool.allocator().free(&self.pool, stored.at, stored.len);
-        }
+        Box::new(error)
     }
 
     /// Stores a record out of place. It is durable after the next fence.
     #[inline(always)]
-    fn store_record(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
-        self.store_sequenced(held.next_sequence(), key, value, expiry)
-    }
-
-    /// The same with a sequence that was given under the key's stripe.
-    #[inline(always)]
-    pub(crate) fn store_sequenced(
-        &self,
-        sequence: u64,
-        key: &[u8],
-        value: &[u8],
-        expiry: Option<Expiry>,
-    ) -> Result<Stored> {
-        let expires = expiry.is_some();
-        let len = record_len(key.len(), value.len(), expires);
-        let at = self.pool.allocator().alloc(&self.pool, len)?;
-        assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
-        let head = Head::new(key, value, sequence, expiry);
-        if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.store(at, &[head.as_bytes(), key, value].concat());
-        } else {
-            self.pool.store_durable(at, &[head.as_bytes(), key, value]);
-        }
-        Ok(Stored { at, len, expires })
+    fn store_under(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        self.store_record(held.next_sequence().to_le_bytes(), key, value, expiry)
     }
 
     /// Makes a stored record the value of its key, and queues the change of the tree. The stripe is held.
@@ -444,10 +307,8 @@ impl Inner {
                 return Err(Lost::Refused(new, error));
             }
         }
-        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-            self.pool.fence();
-        }
-        let position = new.position();
+        self.fence_before_publish();
+        let position = position_of(&new);
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, target.sig, position);
         }
@@ -461,11 +322,7 @@ impl Inner {
             self.pool.allocator().free(&self.pool, hit.position.untagged(), hit.record.len());
             replaced = NvPtr::NULL;
         }
-        self.persist_entry(slot, Mutant::EntryNotFlushed);
-        if self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.flush(new.at, new.len);
-            self.pool.fence();
-        }
+        self.persist_published(slot, ENTRY as usize, &new);
         if new.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -486,7 +343,7 @@ impl Inner {
         if let Some(hit) = old {
             if self.pool.mutant(Mutant::EntryInHalves) {
                 self.pool.publish_u64(hit.slot, 0);
-                self.persist_entry(hit.slot, Mutant::EntryNotFlushed);
+                self.persist(hit.slot, ENTRY as usize, Mutant::EntryNotFlushed);
                 self.pool.publish_u64(hit.slot.add(8), new.1);
                 self.pool.publish_u64(hit.slot, new.0);
                 return Some(hit.slot);
@@ -509,17 +366,6 @@ impl Inner {
                 return Some(slot);
             }
             free = self.table.probe(&self.pool, spot.segment, target.sig).free;
-        }
-    }
-
-    /// Flushes an entry and fences.
-    #[inline]
-    fn persist_entry(&self, slot: NvPtr, not_flushed: Mutant) {
-        if !self.pool.mutant(not_flushed) {
-            self.pool.flush(slot, 16);
-        }
-        if !self.pool.mutant(Mutant::NoFenceAfterEntry) {
-            self.pool.fence();
         }
     }
 }

@@ -1,107 +1,26 @@
 //! The contract's suite over HiKV: each medium, level and mode that it offers.
 
-#[expect(dead_code, reason = "these tests use a part of it")]
-mod common;
-
-use std::path::{Path, PathBuf};
-
-use common::Scratch;
-use lodestore_contract::conformance::{Case, Harness, Plan, seed, sizes};
-use lodestore_contract::{Durability, Result};
+use lodestore_contract::conformance::{Case, seed, sizes};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
-use lodestore_media::PoolOptions;
+use lodestore_inplace::testing::{self, Kind};
 
-/// A place for one store, with the options that it is made and opened with.
-struct Place {
-    scratch: Scratch,
-    name: &'static str,
-    plan: Plan,
-    options: HiKvOptions,
-}
+type Place = testing::Place<HiKv, HiKvOptions>;
 
-impl Place {
-    fn path(&self) -> PathBuf {
-        self.scratch.store()
-    }
-}
-
-impl Harness for Place {
-    type S = HiKv;
-
-    fn name(&self) -> String {
-        format!("hikv, {}", self.name)
-    }
-
-    fn durability(&self) -> Durability {
-        self.options.pool.durability
-    }
-
-    fn survives_power(&self) -> bool {
-        self.options.pool.durability == Durability::Power && !self.options.pool.emulate_dax
-    }
-
-    fn plan(&self) -> Plan {
-        self.plan
-    }
-
-    fn create(&self, capacity: u64) -> Result<HiKv> {
-        let pool = PoolOptions { capacity, ..self.options.pool.clone() };
-        HiKv::create(&self.path(), &HiKvOptions { pool, ..self.options.clone() })
-    }
-
-    fn open(&self) -> Result<HiKv> {
-        HiKv::open(&self.path(), &self.options)
-    }
-
-    fn clear(&self) {
-        match std::fs::remove_dir_all(self.path()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("remove the store: {error}"),
-            _ => {}
-        }
-    }
-
-    fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path()).expect("list the store");
-        let names =
-            entries.map(|entry| entry.expect("list the store").file_name().into_string().expect("a plain name"));
-        let mut names: Vec<_> = names.filter(|name| name.starts_with("pool.")).collect();
-        names.sort();
-        names
-    }
-
-    fn alter(&self, file: &str, change: &mut dyn FnMut(&mut Vec<u8>)) {
-        let path = self.path().join(file);
-        let mut bytes = std::fs::read(&path).expect("read a file of the store");
-        change(&mut bytes);
-        std::fs::write(&path, bytes).expect("write a file of the store");
-    }
-}
+static KIND: Kind<HiKv, HiKvOptions> =
+    Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
 
 /// A place on tmpfs with small regions and segments, so that both grow. Keys hash by the run's seed.
 fn place(name: &'static str) -> Place {
-    let pool = PoolOptions { region_bytes: 16 << 20, ..PoolOptions::default() };
-    let options =
-        HiKvOptions { pool, partitions: 4, segment_bytes: 2048, hash_seed: Some(seed()), ..HiKvOptions::default() };
-    Place { scratch: Scratch::new(), name, plan: Plan::default(), options }
-}
-
-/// The same with every flush and fence executed.
-fn dax(name: &'static str) -> Place {
-    let mut place = place(name);
-    place.options.pool.durability = Durability::Power;
-    place.options.pool.emulate_dax = true;
-    place
+    Place::new(
+        &KIND,
+        name,
+        HiKvOptions { partitions: 4, segment_bytes: 2048, hash_seed: Some(seed()), ..HiKvOptions::default() },
+    )
 }
 
 /// On an ordinary file.
 fn file(name: &'static str) -> Place {
-    Place { scratch: Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR"))), ..place(name) }
-}
-
-/// A shorter run, for modes that differ little.
-fn short(mut place: Place) -> Place {
-    place.plan = Plan { keys: 600, thread_ops: 600, model_cases: 16, value_max: 4 << 20, ..Plan::default() };
-    place
+    place(name).on_file(env!("CARGO_TARGET_TMPDIR"))
 }
 
 fn shm_process() -> Place {
@@ -111,60 +30,44 @@ fn shm_process() -> Place {
 /// As users get it but for the capacity: 64 partitions, segments of 16 KiB, regions of 256 MiB.
 fn shm_defaults() -> Place {
     let options = HiKvOptions { hash_seed: Some(seed()), ..HiKvOptions::default() };
-    Place { options, ..short(place("tmpfs, process, default options")) }
+    place("tmpfs, process, default options").short().with(|old| *old = options)
 }
 
 fn shm_dax() -> Place {
-    let mut place = dax("tmpfs as DAX, power, one backend");
-    place.options.backends = Backends::Fixed(1);
-    place
+    place("tmpfs as DAX, power, one backend").dax().with(|options| options.backends = Backends::Fixed(1))
 }
 
 fn file_process() -> Place {
-    let mut place = file("file, process, two backends");
-    place.options.backends = Backends::Fixed(2);
-    place
+    file("file, process, two backends").short().with(|options| options.backends = Backends::Fixed(2))
 }
 
 fn file_power() -> Place {
-    let mut place = file("file, power");
-    place.options.pool.durability = Durability::Power;
-    place.plan = Plan::small();
-    place
+    file("file, power").power()
 }
 
 fn no_threads() -> Place {
-    let mut place = dax("tmpfs as DAX, no threads");
-    place.options.backends = Backends::Fixed(0);
-    place.options.recovery_threads = 0;
-    place.options.sweep_ms = 0;
-    place
+    place("tmpfs as DAX, no threads").dax().with(|options| {
+        options.backends = Backends::Fixed(0);
+        options.recovery_threads = 0;
+        options.sweep_ms = 0;
+    })
 }
 
 fn sync_update() -> Place {
-    let mut place = short(dax("tmpfs as DAX, update=sync"));
-    place.options.sync_update = true;
-    place
+    place("tmpfs as DAX, update=sync").dax().short().with(|options| options.sync_update = true)
 }
 
 fn partitioned_tree() -> Place {
-    let mut place = short(place("tmpfs, tree=partitioned"));
-    place.options.partitioned_tree = true;
-    place
+    place("tmpfs, tree=partitioned").short().with(|options| options.partitioned_tree = true)
 }
 
 fn wal() -> Place {
-    let mut place = short(dax("tmpfs as DAX, wal=on"));
-    place.options.wal = true;
-    place
+    place("tmpfs as DAX, wal=on").dax().short().with(|options| options.wal = true)
 }
 
 /// Queues of two entries: writers help all the time.
 fn tiny_queues() -> Place {
-    let mut place = short(place("tmpfs, queues of 2"));
-    place.options.queues = 2;
-    place.options.queue_len = 2;
-    place
+    place("tmpfs, queues of 2").short().with(|options| (options.queues, options.queue_len) = (2, 2))
 }
 
 /// Some GiB of tmpfs; see there for the variable that turns it on.

@@ -5,45 +5,26 @@ mod common;
 use common::{Scratch, small_dax};
 use lodestore_contract::{Durability, Store};
 use lodestore_hikv::HiKv;
-
-/// Fences that `work` executes.
-fn fences(store: &HiKv, work: impl FnOnce(&HiKv)) -> u64 {
-    let before = store.stats().fences;
-    work(store);
-    store.stats().fences - before
-}
+use lodestore_inplace::testing::{
+    check_no_flush_at_process, check_nothing_persisted, check_ordering_points, fences, warm,
+};
 
 /// A store with a record of each size class that the tests use, so that no new slab is taken in them.
 fn warmed() -> (Scratch, HiKv) {
     let scratch = Scratch::new();
     let store = HiKv::create(&scratch.store(), &small_dax()).expect("the store can be made");
-    for key in 0..4u8 {
-        store.put(&[b'w', key], &[key; 100]).expect("put");
-    }
+    warm(&store);
     (scratch, store)
 }
 
 #[test]
 fn a_put_has_two_ordering_points_and_a_delete_one() {
-    let (_scratch, store) = warmed();
-    assert_eq!(fences(&store, |store| store.put(b"kk", &[1; 100]).expect("put")), 2, "put of a new key");
-    assert_eq!(fences(&store, |store| store.put(b"kk", &[2; 100]).expect("put")), 2, "put of a present key");
-    assert_eq!(fences(&store, |store| assert!(store.update(b"kk", &[3; 100]).expect("update"))), 2, "update");
-    assert_eq!(fences(&store, |store| assert!(store.delete(b"kk").expect("delete"))), 1, "delete");
-    assert_eq!(fences(&store, |store| assert!(store.insert(b"kk", &[4; 100]).expect("insert"))), 2, "insert");
+    check_ordering_points(&warmed().1);
 }
 
 #[test]
 fn what_changes_nothing_persists_nothing() {
-    let (_scratch, store) = warmed();
-    let nothing = fences(&store, |store| {
-        assert!(store.get(b"absent").expect("get").is_none());
-        assert!(!store.delete(b"absent").expect("delete"));
-        assert!(!store.update(b"absent", b"v").expect("update"));
-        assert!(!store.insert(b"w\0", b"v").expect("insert"));
-        assert!(store.get(b"w\0").expect("get").is_some());
-    });
-    assert_eq!(nothing, 0);
+    check_nothing_persisted(&warmed().1);
 }
 
 #[test]
@@ -63,14 +44,5 @@ fn at_process_durability_no_flush_and_no_fence_is_executed() {
     options.pool.durability = Durability::Process;
     options.pool.emulate_dax = false;
     let store = HiKv::create(&scratch.store(), &options).expect("the store can be made");
-    let before = store.stats();
-    for key in 0..1000u32 {
-        store.put(&key.to_le_bytes(), &[7; 100]).expect("put");
-    }
-    for key in 0..1000u32 {
-        assert!(store.delete(&key.to_le_bytes()).expect("delete"));
-    }
-    let after = store.stats();
-    assert_eq!((after.flushes - before.flushes, after.fences - before.fences), (0, 0));
-    assert!(after.bytes_written > before.bytes_written);
+    check_no_flush_at_process(&store);
 }

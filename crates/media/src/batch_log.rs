@@ -134,11 +134,12 @@ impl BatchLogs {
         if !settled {
             pool.flush(roots, Self::ROOT_BYTES as usize);
         }
-        let mut armed = Vec::new();
+        let (mut armed, mut extents) = (Vec::new(), Vec::new());
         for (number, log) in this.logs.iter_mut().enumerate() {
             let log = log.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             (log.number, log.stamp) = (number, first_stamp);
-            let found = log.find_extent(pool, roots, kind).and_then(|()| log.find_armed(pool, settled));
+            let found = log.find_extent(pool, roots, kind).and_then(|()| log.is_alone(&mut extents));
+            let found = found.and_then(|()| log.find_armed(pool, settled));
             match found {
                 Ok(found) => armed.extend(found),
                 Err(error) => {
@@ -300,6 +301,19 @@ impl Log {
         Ok(())
     }
 
+    /// Refuses an extent that is another log's too, and adds it to theirs.
+    fn is_alone(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
+        if self.at.is_null() {
+            return Ok(());
+        }
+        if extents.contains(&self.at) {
+            let place = format!("batch log {}", self.number);
+            return Err(Error::corrupt(place, format!("its extent {:?} is another log's too", self.at)));
+        }
+        extents.push(self.at);
+        Ok(())
+    }
+
     /// The records that are armed and whole; where the open is not settled, they and all stamps are flushed.
     fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<Found>> {
         let mut armed = Vec::new();
@@ -356,6 +370,7 @@ impl Log {
         record::encode(&mut self.bytes, at, self.stamp, stores);
         assert!(first * self.head_bytes() + self.bytes.len() as u64 <= self.capacity, "the turn has the room");
         pool.store_durable(at, &[&self.bytes]);
+        pool.allocator().note_written(pool, self.at, self.bytes.len() as u64);
         at
     }
 }

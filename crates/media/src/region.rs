@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+#[cfg(feature = "sim")]
 use crate::region_layout::PAGE_BYTES;
 
 /// Most regions of a pool.

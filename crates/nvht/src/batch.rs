@@ -12,18 +12,18 @@
 //! reader of a key whose stripe is held takes it and reads again.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::check_batch;
 use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
-use lodestore_media::{Mutant, NvPtr, Word};
+use lodestore_inplace::{Counted, Engine, Quick, Stored};
+use lodestore_media::{NvPtr, Word};
 
 use crate::hash::Hashed;
-use crate::inner::{Inner, Quick};
+use crate::inner::Inner;
 use crate::layout::{LINE_SLOTS, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::Table;
-use crate::write::Stored;
 
 /// A value with its expiry, if the key is put; else it is deleted.
 type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
@@ -33,22 +33,6 @@ struct Final<'b> {
     key: &'b [u8],
     hashed: Hashed,
     put: Put<'b>,
-}
-
-/// Counts a batch while it lives.
-struct Counted<'a>(&'a AtomicU64);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// The stores of a batch, and what follows them.
@@ -137,9 +121,7 @@ impl Inner {
                     continue;
                 }
             }
-            if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-                self.pool.fence();
-            }
+            self.fence_before_publish();
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
             if records.iter().flatten().any(|new| new.expires) {
@@ -166,7 +148,7 @@ impl Inner {
     fn store_records(&self, finals: &[Final<'_>]) -> Result<Vec<Option<Stored>>> {
         let mut records = Vec::with_capacity(finals.len());
         for last in finals {
-            let stored = last.put.map(|(value, expiry)| self.store_record(last.hashed, last.key, value, expiry));
+            let stored = last.put.map(|(value, expiry)| self.store_placed(last.hashed, last.key, value, expiry));
             match stored.transpose() {
                 Ok(stored) => records.push(stored),
                 Err(error) => {

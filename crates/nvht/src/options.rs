@@ -1,15 +1,11 @@
 //! Options of the engine.
 
-use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_contract::{OptionSpec, Options, Result};
+use lodestore_inplace::options::{DRAM_BUDGET, HASH_SEED, VERIFY_READS, check_common, number, refuse, switch};
 use lodestore_media::PoolOptions;
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
 use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_MAX, LOAD_MIN, PROBE_LINES_MAX};
-
-/// Most threads of a recovery.
-const RECOVERY_THREADS_MAX: usize = 64;
-/// Longest pause between sweeps, in milliseconds: a day.
-const SWEEP_MS_MAX: u64 = 24 * 3600 * 1000;
 
 /// Options of an NVHT store. Shape is fixed at creation and kept in the store; the rest counts for one open.
 #[derive(Clone)]
@@ -83,13 +79,8 @@ const SPECS: &[OptionSpec] = &[
         fixed: true,
     },
     OptionSpec { name: "hash", default: "murmur3", help: "hash function: murmur3 or xxh3", fixed: true },
-    OptionSpec { name: "hash-seed", default: "random", help: "seed of the key hash", fixed: true },
-    OptionSpec {
-        name: "verify-reads",
-        default: "on",
-        help: "whether a read compares the record's checksum: on or off",
-        fixed: false,
-    },
+    HASH_SEED,
+    VERIFY_READS,
     OptionSpec {
         name: "recovery-threads",
         default: "cores",
@@ -102,12 +93,7 @@ const SPECS: &[OptionSpec] = &[
         help: "milliseconds between sweeps of expired keys, up to 86400000; 0 for none",
         fixed: false,
     },
-    OptionSpec {
-        name: "dram-budget",
-        default: "0",
-        help: "most bytes of DRAM, over which new keys are refused; 0 for no limit",
-        fixed: false,
-    },
+    DRAM_BUDGET,
 ];
 
 impl NvhtOptions {
@@ -119,39 +105,25 @@ impl NvhtOptions {
     /// Options of `pool` and those named in `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for a name or value that is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(SPECS)?;
         let base = Self { pool, ..Self::default() };
         let read = Self {
-            partitions: options
-                .read("partitions", base.partitions, "a power of two up to 64", |text| text.parse().ok())?,
-            initial_capacity: options
-                .read("initial-capacity", base.initial_capacity, "a number of slots", |text| text.parse().ok())?,
+            partitions: number(options, "partitions", base.partitions, "a power of two up to 64")?,
+            initial_capacity: number(options, "initial-capacity", base.initial_capacity, "a number of slots")?,
             load_percent: options.read("load-factor", base.load_percent, "a number from 0.1 to 0.95", percent)?,
-            probe_length: options
-                .read("probe-length", base.probe_length, "a number of slots", |text| text.parse().ok())?,
+            probe_length: number(options, "probe-length", base.probe_length, "a number of slots")?,
             hash: options.read("hash", base.hash, "murmur3 or xxh3", |text| match text {
                 "murmur3" => Some(HashKind::Murmur3),
                 "xxh3" => Some(HashKind::Xxh3),
                 _ => None,
             })?,
             hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", |text| match text {
-                "on" => Some(true),
-                "off" => Some(false),
-                _ => None,
-            })?,
-            recovery_threads: options.read(
-                "recovery-threads",
-                base.recovery_threads,
-                "a number from 0 to 64",
-                |text| text.parse().ok(),
-            )?,
-            sweep_ms: options
-                .read("sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000", |text| text.parse().ok())?,
-            dram_budget: options
-                .read("dram-budget", base.dram_budget, "a number of bytes", |text| text.parse().ok())?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
+            recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
+            sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
+            dram_budget: number(options, "dram-budget", base.dram_budget, "a number of bytes")?,
             pool: base.pool,
         };
         read.check()?;
@@ -166,40 +138,22 @@ impl NvhtOptions {
     /// Refuses values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that NVHT cannot give.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that NVHT cannot give.
     pub fn check(&self) -> Result<()> {
-        let invalid = |name: &str, value: u64, why: &str| {
-            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() })
-        };
         if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
-            return invalid("partitions", self.partitions.into(), "it takes a power of two up to 64");
+            return refuse("partitions", self.partitions, "it takes a power of two up to 64");
         }
         if !(1..=FIRST_SLOTS_MAX).contains(&self.initial_capacity) {
-            return invalid("initial-capacity", self.initial_capacity.into(), "it takes 1 to 1073741824");
+            return refuse("initial-capacity", self.initial_capacity, "it takes 1 to 1073741824");
         }
         if !(LOAD_MIN..=LOAD_MAX).contains(&self.load_percent) {
-            let value = format!("{}", f64::from(self.load_percent) / 100.0);
-            let why = "it takes 0.1 to 0.95".into();
-            return Err(Error::InvalidOption { name: "load-factor".into(), value, why });
+            return refuse("load-factor", f64::from(self.load_percent) / 100.0, "it takes 0.1 to 0.95");
         }
         let line = LINE_SLOTS as u32;
         if !self.probe_length.is_multiple_of(line) || !(1..=PROBE_LINES_MAX).contains(&self.probe_lines()) {
-            return invalid("probe-length", self.probe_length.into(), "it takes a multiple of 7 from 7 to 448");
+            return refuse("probe-length", self.probe_length, "it takes a multiple of 7 from 7 to 448");
         }
-        if self.recovery_threads > RECOVERY_THREADS_MAX {
-            return invalid("recovery-threads", self.recovery_threads as u64, "it takes 0 to 64");
-        }
-        if self.sweep_ms > SWEEP_MS_MAX {
-            return invalid("sweep-ms", self.sweep_ms, "it takes 0 to 86400000");
-        }
-        if let Durability::Interval(_) = self.pool.durability {
-            return Err(Error::Unsupported {
-                engine: crate::layout::ENGINE,
-                what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),
-                instead: "use process or power",
-            });
-        }
-        Ok(())
+        check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
     }
 }
 
@@ -211,6 +165,8 @@ fn percent(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::{Durability, Error};
+
     use super::*;
 
     fn read(sets: &[&str]) -> Result<NvhtOptions> {

@@ -23,13 +23,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::lock;
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, Slot, TableHeader};
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
-use crate::record::Record;
+use crate::record::{Placed, Record};
 use crate::table::Table;
 use crate::walk::Found;
 
@@ -372,37 +373,31 @@ pub(crate) fn mend_growth(pool: &Pool, hasher: Hasher, part: &Partition, partiti
     }
     let (old, Some(next)) = (part.current(), part.next()) else { return };
     let home = |table: Table| if cursor == CURSOR_END { table.lines } else { table.home(cursor as u32) };
-    let mut cleared = 0;
     if !pool.mutant(Mutant::GrowthCopiesKept) {
-        cleared += clear(pool, hasher, next, home(next), |fraction| fraction >= cursor);
+        clear(pool, hasher, next, home(next), |fraction| fraction >= cursor);
     }
     if cursor < CURSOR_END {
-        cleared += clear(pool, hasher, old, home(old), |fraction| fraction < cursor);
+        clear(pool, hasher, old, home(old), |fraction| fraction < cursor);
     }
-    if cleared > 0 {
-        pool.fence();
-    }
+    pool.fence();
 }
 
-/// Clears the slots from `line` on, as far as keys of the line before can be, whose fractions are `gone`, and reserved ones; how many. What
-/// a damaged record says of its fraction is not believed: its slot stays. The caller fences.
-fn clear(pool: &Pool, hasher: Hasher, table: Table, line: u64, gone: impl Fn(u64) -> bool) -> usize {
+/// Clears the slots from `line` on, as far as keys of the line before can be, whose fractions are `gone`, and reserved ones. What a damaged
+/// record says of its fraction is not believed: its slot stays. All these lines are flushed, the caller fences: a process that was killed
+/// may have cleared a slot and not flushed it, and no part that the recovery walks need reach so far.
+fn clear(pool: &Pool, hasher: Hasher, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
     let is_gone = |slot: Slot| {
         let fraction = Record::read(pool, slot.record()).ok().and_then(|record| record.vouched_fraction(hasher, slot));
         fraction.is_some_and(|fraction| gone(fraction.into()))
     };
-    let mut cleared = 0;
     for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
         for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
             let slot = Slot(*word);
             let goes = if slot.names_record() { is_gone(slot) } else { *word != Slot::FREE };
             if goes {
-                let at = table.slot(line, index);
-                pool.publish_u64(at, Slot::FREE);
-                pool.flush(at, 8);
-                cleared += 1;
+                pool.publish_u64(table.slot(line, index), Slot::FREE);
             }
         }
+        pool.flush(table.line(line), LINE as usize);
     }
-    cleared
 }

@@ -2,39 +2,36 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lodestore_contract::{
-    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
+    Visit,
 };
+use lodestore_inplace::options::pool_options;
+use lodestore_inplace::{Base, Behind, Engine, Quick, Recovery, Running, Step, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::hash::Hasher;
-use crate::inner::{GrowthCounts, Inner, lock};
+use crate::inner::{GrowthCounts, Inner};
 use crate::layout::{
     ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, Slot, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, extent_of, load_root, table_word};
-use crate::recover::{self, Recovery};
+use crate::recover;
 use crate::resize::{make_table, mend_growth};
-use crate::stripe::Stripes;
+use crate::stripe::{STRIPES, Stripes};
 use crate::table::{Reading, Table};
-use crate::write::When;
 
 /// An NVHT store, open in this process. See the crate's page for what it promises.
 ///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
 /// lost, and the next open recovers.
 pub struct Nvht {
-    inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by whoever closes, so that another close returns when the store is closed, not before.
-    closing: Mutex<()>,
+    running: Running<Inner>,
 }
 
 impl Nvht {
@@ -44,7 +41,7 @@ impl Nvht {
     /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
     pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
         Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
     }
 
@@ -55,7 +52,7 @@ impl Nvht {
     /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
         Self::start(pool, &report, options)
     }
 
@@ -89,27 +86,38 @@ impl Nvht {
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
         }
-        let inner = Arc::new(Inner {
-            hasher: hasher_of(&shape),
-            stripes: Stripes::new(partitions.len()),
-            recovery: Recovery::new(opened, partitions.len()),
-            partitions,
-            shape,
+        let base = Base {
+            pool,
             logs,
-            growth: GrowthCounts::default(),
-            reading: Reading::new(),
+            recovery: Recovery::new(opened),
             batches: AtomicU64::new(0),
-            reserved: Slot::reserved(random_seed()),
             expiring: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             unsettled: AtomicBool::new(!settled && !fresh),
+            events: options.pool.events.clone(),
+            dram_budget: options.dram_budget,
+        };
+        let inner = Inner {
+            base,
+            hasher: hasher_of(&shape),
+            stripes: Stripes::new(partitions.len()),
+            partitions,
+            shape,
+            growth: GrowthCounts::default(),
+            reading: Reading::new(),
+            reserved: Slot::reserved(random_seed()),
             options: options.clone(),
-            pool,
-        });
+        };
+        inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
         mark_extents(&inner);
-        let store = Self { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
-        store.go(report.clean, counted)?;
-        Ok(store)
+        let walks = !counted || inner.pool.allocator().is_recovering();
+        let behind = Behind {
+            clean: report.clean,
+            trusted: counted,
+            recovers: walks && options.recovery_threads > 0,
+            sweep_ms: options.sweep_ms,
+        };
+        Ok(Self { running: Running::start(inner, behind)? })
     }
 
     /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
@@ -117,61 +125,12 @@ impl Nvht {
     /// # Errors
     /// The contract's common ones.
     pub fn sweep_expired(&self) -> Result<u64> {
-        self.inner.sweep()
+        self.inner().sweep()
     }
 
-    /// Starts what works behind the operations.
-    fn go(&self, clean: bool, counted: bool) -> Result<()> {
-        let inner = &self.inner;
-        let ready_after = inner.recovery.ready();
-        inner.tell(&Event::Opened { clean, ready_after });
-        let walks = !counted || inner.pool.allocator().is_recovering();
-        if inner.options.recovery_threads == 0 || !walks {
-            recover::run(inner, counted);
-            inner.recovery.wait_done()?;
-        } else {
-            let behind = Arc::clone(inner);
-            self.spawn("lodestore-recovery", move || recover::run(&behind, counted))?;
-        }
-        if inner.options.sweep_ms > 0 {
-            let behind = Arc::clone(inner);
-            self.spawn("lodestore-sweep", move || sweep_until_closed(&behind))?;
-        }
-        Ok(())
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(work)
-            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-        lock(&self.threads).push(thread);
-        Ok(())
-    }
-
-    /// Stops operations and threads; whether this call was the first.
-    fn stop(&self) -> bool {
-        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
-        self.inner.recovery.cancel();
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            thread.thread().unpark();
-            // A panic in it was caught and reported by the thread itself.
-            let _ = thread.join();
-        }
-        if first {
-            self.inner.pool.epochs().synchronize();
-        }
-        first
-    }
-}
-
-impl Drop for Nvht {
-    fn drop(&mut self) {
-        if self.stop() {
-            // As after a crash: the clean flag stays unset.
-            let _ = self.inner.pool.close(false);
-        }
+    #[inline]
+    fn inner(&self) -> &Inner {
+        &self.running.inner
     }
 }
 
@@ -189,12 +148,6 @@ fn new_shape(options: &NvhtOptions) -> Superblock {
 
 fn hasher_of(shape: &Superblock) -> Hasher {
     Hasher { kind: shape.hash, seed: shape.seed, partition_bits: shape.partitions.ilog2() }
-}
-
-/// A seed that cannot be guessed, so that nobody can choose keys that collide.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher as _, RandomState};
-    RandomState::new().build_hasher().finish()
 }
 
 /// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
@@ -263,7 +216,7 @@ fn mark_extents(inner: &Inner) {
         return;
     }
     let unsure = |error: &Error| {
-        inner.recovery.unsure.store(true, Ordering::Release);
+        inner.recovery.set_unsure();
         inner.corrupt(error);
     };
     let _guard = inner.pool.epochs().pin();
@@ -280,21 +233,40 @@ fn mark_extents(inner: &Inner) {
     }
 }
 
-/// Sweeps at intervals until the store is closed.
-fn sweep_until_closed(inner: &Inner) {
-    let pause = Duration::from_millis(inner.options.sweep_ms);
-    while !inner.closed.load(Ordering::Acquire) {
-        std::thread::park_timeout(pause);
-        if inner.recovery.is_done() {
-            // What goes wrong here goes wrong for a caller too, who is told.
-            let _ = inner.sweep();
-        }
+impl Engine for Inner {
+    #[inline]
+    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
+        self.try_put(key, value, expiry, when)
+    }
+
+    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+        self.try_change(key, decide)
+    }
+
+    fn dram(&self) -> (u64, u64) {
+        let partitions = size_of_val(&*self.partitions) as u64;
+        let fixed = self.stripes.dram_bytes() + partitions + self.logs.dram_bytes() + size_of::<Self>() as u64;
+        (fixed + self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes(), fixed)
+    }
+
+    fn sweep_all(&self) -> Result<u64> {
+        self.sweep_partitions()
+    }
+
+    fn rebuild(&self, trusted: bool) -> Result<()> {
+        recover::rebuild(self, trusted)
+    }
+
+    fn save(&self) -> Result<()> {
+        self.account_wear();
+        self.save_counts();
+        Ok(())
     }
 }
 
 impl Nvht {
     fn no_order<T>(&self) -> Result<T> {
-        drop(self.inner.enter()?);
+        drop(self.inner().enter()?);
         Err(Error::Unsupported {
             engine: ENGINE,
             what: "an ordered scan, since a hash table has no order".into(),
@@ -304,7 +276,7 @@ impl Nvht {
 
     /// Counters of the engine's own, by name.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let inner = &self.inner;
+        let inner = self.inner();
         let tables = inner.partitions.iter().flat_map(|part| [Some(part.current()), part.next()]).flatten();
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         BTreeMap::from([
@@ -332,43 +304,43 @@ impl Store for Nvht {
     }
 
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.inner.get_into(key, value)
+        self.inner().get_into(key, value)
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.inner.contains(key)
+        self.inner().contains(key)
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.inner.multi_get(keys, each)
+        self.inner().multi_get(keys, each)
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
-        self.inner.expiry(key)
+        self.inner().expiry(key)
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        self.inner.write(key, value, expiry, When::Always).map(|_| ())
+        self.inner().write(key, value, expiry, When::Always).map(|_| ())
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.inner.write(key, value, None, When::Absent)
+        self.inner().write(key, value, None, When::Absent)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.inner.write(key, value, None, When::Present)
+        self.inner().write(key, value, None, When::Present)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.inner.delete(key).map_err(|error| *error)
+        self.inner().delete(key).map_err(|error| *error)
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.inner.compare_and_swap(key, expected, new)
+        self.inner().compare_and_swap(key, expected, new)
     }
 
     fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.inner.update_with(key, change)
+        self.inner().update_with(key, change)
     }
 
     fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
@@ -380,21 +352,21 @@ impl Store for Nvht {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.inner.for_each(visit)
+        self.inner().for_each(visit)
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        self.inner.write_batch(batch)
+        self.inner().write_batch(batch)
     }
 
     fn len(&self) -> Result<u64> {
-        drop(self.inner.enter()?);
-        self.inner.recovery.wait_done()?;
-        Ok(self.inner.keys())
+        drop(self.inner().enter()?);
+        self.inner().recovery.wait_done()?;
+        Ok(self.inner().keys())
     }
 
     fn stats(&self) -> Stats {
-        let inner = &self.inner;
+        let inner = self.inner();
         if !inner.closed.load(Ordering::Acquire) {
             inner.account_wear();
         }
@@ -419,33 +391,19 @@ impl Store for Nvht {
     }
 
     fn sync(&self) -> Result<()> {
-        let _guard = self.inner.enter()?;
-        self.inner.pool.sync()
+        let _guard = self.inner().enter()?;
+        self.inner().pool.sync()
     }
 
     fn wait_recovered(&self) -> Result<()> {
-        self.inner.recovery.wait_done()
+        self.inner().recovery.wait_done()
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-        self.inner.verify(progress)
+        self.inner().verify(progress)
     }
 
     fn close(&self) -> Result<()> {
-        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
-        let _ = self.inner.recovery.wait_done();
-        let _turn = lock(&self.closing);
-        if !self.stop() {
-            return Ok(());
-        }
-        let inner = &self.inner;
-        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
-        let whole = inner.recovery.is_done() && inner.pool.check().is_ok();
-        if whole {
-            inner.account_wear();
-            inner.save_counts();
-            inner.pool.epochs().collect(&inner.pool);
-        }
-        inner.pool.close(whole)
+        self.running.close()
     }
 }

@@ -2,25 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Event, Result};
+use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, Slot};
 
 impl Inner {
     /// Removes every key that has expired; how many. Reads no record without an expiry.
-    pub(crate) fn sweep(&self) -> Result<u64> {
-        if !self.expiring.swap(false, Ordering::AcqRel) {
-            return Ok(0);
-        }
-        let swept = self.sweep_all().inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
-        if swept > 0 {
-            self.tell(&Event::Swept { keys: swept });
-        }
-        Ok(swept)
-    }
-
-    fn sweep_all(&self) -> Result<u64> {
+    pub(crate) fn sweep_partitions(&self) -> Result<u64> {
         let mut swept = 0;
         for partition in 0..self.partitions.len() {
             let mut from = 0;

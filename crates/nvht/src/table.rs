@@ -19,7 +19,7 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
 use crate::layout::{LINE, LINE_SLOTS, Slot, reach_of};
-use crate::record::Record;
+use crate::record::{Placed, Record};
 
 /// Most bytes of a record that are asked for together once its position is known.
 pub(crate) const READ_AHEAD: usize = 320;

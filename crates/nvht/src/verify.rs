@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use lodestore_contract::{Error, Progress, Result, VerifyReport};
+use lodestore_contract::{Progress, Result, VerifyReport};
+use lodestore_inplace::{lock, note_finding};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, Superblock, reach_is_whole};
@@ -22,7 +23,7 @@ impl Inner {
         match Superblock::load(&self.pool) {
             Ok(Some(shape)) if shape == self.shape => {}
             Ok(_) => report.find("nvht superblock", "it is not what the store was opened with"),
-            Err(error) => note(&mut report, &error),
+            Err(error) => note_finding(&mut report, &error),
         }
         let total = self.partitions.len() as u64 + 1;
         for (done, partition) in (0..total).zip(0..self.partitions.len()) {
@@ -39,14 +40,14 @@ impl Inner {
         let part = &self.partitions[partition];
         {
             // No table begins or ends meanwhile.
-            let _turn = crate::inner::lock(&part.growing);
             let _guard = self.enter()?;
+            let _turn = lock(&part.growing);
             match load_root(&self.pool, &self.shape, partition) {
                 Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
                 // An ended growth leaves its cursor here.
                 Ok(found) if (found.current, found.next) == (part.words().0, 0) && !part.is_growing() => {}
                 Ok(_) => report.find(format!("root of partition {partition}"), "it is not what the store works with"),
-                Err(error) => note(report, &error),
+                Err(error) => note_finding(report, &error),
             }
         }
         let (mut from, before) = (0, report.findings.len());
@@ -90,7 +91,7 @@ impl Inner {
             let at = found_slot.slot.record();
             let place = format!("slot of record {at:?}");
             match Record::read(&self.pool, at).and_then(|record| record.check(at).map(|()| record)) {
-                Err(error) => note(report, &error),
+                Err(error) => note_finding(report, &error),
                 Ok(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
@@ -107,12 +108,5 @@ impl Inner {
                 }
             }
         }
-    }
-}
-
-fn note(report: &mut VerifyReport, error: &Error) {
-    match error {
-        Error::Corrupt { place, what } => report.find(place.clone(), what.clone()),
-        other => report.find("store", other.to_string()),
     }
 }

@@ -12,7 +12,7 @@ use lodestore_media::NvPtr;
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, LINE, Slot};
 use crate::partition::Partition;
-use crate::record::{HEADER, Record};
+use crate::record::{Placed, Record};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{AHEAD, READ_AHEAD, Table};
 
@@ -61,7 +61,7 @@ impl Inner {
             for (index, word) in words[1..].iter().enumerate() {
                 let slot = Slot(*word);
                 if slot.names_record() && wanted(slot) {
-                    self.pool.prefetch(slot.record(), HEADER);
+                    self.pool.prefetch(slot.record(), Record::HEADER);
                     found.push(Found { at: table.slot(line, index), line, slot, fraction: None });
                 }
             }

@@ -15,37 +15,19 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
-use lodestore_contract::{Change, Error, Event, Expiry, Result, Swap};
+use lodestore_contract::{Error, Expiry, Result};
+use lodestore_inplace::{Engine, Quick, Step, Stored, When};
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
-use crate::inner::{Inner, Quick};
+use crate::inner::Inner;
 use crate::layout::{Slot, reach_of, reach_word};
-use crate::record::{Head, Record, record_len};
+use crate::record::{Placed, Record};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{Free, Hit, Table};
 
-/// When a write takes place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    Absent,
-    Present,
-}
-
-/// A record that is stored and not yet named by a slot; not yet fenced.
-pub(crate) struct Stored {
-    pub(crate) at: NvPtr,
-    pub(crate) len: usize,
-    pub(crate) expires: bool,
-}
-
-/// What to do with a key whose present value was seen.
-enum Step {
-    Keep,
-    Put(Vec<u8>, Option<Expiry>),
-    Delete,
-}
+/// Bytes of a slot.
+const SLOT: usize = 8;
 
 /// How a publication ended.
 enum Published {
@@ -58,26 +40,13 @@ enum Published {
     Refused(Stored, Error),
 }
 
-/// Whether the key of this slot is absent to every reader already. A record counts as expired only if it is whole: the damage may be in
-/// its expiry.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-#[inline]
-fn is_expired(hit: &Hit<'_>) -> Result<bool> {
-    if !hit.record.expiry().is_some_and(Expiry::is_past) {
-        return Ok(false);
-    }
-    hit.record.check(hit.slot.record()).map(|()| true)
-}
-
 /// Whether a reader finds the key of this slot.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
 #[inline]
 pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
-    old.map_or(Ok(false), |hit| is_expired(hit).map(|expired| !expired))
+    old.map_or(Ok(false), |hit| hit.record.is_expired(hit.slot.record()).map(|expired| !expired))
 }
 
 impl Inner {
@@ -95,42 +64,7 @@ impl Inner {
         (held, table)
     }
 
-    /// Puts, inserts or updates; whether it did.
-    pub(crate) fn write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
-        check_key(key)?;
-        check_value(value)?;
-        match self.try_write(key, value, expiry, when) {
-            Ok(done) => Ok(done),
-            Err(error) => self.second_try(*error, || self.try_write(key, value, expiry, when)),
-        }
-    }
-
-    /// Tries once more where the store seems full and something only waits to be freed. The caller holds no stripe and no guard.
-    #[cold]
-    pub(crate) fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> Quick<T>) -> Result<T> {
-        if !matches!(error, Error::Full { .. }) || !self.reclaim() {
-            return Err(error);
-        }
-        attempt().map_err(|error| {
-            if let Error::Full { needed, .. } = &*error {
-                self.tell(&Event::Full { needed: *needed });
-            }
-            *error
-        })
-    }
-
-    /// Frees what only waits: for recovery's sweep, for readers to be gone. Whether a second try may do better.
-    #[cold]
-    fn reclaim(&self) -> bool {
-        if self.recovery.wait_done().is_err() {
-            return false;
-        }
-        self.pool.epochs().synchronize();
-        self.pool.epochs().collect(&self.pool);
-        true
-    }
-
-    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
+    pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
@@ -138,12 +72,12 @@ impl Inner {
             // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
-                stored = Some(self.store_record(hashed, key, value, expiry)?);
+                stored = Some(self.store_placed(hashed, key, value, expiry)?);
             } else if when == When::Present
                 && let Some((_, slot)) = table.candidate(&self.pool, hashed)
             {
                 self.pool.prefetch(slot.record(), 64);
-                stored = Some(self.store_record(hashed, key, value, expiry)?);
+                stored = Some(self.store_placed(hashed, key, value, expiry)?);
             }
             let old = match table.find(&self.pool, self.finding(), hashed, key) {
                 Ok(old) => old,
@@ -166,7 +100,7 @@ impl Inner {
             }
             let record = match stored {
                 Some(record) => record,
-                None => self.store_record(hashed, key, value, expiry)?,
+                None => self.store_placed(hashed, key, value, expiry)?,
             };
             if self.publish_or_make_room(hashed, held, table, old, record)? {
                 break;
@@ -203,16 +137,7 @@ impl Inner {
         }
     }
 
-    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write must start over.
-    fn modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Result<()> {
-        check_key(key)?;
-        match self.try_modify(key, decide) {
-            Ok(()) => Ok(()),
-            Err(error) => self.second_try(*error, || self.try_modify(key, decide)),
-        }
-    }
-
-    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+    pub(crate) fn try_change(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
@@ -235,7 +160,7 @@ impl Inner {
                 Step::Put(value, expiry) => (value, expiry),
             };
             check_value(&value)?;
-            let record = self.store_record(hashed, key, &value, expiry)?;
+            let record = self.store_placed(hashed, key, &value, expiry)?;
             if self.publish_or_make_room(hashed, held, table, old, record)? {
                 break;
             }
@@ -251,7 +176,7 @@ impl Inner {
         let (mut held, table) = self.hold(hashed);
         let deleted = match table.find(&self.pool, self.finding(), hashed, key) {
             // What is damaged goes as well.
-            Ok(Some(hit)) if !is_expired(&hit).unwrap_or(false) => {
+            Ok(Some(hit)) if !hit.record.is_expired(hit.slot.record()).unwrap_or(false) => {
                 self.unlink(&hit, &mut held, Mutant::DeleteNotFlushed);
                 true
             }
@@ -266,30 +191,6 @@ impl Inner {
         Ok(deleted)
     }
 
-    pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        if let Some(new) = new {
-            check_value(new)?;
-        }
-        let mut outcome = Swap::Done;
-        self.modify(key, &mut |now| {
-            if now != expected {
-                outcome = Swap::Differs(now.map(<[u8]>::to_vec));
-                return Step::Keep;
-            }
-            outcome = Swap::Done;
-            new.map_or(Step::Delete, |new| Step::Put(new.to_vec(), None))
-        })?;
-        Ok(outcome)
-    }
-
-    pub(crate) fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.modify(key, &mut |now| match change(now) {
-            Change::Keep => Step::Keep,
-            Change::Put(value, expiry) => Step::Put(value, expiry),
-            Change::Delete => Step::Delete,
-        })
-    }
-
     /// Removes the key whose record this slot names, if the slot is still the key's and it has expired; whether it did.
     pub(crate) fn remove_expired(&self, slot: Slot) -> Result<bool> {
         let _guard = self.enter_write()?;
@@ -297,7 +198,7 @@ impl Inner {
         let hashed = self.hasher.hash(record.key());
         let (mut held, table) = self.hold(hashed);
         match table.find(&self.pool, self.finding(), hashed, record.key())? {
-            Some(hit) if hit.slot == slot && is_expired(&hit)? => {
+            Some(hit) if hit.slot == slot && hit.record.is_expired(hit.slot.record())? => {
                 self.unlink(&hit, &mut held, Mutant::SweepBeforeDurable);
                 Ok(true)
             }
@@ -312,7 +213,7 @@ impl Inner {
         for (at, slot) in self.unreadable(table, hashed) {
             // It may be another stripe's: whoever changed it meanwhile knows better.
             if self.pool.cas_u64(at, slot.0, Slot::FREE).is_ok() {
-                self.persist_slot(at, Mutant::DeleteNotFlushed);
+                self.persist(at, SLOT, Mutant::DeleteNotFlushed);
                 held.count(-1);
             }
         }
@@ -346,22 +247,11 @@ impl Inner {
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist_slot(hit.at, not_flushed);
+        self.persist(hit.at, SLOT, not_flushed);
         held.count(-1);
         if !self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.epochs().retire(&self.pool, record, len);
         }
-    }
-
-    /// Refuses a new key over the DRAM budget.
-    #[inline]
-    pub(crate) fn check_budget(&self) -> Result<()> {
-        let budget = self.options.dram_budget;
-        if budget == 0 {
-            return Ok(());
-        }
-        let (used, _) = self.dram();
-        if used <= budget { Ok(()) } else { Err(Error::DramBudget { used, budget }) }
     }
 
     /// Frees a record that will not be published, and passes the error on.
@@ -372,38 +262,21 @@ impl Inner {
         Box::new(error)
     }
 
-    /// Frees a record that will not be published.
-    #[cold]
-    pub(crate) fn free_stored(&self, stored: Option<Stored>) {
-        if let Some(stored) = stored {
-            self.pool.allocator().free(&self.pool, stored.at, stored.len);
-        }
-    }
-
     /// Stores a record out of place. It is durable after the next fence.
     #[inline]
-    pub(crate) fn store_record(
+    pub(crate) fn store_placed(
         &self,
         hashed: Hashed,
         key: &[u8],
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
-        let expires = expiry.is_some();
-        let len = record_len(key.len(), value.len(), expires);
-        let at = self.pool.allocator().alloc(&self.pool, len)?;
-        assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
-        self.reading.met(len);
-        let head = Head::new(key, value, hashed, expiry);
-        if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.store(at, &[head.as_bytes(), key, value].concat());
-        } else {
-            self.pool.store_durable(at, &[head.as_bytes(), key, value]);
-        }
-        if expires {
+        let stored = self.store_record(hashed.fraction.to_le_bytes(), key, value, expiry)?;
+        self.reading.met(stored.len);
+        if stored.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
-        Ok(Stored { at, len, expires })
+        Ok(stored)
     }
 
     /// Makes a stored record the value of its key. The stripe is held.
@@ -431,7 +304,7 @@ impl Inner {
         if early {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist_published(hit.at, &new);
+        self.persist_published(hit.at, SLOT, &new);
         held.count(0);
         if !early {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -450,7 +323,7 @@ impl Inner {
             self.fence_before_publish();
             // A writer of another stripe may have taken it.
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
-                self.persist_published(free.at, &new);
+                self.persist_published(free.at, SLOT, &new);
                 held.count(1);
                 return Published::New(held.keys(), self.is_crowded(free.distance));
             }
@@ -477,34 +350,6 @@ impl Inner {
         }
         if !self.pool.mutant(Mutant::ReachNotFlushed) {
             self.pool.flush(at, 8);
-        }
-    }
-
-    #[inline]
-    fn fence_before_publish(&self) {
-        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-            self.pool.fence();
-        }
-    }
-
-    /// Makes a slot that names a new record durable.
-    #[inline]
-    fn persist_published(&self, at: NvPtr, new: &Stored) {
-        self.persist_slot(at, Mutant::EntryNotFlushed);
-        if self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.flush(new.at, new.len);
-            self.pool.fence();
-        }
-    }
-
-    /// Flushes a slot and fences.
-    #[inline]
-    fn persist_slot(&self, at: NvPtr, not_flushed: Mutant) {
-        if !self.pool.mutant(not_flushed) {
-            self.pool.flush(at, 8);
-        }
-        if !self.pool.mutant(Mutant::NoFenceAfterEntry) {
-            self.pool.fence();
         }
     }
 }

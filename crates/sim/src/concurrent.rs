@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
-use lodestore_contract::Result;
+use lodestore_contract::{Batch, BatchOp, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
 
 use crate::config::Config;
-use crate::history::{self, Answer, Call, KeyOp};
+use crate::history::{self, Action, Answer, Call, KeyOp};
 use crate::op::{Op, Outcome};
 use crate::oracle::{Oracle, Wrong, judged};
 use crate::subject::{Engine, Shape, Subject};
@@ -28,6 +28,9 @@ pub struct Load {
     pub keys: u64,
     /// Operations of each thread.
     pub ops: u64,
+    /// Whether some of them are batches. They tie the keys together, so all operations of all threads are to stay under
+    /// [`history::OPS_MAX`].
+    pub batches: bool,
 }
 
 /// The bytes of a key.
@@ -50,8 +53,21 @@ fn value_number(bytes: &[u8]) -> u64 {
     if value_bytes(number) == bytes { number } else { u64::MAX }
 }
 
-fn op_of(key: u64, op: KeyOp) -> Op {
-    let key = key_bytes(key);
+fn op_of(action: &Action) -> Op {
+    match action {
+        Action::One(key, op) => key_op_of(key_bytes(*key), *op),
+        Action::Batch(values) => {
+            let op = |(key, value): &(u64, Option<u64>)| match value {
+                Some(value) => BatchOp::Put { key: key_bytes(*key), value: value_bytes(*value), expiry: None },
+                None => BatchOp::Delete { key: key_bytes(*key) },
+            };
+            Op::Batch { batch: Batch { ops: values.iter().map(op).collect() } }
+        }
+        Action::Are(_) => unreachable!("threads do not ask this: it is what is found after them"),
+    }
+}
+
+fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
     match op {
         KeyOp::Put(value) => Op::Put { key, value: value_bytes(value), expiry: None },
         KeyOp::Insert(value) => Op::Insert { key, value: value_bytes(value) },
@@ -68,6 +84,18 @@ fn answer_of(outcome: Outcome) -> Answer {
         Outcome::Changed(changed) => Answer::Changed(changed),
         Outcome::Value(value) => Answer::Value(value.map(|bytes| value_number(&bytes))),
     }
+}
+
+/// A random step; `value` is a fresh number, `seen` what was last seen of each key.
+fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) -> Action {
+    if load.batches && rng.one_in(4) {
+        // One value for all keys of a batch is as good as one for each: a key has it once.
+        let left_out = rng.below(load.keys + 1);
+        let keys = (0..load.keys).filter(|key| *key != left_out);
+        return Action::Batch(keys.map(|key| (key, (!rng.one_in(4)).then_some(value))).collect());
+    }
+    let key = rng.below(load.keys);
+    Action::One(key, random_key_op(rng, value, seen[key as usize]))
 }
 
 /// A random operation; `value` is a fresh number, `seen` one that may be there.
@@ -101,18 +129,18 @@ fn run_threads(
                 let mut mine = Vec::new();
                 start.wait();
                 for step in 0..load.ops {
-                    let (index, key) = (thread * load.ops + step, rng.below(load.keys));
-                    let op = random_key_op(&mut rng, index + 1, seen[key as usize]);
+                    let index = thread * load.ops + step;
+                    let action = random_action(&mut rng, load, index + 1, &seen);
                     let called = clock(index, false);
-                    let outcome = judged(Oracle::History, || apply(&op_of(key, op)));
+                    let outcome = judged(Oracle::History, || apply(&op_of(&action)));
                     let returned = clock(index, true);
                     match outcome {
                         Ok(outcome) => {
                             let answer = answer_of(outcome);
-                            if let Answer::Value(value) = answer {
-                                seen[key as usize] = value;
+                            if let (Action::One(key, _), Answer::Value(value)) = (&action, answer) {
+                                seen[*key as usize] = value;
                             }
-                            mine.push(Call { key, op, called, returned: Some((returned, answer)) });
+                            mine.push(Call { action, called, returned: Some((returned, answer)) });
                         }
                         Err(wrong) => {
                             *history.lock().unwrap_or_else(PoisonError::into_inner) = Err(wrong);
@@ -189,7 +217,7 @@ fn by_log(history: &[Call], trace: &Trace, ops: u64) -> Vec<Call> {
     let place = |call: &Call| {
         let index = call.called;
         let returned = call.returned.map(|(_, answer)| (times[&(index << 1 | 1)], answer));
-        Call { called: times[&(index << 1)], returned, ..*call }
+        Call { called: times[&(index << 1)], returned, action: call.action.clone() }
     };
     history.iter().map(place).collect()
 }
@@ -222,7 +250,7 @@ fn crash(
         for choice in set.select(config.images_per_point, &mut rng) {
             let found = model.with_image(&set, &choice, |image| final_reads(engine, image, shape, load.keys))?;
             counts.images += 1;
-            let cut = cut_history(run.calls, crash_at as u64, end as u64, &found);
+            let cut = cut_history(run.calls, crash_at as u64, end as u64, found_calls(&found, load.batches));
             history::check(&cut, &BTreeMap::new())
                 .map_err(|what| Wrong::new(Oracle::History, format!("crash before event {crash_at}: {what}")))?;
         }
@@ -245,17 +273,21 @@ fn final_reads(engine: &dyn Engine, image: &SimImage, shape: &Shape, keys: u64) 
         .collect()
 }
 
-/// What had been called before the crash, what had returned by then, and a read of each key after it.
-fn cut_history(calls: &[Call], crash: u64, end: u64, found: &[Option<u64>]) -> Vec<Call> {
+/// What was found after a crash, as steps. Where batches tie the keys together it is one step: none of them may come between.
+fn found_calls(found: &[Option<u64>], batches: bool) -> Vec<(Action, Answer)> {
+    let found = found.iter().enumerate().map(|(key, value)| (key as u64, *value));
+    if batches {
+        return vec![(Action::Are(found.collect()), Answer::Changed(true))];
+    }
+    found.map(|(key, value)| (Action::One(key, KeyOp::Get), Answer::Value(value))).collect()
+}
+
+/// What had been called before the crash, what had returned by then, and what was found after it.
+fn cut_history(calls: &[Call], crash: u64, end: u64, found: Vec<(Action, Answer)>) -> Vec<Call> {
     let before = calls
         .iter()
         .filter(|call| call.called < crash)
-        .map(|call| Call { returned: call.returned.filter(|(time, _)| *time < crash), ..*call });
-    let reads = found.iter().enumerate().map(|(key, value)| Call {
-        key: key as u64,
-        op: KeyOp::Get,
-        called: end + 1,
-        returned: Some((end + 2, Answer::Value(*value))),
-    });
-    before.chain(reads).collect()
+        .map(|call| Call { returned: call.returned.filter(|(time, _)| *time < crash), ..call.clone() });
+    let after = |(action, answer)| Call { action, called: end + 1, returned: Some((end + 2, answer)) };
+    before.chain(found.into_iter().map(after)).collect()
 }

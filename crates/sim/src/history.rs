@@ -1,12 +1,12 @@
 //! Histories of concurrent operations, and the search for a linearization.
 //!
-//! Linearizability is local (Herlihy and Wing, TOPLAS 1990): a history is linearizable exactly if that of each key is. So
-//! each key is searched alone, by the algorithm of Wing and Gong (JPDC 1993) with the states
+//! Linearizability is local (Herlihy and Wing, TOPLAS 1990): a history is linearizable exactly if that of each object is. An object is a
+//! key, or all keys that batches tie together, since a batch is one step over its keys. So each object is searched alone, by the algorithm of Wing and Gong (JPDC 1993) with the states
 //! that were seen before remembered (Lowe, 2017). An operation that never returned may have taken effect or not.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Most operations on one key in a history.
+/// Most operations on one key in a history, or on keys that batches tie together.
 pub const OPS_MAX: usize = 128;
 
 /// A value, by number. Values are unique in a history, so that a wrong one cannot look right.
@@ -34,19 +34,59 @@ pub enum KeyOp {
 pub enum Answer {
     /// Nothing to say.
     Done,
-    /// Whether it changed something.
+    /// Whether it changed something, or is so.
     Changed(bool),
     /// What is there.
     Value(Option<Value>),
 }
 
+/// What is asked in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// An operation on one key.
+    One(u64, KeyOp),
+    /// Gives each of these keys its value (`None`: absent). Each key stands in it once.
+    Batch(Vec<(u64, Option<Value>)>),
+    /// Asks whether all of these keys have these values at one moment: reads one after the other, where nobody writes any more.
+    Are(Vec<(u64, Option<Value>)>),
+}
+
+impl Action {
+    /// The keys that it reads or changes.
+    fn keys(&self) -> impl Iterator<Item = u64> {
+        let (one, batch) = match self {
+            Self::One(key, _) => (Some(*key), &[][..]),
+            Self::Batch(values) | Self::Are(values) => (None, &values[..]),
+        };
+        one.into_iter().chain(batch.iter().map(|(key, _)| *key))
+    }
+
+    /// What it answers in a state, and the state after it; of the keys in `keys`, in this order.
+    fn run(&self, keys: &[u64], state: &[Option<Value>]) -> (Answer, Vec<Option<Value>>) {
+        let place = |key: &u64| keys.binary_search(key).expect("one of the keys searched together");
+        let mut after = state.to_vec();
+        match self {
+            Self::One(key, op) => {
+                let (answer, value) = op.run(state[place(key)]);
+                after[place(key)] = value;
+                (answer, after)
+            }
+            Self::Batch(values) => {
+                values.iter().for_each(|(key, value)| after[place(key)] = *value);
+                (Answer::Done, after)
+            }
+            Self::Are(values) => {
+                (Answer::Changed(values.iter().all(|(key, value)| state[place(key)] == *value)), after)
+            }
+        }
+    }
+}
+
 /// One operation of a history. Times are of one clock; a call is before its return.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Which key.
-    pub key: u64,
     /// What was asked.
-    pub op: KeyOp,
+    pub action: Action,
     /// When it was called.
     pub called: u64,
     /// When it returned, and what; `None`: not by the end of the history.
@@ -72,38 +112,51 @@ impl KeyOp {
 /// Checks every key of a history; each begins absent unless `initial` names a value.
 ///
 /// # Errors
-/// The first key without a linearization, with its calls in the order of their beginning.
+/// The first keys without a linearization, with their calls in the order of their beginning.
 pub fn check(history: &[Call], initial: &BTreeMap<u64, Value>) -> Result<(), String> {
-    let mut keys: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
-    for call in history {
-        keys.entry(call.key).or_default().push(*call);
-    }
-    for (key, mut calls) in keys {
+    for keys in tied(history) {
+        let mut calls: Vec<&Call> =
+            history.iter().filter(|call| call.action.keys().any(|key| keys.contains(&key))).collect();
         calls.sort_by_key(|call| call.called);
-        assert!(calls.len() <= OPS_MAX, "{} operations on key {key}: keep it to {OPS_MAX}", calls.len());
-        if !has_linearization(&calls, initial.get(&key).copied()) {
+        assert!(calls.len() <= OPS_MAX, "{} operations on keys {keys:?}: keep it to {OPS_MAX}", calls.len());
+        let keys: Vec<u64> = keys.into_iter().collect();
+        let first: Vec<Option<Value>> = keys.iter().map(|key| initial.get(key).copied()).collect();
+        if !has_linearization(&calls, &keys, first.clone()) {
             let list: Vec<String> = calls.iter().map(|call| format!("{call:?}")).collect();
-            return Err(format!(
-                "key {key} (at first {:?}) has no linearization: {}",
-                initial.get(&key),
-                list.join("; ")
-            ));
+            return Err(format!("keys {keys:?} (at first {first:?}) have no linearization: {}", list.join("; ")));
         }
     }
     Ok(())
 }
 
-/// Whether the calls on one key, in order of their beginning, can be put in a line that explains every answer.
-fn has_linearization(calls: &[Call], initial: Option<Value>) -> bool {
+/// The keys of a history, those together that batches tie together.
+fn tied(history: &[Call]) -> Vec<BTreeSet<u64>> {
+    let mut sets: Vec<BTreeSet<u64>> = Vec::new();
+    for call in history {
+        let mut all: BTreeSet<u64> = call.action.keys().collect();
+        sets.retain_mut(|set| {
+            let apart = set.is_disjoint(&all);
+            if !apart {
+                all.append(set);
+            }
+            apart
+        });
+        sets.push(all);
+    }
+    sets
+}
+
+/// Whether the calls on these keys, in order of their beginning, can be put in a line that explains every answer.
+fn has_linearization(calls: &[&Call], keys: &[u64], first: Vec<Option<Value>>) -> bool {
     let completed = calls.iter().enumerate().filter(|(_, call)| call.returned.is_some());
     let goal: u128 = completed.fold(0, |mask, (index, _)| mask | 1 << index);
-    let mut seen: HashSet<(u128, Option<Value>)> = HashSet::new();
-    let mut stack = vec![(0u128, initial)];
+    let mut seen: HashSet<(u128, Vec<Option<Value>>)> = HashSet::new();
+    let mut stack = vec![(0u128, first)];
     while let Some((done, state)) = stack.pop() {
         if done & goal == goal {
             return true;
         }
-        if !seen.insert((done, state)) {
+        if !seen.insert((done, state.clone())) {
             continue;
         }
         // Only calls that began before every open call returned can be next.
@@ -114,7 +167,7 @@ fn has_linearization(calls: &[Call], initial: Option<Value>) -> bool {
             if first_return.is_some_and(|time| calls[index].called > time) {
                 break;
             }
-            let (answer, after) = calls[index].op.run(state);
+            let (answer, after) = calls[index].action.run(keys, &state);
             if calls[index].returned.is_none_or(|(_, seen)| seen == answer) {
                 stack.push((done | 1 << index, after));
             }
@@ -128,11 +181,11 @@ mod tests {
     use super::*;
 
     fn call(op: KeyOp, called: u64, returned: u64, answer: Answer) -> Call {
-        Call { key: 0, op, called, returned: Some((returned, answer)) }
+        Call { action: Action::One(0, op), called, returned: Some((returned, answer)) }
     }
 
     fn pending(op: KeyOp, called: u64) -> Call {
-        Call { key: 0, op, called, returned: None }
+        Call { action: Action::One(0, op), called, returned: None }
     }
 
     fn is_linearizable(history: &[Call]) -> bool {
@@ -142,28 +195,34 @@ mod tests {
     #[test]
     fn calls_one_after_another_must_see_each_other() {
         let put = call(KeyOp::Put(1), 0, 1, Answer::Done);
-        assert!(is_linearizable(&[put, call(KeyOp::Get, 2, 3, Answer::Value(Some(1)))]));
-        assert!(!is_linearizable(&[put, call(KeyOp::Get, 2, 3, Answer::Value(None))]), "a lost write");
-        assert!(!is_linearizable(&[put, call(KeyOp::Get, 2, 3, Answer::Value(Some(2)))]), "a value from nowhere");
+        assert!(is_linearizable(&[put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(Some(1)))]));
+        assert!(!is_linearizable(&[put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(None))]), "a lost write");
+        assert!(
+            !is_linearizable(&[put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(Some(2)))]),
+            "a value from nowhere"
+        );
     }
 
     #[test]
     fn calls_that_overlap_may_go_either_way() {
         let put = call(KeyOp::Put(1), 0, 10, Answer::Done);
-        assert!(is_linearizable(&[put, call(KeyOp::Get, 2, 3, Answer::Value(Some(1)))]));
-        assert!(is_linearizable(&[put, call(KeyOp::Get, 2, 3, Answer::Value(None))]));
+        assert!(is_linearizable(&[put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(Some(1)))]));
+        assert!(is_linearizable(&[put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(None))]));
         let new_then_old =
-            [put, call(KeyOp::Get, 2, 3, Answer::Value(Some(1))), call(KeyOp::Get, 4, 5, Answer::Value(None))];
+            [put.clone(), call(KeyOp::Get, 2, 3, Answer::Value(Some(1))), call(KeyOp::Get, 4, 5, Answer::Value(None))];
         assert!(!is_linearizable(&new_then_old), "what was seen must stay");
     }
 
     #[test]
     fn a_call_that_never_returned_may_have_happened_or_not() {
         let put = pending(KeyOp::Put(1), 0);
-        assert!(is_linearizable(&[put, call(KeyOp::Get, 50, 51, Answer::Value(Some(1)))]));
-        assert!(is_linearizable(&[put, call(KeyOp::Get, 50, 51, Answer::Value(None))]));
-        let once_seen =
-            [put, call(KeyOp::Get, 50, 51, Answer::Value(Some(1))), call(KeyOp::Get, 52, 53, Answer::Value(None))];
+        assert!(is_linearizable(&[put.clone(), call(KeyOp::Get, 50, 51, Answer::Value(Some(1)))]));
+        assert!(is_linearizable(&[put.clone(), call(KeyOp::Get, 50, 51, Answer::Value(None))]));
+        let once_seen = [
+            put.clone(),
+            call(KeyOp::Get, 50, 51, Answer::Value(Some(1))),
+            call(KeyOp::Get, 52, 53, Answer::Value(None)),
+        ];
         assert!(!is_linearizable(&once_seen));
         assert!(!is_linearizable(&[call(KeyOp::Get, 0, 1, Answer::Value(Some(1))), pending(KeyOp::Put(1), 2)]));
     }
@@ -173,7 +232,7 @@ mod tests {
         let put = call(KeyOp::Put(1), 0, 1, Answer::Done);
         let first = call(KeyOp::Swap(Some(1), Some(2)), 2, 9, Answer::Changed(true));
         let second = call(KeyOp::Swap(Some(1), Some(3)), 3, 8, Answer::Changed(true));
-        assert!(!is_linearizable(&[put, first, second]));
+        assert!(!is_linearizable(&[put.clone(), first.clone(), second]));
         let refused = call(KeyOp::Swap(Some(1), Some(3)), 3, 8, Answer::Value(Some(2)));
         assert!(is_linearizable(&[put, first, refused]));
     }
@@ -182,9 +241,9 @@ mod tests {
     fn two_deletes_of_one_value_cannot_both_find_it() {
         let put = call(KeyOp::Put(1), 0, 1, Answer::Done);
         let delete = |answer| call(KeyOp::Delete, 2, 9, Answer::Changed(answer));
-        assert!(!is_linearizable(&[put, delete(true), delete(true)]));
-        assert!(is_linearizable(&[put, delete(true), delete(false)]));
-        assert!(!is_linearizable(&[put, delete(false), delete(false)]));
+        assert!(!is_linearizable(&[put.clone(), delete(true), delete(true)]));
+        assert!(is_linearizable(&[put.clone(), delete(true), delete(false)]));
+        assert!(!is_linearizable(&[put.clone(), delete(false), delete(false)]));
     }
 
     #[test]
@@ -193,8 +252,52 @@ mod tests {
         let again = call(KeyOp::Insert(2), 2, 3, Answer::Changed(false));
         let update = call(KeyOp::Update(3), 4, 5, Answer::Changed(true));
         let get = |value| call(KeyOp::Get, 6, 7, Answer::Value(Some(value)));
-        assert!(is_linearizable(&[insert, again, update, get(3)]));
+        assert!(is_linearizable(&[insert.clone(), again.clone(), update.clone(), get(3)]));
         assert!(!is_linearizable(&[insert, again, update, get(2)]));
+    }
+
+    /// Reads of keys 0 and 1, one after the other, and what they found.
+    fn reads(at: u64, found: [Option<Value>; 2]) -> [Call; 2] {
+        let read = |key: u64| Call {
+            action: Action::One(key, KeyOp::Get),
+            called: at + 2 * key,
+            returned: Some((at + 2 * key + 1, Answer::Value(found[key as usize]))),
+        };
+        [read(0), read(1)]
+    }
+
+    #[test]
+    fn a_batch_is_seen_whole_or_not_at_all() {
+        let batch = |returned| Call { action: Action::Batch(vec![(0, Some(1)), (1, Some(2))]), called: 0, returned };
+        let sees = |batch: Call, at, found| is_linearizable(&[&[batch][..], &reads(at, found)].concat());
+        for returned in [None, Some((100, Answer::Done))] {
+            assert!(sees(batch(returned), 10, [Some(1), Some(2)]));
+            assert!(sees(batch(returned), 10, [None, None]));
+            assert!(sees(batch(returned), 10, [None, Some(2)]), "it happened between the reads");
+            assert!(!sees(batch(returned), 10, [Some(1), None]), "half of a batch");
+        }
+        let returned = Some((5, Answer::Done));
+        assert!(sees(batch(returned), 10, [Some(1), Some(2)]));
+        assert!(!sees(batch(returned), 10, [None, Some(2)]) && !sees(batch(returned), 10, [None, None]));
+    }
+
+    #[test]
+    fn what_is_found_after_a_crash_has_no_half_of_a_batch() {
+        let batch = Call { action: Action::Batch(vec![(0, Some(1)), (1, Some(2))]), called: 0, returned: None };
+        let found = |found: [Option<Value>; 2]| {
+            let action = Action::Are(vec![(0, found[0]), (1, found[1])]);
+            is_linearizable(&[batch.clone(), Call { action, called: 9, returned: Some((10, Answer::Changed(true))) }])
+        };
+        assert!(found([None, None]) && found([Some(1), Some(2)]));
+        assert!(!found([None, Some(2)]) && !found([Some(1), None]));
+    }
+
+    #[test]
+    fn keys_are_searched_together_where_batches_tie_them_and_alone_elsewhere() {
+        let tie = |a, b| Call { action: Action::Batch(vec![(a, None), (b, Some(1))]), called: 0, returned: None };
+        let one = |key| Call { action: Action::One(key, KeyOp::Get), called: 0, returned: None };
+        let sets = tied(&[one(4), tie(0, 1), one(3), tie(2, 3), tie(3, 0)]);
+        assert_eq!(sets, [BTreeSet::from([4]), BTreeSet::from([0, 1, 2, 3])]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A child opens the store and lets each of its threads run an endless stream of operations, which follows from seed,
 //! round and thread. Before an operation begins nothing is written; after it returned the thread writes its count into an
 //! acknowledgement file beside the store (page cache: it survives the child). The parent kills the child at a random moment, opens the store and compares: the keys
-//! of each thread must be as after its acknowledged operations, or as after one more. A counter that all threads increment must lie
+//! of each thread must be as after its acknowledged operations, or as after one more; so a batch in flight, of an engine that has them, is there
+//! whole or not at all. A counter that all threads increment must lie
 //! between the acknowledged increments and those plus one a thread.
 //!
 //! This shows what survives the process, not what survives power: for that see [`crate::explore`].
@@ -16,7 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lodestore::{
-    Change, CreateOptions, Direction, Durability, Error, Expiry, Handle, OpenOptions, ScanRange, Swap, Visit,
+    Batch, BatchOp, Change, CreateOptions, Direction, Durability, Error, Expiry, Handle, OpenOptions, ScanRange, Swap,
+    Visit,
 };
 use lodestore_media::sim::Rng;
 
@@ -31,6 +33,10 @@ const OPEN_SLOT: u64 = 0;
 const COUNTER: &[u8] = b"~counter of all threads";
 /// One in this many operations increments it.
 const COUNT_EVERY: u64 = 16;
+/// One in this many is a batch, where the engine has them.
+const BATCH_EVERY: u64 = 8;
+/// Most operations of a batch.
+const BATCH_OPS: u64 = 20;
 /// A moment that no test sees.
 const FAR: u64 = 1 << 52;
 
@@ -47,8 +53,10 @@ pub struct Plan {
     pub emulate_dax: bool,
     /// Capacity in bytes.
     pub size: u64,
-    /// Options of the engine, `name=value`.
+    /// Options of the engine, `name=value`, for each open.
     pub set: Vec<String>,
+    /// Options that are fixed when the store is made, for that alone.
+    pub shape: Vec<String>,
     /// Governs operations and times.
     pub seed: u64,
     /// Writing threads.
@@ -72,6 +80,8 @@ pub struct Totals {
     pub in_flight_done: u64,
     /// Operations in flight that had not.
     pub in_flight_not: u64,
+    /// Of both, those that were batches.
+    pub in_flight_batches: u64,
     /// Keys compared.
     pub compared: u64,
     /// Longest time until a killed store was open, in microseconds.
@@ -90,11 +100,28 @@ struct Stream {
     rng: Rng,
     thread: u64,
     keys: u64,
+    batches: bool,
 }
 
 impl Stream {
-    fn new(plan: &Plan, round: u64, thread: u64) -> Self {
-        Self { rng: Rng::part(plan.seed ^ round.rotate_left(20), thread), thread, keys: plan.keys }
+    fn new(plan: &Plan, store: &Handle, round: u64, thread: u64) -> Self {
+        let rng = Rng::part(plan.seed ^ round.rotate_left(20), thread);
+        Self { rng, thread, keys: plan.keys, batches: store.capabilities().batch }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        thread_key(self.thread, self.rng.below(self.keys))
+    }
+
+    /// A batch over keys of the thread, some of them perhaps twice.
+    fn batch(&mut self) -> Batch {
+        let ops = 1 + self.rng.below(BATCH_OPS);
+        let op = |_| match self.rng.below(4) {
+            0 => BatchOp::Delete { key: self.key() },
+            1 => BatchOp::Put { key: self.key(), value: self.value(), expiry: Some(Expiry::at_millis(FAR)) },
+            _ => BatchOp::Put { key: self.key(), value: self.value(), expiry: None },
+        };
+        Batch { ops: (0..ops).map(op).collect() }
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -111,7 +138,10 @@ impl Stream {
         if self.rng.one_in(COUNT_EVERY) {
             return Step::Count;
         }
-        let key = thread_key(self.thread, self.rng.below(self.keys));
+        if self.batches && self.rng.one_in(BATCH_EVERY) {
+            return Step::Do(Op::Batch { batch: self.batch() });
+        }
+        let key = self.key();
         Step::Do(match self.rng.below(12) {
             0..=3 => Op::Put { key, value: self.value(), expiry: None },
             4 => Op::Put { key, value: self.value(), expiry: Some(FAR) },
@@ -150,7 +180,7 @@ fn create_store(plan: &Plan) -> lodestore::Result<Handle> {
         .size(plan.size)
         .durability(plan.durability)
         .emulate_dax(plan.emulate_dax);
-    let options = plan.set.iter().try_fold(options, |options, text| options.set_text(text))?;
+    let options = plan.shape.iter().chain(&plan.set).try_fold(options, |options, text| options.set_text(text))?;
     lodestore::create(store_path(plan), &options)
 }
 
@@ -182,7 +212,7 @@ fn acknowledge(acks: &File, slot: u64, count: u64) -> Result<(), String> {
 }
 
 fn work(plan: &Plan, store: &Handle, acks: &File, round: u64, thread: u64) -> Result<(), String> {
-    let mut stream = Stream::new(plan, round, thread);
+    let mut stream = Stream::new(plan, store, round, thread);
     for done in 1.. {
         let step = stream.next();
         apply(store, &step).map_err(|error| format!("operation {done} of thread {thread}: {error}"))?;
@@ -219,6 +249,10 @@ fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
                 value.extend_from_slice(bytes);
                 Change::Put(value, expiry)
             })?;
+            Outcome::Done
+        }
+        Step::Do(Op::Batch { batch }) => {
+            store.write(batch)?;
             Outcome::Done
         }
         Step::Do(_) => Outcome::Done,
@@ -345,7 +379,7 @@ fn judge_thread(
     acknowledged: u64,
     totals: &mut Totals,
 ) -> Result<(u64, u64), String> {
-    let mut stream = Stream::new(plan, round, thread);
+    let mut stream = Stream::new(plan, store, round, thread);
     let mut counted = 0;
     for _ in 0..acknowledged {
         match stream.next() {
@@ -359,21 +393,7 @@ fn judge_thread(
     let mut most = counted;
     match &in_flight {
         Step::Count => most += 1,
-        Step::Do(op) => {
-            let key = op.key().unwrap_or_default();
-            let mut after = state.clone();
-            after.apply(op);
-            let seen = read(store, key)?;
-            let (old, new) = (expected(state, key), expected(&after, key));
-            if old != new {
-                totals.in_flight_done += u64::from(seen == new);
-                totals.in_flight_not += u64::from(seen == old);
-            }
-            // What is neither is told below, as a difference to the old state.
-            if seen == new {
-                *state = after;
-            }
-        }
+        Step::Do(op) => settle_in_flight(store, state, op, totals)?,
     }
     for index in 0..plan.keys {
         let key = thread_key(thread, index);
@@ -389,6 +409,34 @@ fn judge_thread(
         }
     }
     Ok((counted, most))
+}
+
+/// Looks whether an operation that was in flight has happened: all of it, or nothing. If it has, `state` follows.
+fn settle_in_flight(store: &Handle, state: &mut State, op: &Op, totals: &mut Totals) -> Result<(), String> {
+    let mut after = state.clone();
+    after.apply(op);
+    let (mut done, mut not) = (0, 0);
+    for key in op.keys() {
+        let (old, new) = (expected(state, key), expected(&after, key));
+        if old != new {
+            // What is neither is told by the caller, as a difference to the state.
+            let seen = read(store, key)?;
+            done += u64::from(seen == new);
+            not += u64::from(seen == old);
+        }
+    }
+    if done > 0 && not > 0 {
+        return Err(format!(
+            "a batch in flight is there by half: {done} of its keys as after it, {not} as before: {op:?}"
+        ));
+    }
+    totals.in_flight_done += u64::from(done > 0);
+    totals.in_flight_not += u64::from(not > 0);
+    totals.in_flight_batches += u64::from(done + not > 0 && matches!(op, Op::Batch { .. }));
+    if done > 0 {
+        *state = after;
+    }
+    Ok(())
 }
 
 type Seen = Option<(Vec<u8>, Option<u64>)>;

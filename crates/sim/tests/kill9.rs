@@ -19,17 +19,42 @@ fn run(name: &str, arguments: &[&str]) {
     assert!(!dir.exists(), "the directory is removed");
 }
 
+const TWO_WRITERS: [&str; 10] =
+    ["--rounds", "12", "--threads", "2", "--keys", "500", "--life-ms", "150", "--seed", "1"];
+const ONE_WRITER_FLUSHED: [&str; 13] = [
+    "--rounds",
+    "6",
+    "--threads",
+    "1",
+    "--keys",
+    "200",
+    "--life-ms",
+    "100",
+    "--seed",
+    "2",
+    "--durability",
+    "power",
+    "--emulate-dax",
+];
+/// So few slots that tables grow when the child is killed.
+const NVHT: [&str; 6] = ["--engine", "nvht", "--shape", "initial-capacity=1", "--shape", "partitions=2"];
+
 #[test]
-fn two_writers_lose_nothing() {
-    run("process", &["--rounds", "12", "--threads", "2", "--keys", "500", "--life-ms", "150", "--seed", "1"]);
+fn two_writers_of_hikv_lose_nothing() {
+    run("hikv-process", &TWO_WRITERS);
 }
 
 #[test]
-fn one_writer_loses_nothing_where_every_flush_is_executed() {
-    let flushed = ["--durability", "power", "--emulate-dax"];
-    run(
-        "dax",
-        &[&["--rounds", "6", "--threads", "1", "--keys", "200", "--life-ms", "100", "--seed", "2"], &flushed[..]]
-            .concat(),
-    );
+fn one_writer_of_hikv_loses_nothing_where_every_flush_is_executed() {
+    run("hikv-dax", &ONE_WRITER_FLUSHED);
+}
+
+#[test]
+fn two_writers_of_nvht_lose_nothing() {
+    run("nvht-process", &[&TWO_WRITERS[..], &NVHT].concat());
+}
+
+#[test]
+fn one_writer_of_nvht_loses_nothing_where_every_flush_is_executed() {
+    run("nvht-dax", &[&ONE_WRITER_FLUSHED[..], &NVHT].concat());
 }

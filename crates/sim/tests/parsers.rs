@@ -6,6 +6,10 @@ mod damage;
 mod hikv;
 #[path = "../../../fuzz/src/media.rs"]
 mod media;
+#[path = "../../../fuzz/src/nvht.rs"]
+mod nvht;
+#[path = "../../../fuzz/src/store.rs"]
+mod store;
 
 use lodestore_media::sim::Rng;
 
@@ -28,7 +32,8 @@ fn run(name: &str, rounds: u64, target: impl Fn(&[u8]) + std::panic::RefUnwindSa
 #[test]
 fn all_checksums_of_the_format_are_found_to_be_forged() {
     assert_eq!(media::kinds(), 3, "pool and region headers, occupancy");
-    assert_eq!(hikv::kinds(), 6, "pool header, occupancy, superblock, segment, run, record");
+    assert_eq!(hikv::TARGETS.kinds(), 7, "pool header, occupancy, superblock, segment, run, record, batch log");
+    assert_eq!(nvht::TARGETS.kinds(), 8, "pool header, occupancy, superblock, table, cursor, keys, record, batch log");
 }
 
 #[test]
@@ -44,10 +49,12 @@ fn any_damaged_pool_opens_and_works_or_is_refused() {
 
 #[test]
 fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
-    run("hikv_clean", 1000, hikv::clean);
+    run("hikv_clean", 1000, |data| hikv::TARGETS.clean(data));
+    run("nvht_clean", 1000, |data| nvht::TARGETS.clean(data));
 }
 
 #[test]
 fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
-    run("hikv_killed", 1000, hikv::killed);
+    run("hikv_killed", 1000, |data| hikv::TARGETS.killed(data));
+    run("nvht_killed", 1000, |data| nvht::TARGETS.killed(data));
 }

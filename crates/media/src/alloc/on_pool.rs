@@ -69,7 +69,7 @@ impl Allocator {
         self.mark_extent_on(pool, at, kind)
     }
 
-    /// Whether an extent of this kind, at least this long, stands in the extent table here, or a damaged word hides what does. Where
+    /// Whether an extent of this kind, of just as many chunks as this takes, stands in the extent table here, or a damaged word hides what does. Where
     /// neither is so, the space is or may be handed out to others. Marks nothing.
     pub fn holds_extent(&self, pool: &Pool, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
         self.holds_extent_on(pool, at, bytes, kind)

@@ -342,7 +342,14 @@ impl Allocator {
         let full = || Self::full(ground, bytes);
         let chunks = self.chunks_of(bytes).ok_or_else(full)?;
         let word = plain_word(kind, chunks);
-        let attempt = |aligned: bool| self.obtain(ground, |space| space.hand_out(ground, word, aligned), bytes);
+        let rounded = u64::from(chunks) * self.chunk_bytes();
+        let hand_out = |space: &mut super::Space, aligned: bool| {
+            let place = space.hand_out(ground, word, aligned);
+            // Under the lock: a verify beside it compares the count with the tables.
+            self.extent_bytes.fetch_add(if place.is_some() { rounded } else { 0 }, Ordering::Relaxed);
+            place
+        };
+        let attempt = |aligned: bool| self.obtain(ground, |space| hand_out(space, aligned), bytes);
         let place = match attempt(true)? {
             Some(place) => place,
             None => {
@@ -352,8 +359,6 @@ impl Allocator {
             }
         };
         let region = self.region(place.region).ok_or_else(full)?;
-        let rounded = u64::from(chunks) * self.chunk_bytes();
-        self.extent_bytes.fetch_add(rounded, Ordering::Relaxed);
         lock(&self.space).wear(ground, &[Written { place, chunks, bytes: rounded }]);
         Ok(region.layout.chunk(place.chunk))
     }

@@ -273,7 +273,7 @@ impl Allocator {
         let Some(chunk) = region.layout.chunk_of(at.offset()) else { return false };
         match read_word(ground, &region.layout, chunk) {
             Found::Extent(word) if word.kind == kind && region.extent_start(at).is_some() => {
-                u64::from(word.chunks) * u64::from(region.layout.chunk_bytes) >= bytes
+                u64::from(word.chunks) == bytes.div_ceil(u64::from(region.layout.chunk_bytes))
             }
             _ => lock(&self.space).is_quarantined(Place { region: region.layout.index, chunk }),
         }

@@ -1,7 +1,7 @@
 //! Kills a writing process again and again, and looks what its store kept.
 //!
 //! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht]
-//! [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]...`. The directory must not hold a store; it is removed at
+//! [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...`: `--shape` for options that are fixed when the store is made. The directory must not hold a store; it is removed at
 //! the end unless something failed.
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use lodestore::Durability;
 use lodestore_sim::kill9::{Plan, Totals, child, rounds};
 
 const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht] \
-                     [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]...";
+                     [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...";
 
 struct Args {
     plan: Plan,
@@ -35,6 +35,7 @@ fn arguments() -> Result<Args, String> {
         emulate_dax: false,
         size: 64 << 20,
         set: Vec::new(),
+        shape: Vec::new(),
         seed: clock,
         threads: 2,
         keys: 2000,
@@ -52,6 +53,7 @@ fn arguments() -> Result<Args, String> {
             }
             "--emulate-dax" => plan.emulate_dax = true,
             "--set" => plan.set.push(given.next().ok_or(USAGE)?),
+            "--shape" => plan.shape.push(given.next().ok_or(USAGE)?),
             "--size" => plan.size = number(&name, given.next())?,
             "--seed" => plan.seed = number(&name, given.next())?,
             "--threads" => plan.threads = number(&name, given.next())?.clamp(1, 64),
@@ -94,7 +96,7 @@ fn run() -> Result<(), String> {
     };
     let totals = rounds(plan, &program, &child_arguments(plan), enough)?;
     println!(
-        "{} rounds in {:.1} s ({} before the store was open), {} operations acknowledged, in flight {} done and {} not, \
+        "{} rounds in {:.1} s ({} before the store was open), {} operations acknowledged, in flight {} done and {} not ({} of them batches), \
          {} keys compared, slowest open {} us: nothing lost",
         totals.rounds,
         started.elapsed().as_secs_f64(),
@@ -102,6 +104,7 @@ fn run() -> Result<(), String> {
         totals.acknowledged,
         totals.in_flight_done,
         totals.in_flight_not,
+        totals.in_flight_batches,
         totals.compared,
         totals.open_max_us
     );

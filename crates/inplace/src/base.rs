@@ -1,0 +1,201 @@
+//! The state that every store of this kind has, whatever its index.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lodestore_contract::{Error, Event, EventSink, Expiry, Result};
+use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, Pool};
+
+use crate::events::{self, Quiet};
+use crate::record::{Head, Record, record_len};
+use crate::recovery::Recovery;
+
+/// What all parts of an open store share.
+pub struct Base {
+    /// Where it stands.
+    pub pool: Arc<Pool>,
+    /// Redo logs of batches.
+    pub logs: BatchLogs,
+    /// How far recovery is.
+    pub recovery: Recovery,
+    /// Batches under way, of which not all may stand yet.
+    pub batches: AtomicU64,
+    /// Whether some record may have an expiry, so that sweeps have something to look for.
+    pub expiring: AtomicBool,
+    /// Whether operations are refused.
+    pub closed: AtomicBool,
+    /// Whether a word of the index may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is
+    /// made durable before it is answered or built on; the walk of the recovery ends it.
+    pub unsettled: AtomicBool,
+    /// Whoever is told of events.
+    pub events: Option<EventSink>,
+    /// Most DRAM for the store's structures, in bytes; 0: no limit.
+    pub dram_budget: u64,
+}
+
+/// An operation under way: while it lives, nothing that it reaches is reused, `close` waits, and events wait to be told.
+///
+/// To be declared before any lock is taken, so that it ends behind them.
+#[must_use = "nothing is protected once it is dropped"]
+pub struct Operation<'a> {
+    // In this order: whoever is told of an event must not hold up the epochs.
+    _guard: Guard<'a>,
+    _quiet: Quiet,
+}
+
+/// A record that is stored and not yet named by the index; not yet fenced.
+pub struct Stored {
+    /// Where it stands.
+    pub at: NvPtr,
+    /// Bytes it takes.
+    pub len: usize,
+    /// Whether it has an expiry.
+    pub expires: bool,
+}
+
+/// Counts a batch while it lives.
+pub struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    /// One more batch.
+    pub fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Base {
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    #[inline]
+    pub fn enter(&self) -> Result<Operation<'_>> {
+        let operation = Operation { _guard: self.pool.epochs().pin(), _quiet: Quiet::begin() };
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(operation) }
+    }
+
+    /// Begins a write.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Poisoned`].
+    #[inline]
+    pub fn enter_write(&self) -> Result<Operation<'_>> {
+        let operation = self.enter()?;
+        self.pool.check()?;
+        Ok(operation)
+    }
+
+    /// Whether what is read may not be durable though nobody is writing it.
+    #[inline]
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Tells the owner's event sink, behind whatever the thread is about.
+    pub fn tell(&self, event: &Event) {
+        if let Some(sink) = &self.events {
+            events::tell(sink, event);
+        }
+    }
+
+    /// Tells the owner if it is about wrong bytes.
+    #[cold]
+    pub fn corrupt(&self, error: &Error) {
+        if let Error::Corrupt { place, what } = error {
+            self.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
+        }
+    }
+
+    /// Stores a record out of place. It is durable after the next fence.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and what else keeps the pool from growing.
+    #[inline(always)]
+    pub fn store_record<const OWN: usize>(
+        &self,
+        own: [u8; OWN],
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) -> Result<Stored> {
+        let expires = expiry.is_some();
+        let len = record_len::<OWN>(key.len(), value.len(), expires);
+        let at = self.pool.allocator().alloc(&self.pool, len)?;
+        assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
+        let head = Head::new(own, key, value, expiry);
+        if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
+            self.pool.store(at, &[head.as_bytes(), key, value].concat());
+        } else {
+            self.pool.store_durable(at, &[head.as_bytes(), key, value]);
+        }
+        Ok(Stored { at, len, expires })
+    }
+
+    /// Frees a record that will not be published.
+    #[cold]
+    pub fn free_stored(&self, stored: Option<Stored>) {
+        if let Some(stored) = stored {
+            self.pool.allocator().free(&self.pool, stored.at, stored.len);
+        }
+    }
+
+    /// Keeps the place of a record that is wrong from being handed out under what names it. Right records were marked before, so a
+    /// position that went astray takes nothing from them.
+    pub fn keep_damaged<const OWN: usize>(&self, at: NvPtr) {
+        let (pool, header) = (&self.pool, Record::<OWN>::HEADER);
+        if pool.allocator().is_recovering() {
+            let len = Record::<OWN>::read(pool, at).map_or(header, |record| record.len());
+            if pool.allocator().mark(pool, at.untagged(), len).is_err() {
+                // Its length may be what is wrong.
+                let _ = pool.allocator().mark(pool, at.untagged(), header);
+            }
+        }
+    }
+
+    /// The fence between a record and what names it.
+    #[inline]
+    pub fn fence_before_publish(&self) {
+        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+            self.pool.fence();
+        }
+    }
+
+    /// Flushes `len` bytes of the index and fences.
+    #[inline]
+    pub fn persist(&self, at: NvPtr, len: usize, not_flushed: Mutant) {
+        if !self.pool.mutant(not_flushed) {
+            self.pool.flush(at, len);
+        }
+        if !self.pool.mutant(Mutant::NoFenceAfterEntry) {
+            self.pool.fence();
+        }
+    }
+
+    /// Makes `len` bytes of the index that name a new record durable.
+    #[inline]
+    pub fn persist_published(&self, at: NvPtr, len: usize, new: &Stored) {
+        self.persist(at, len, Mutant::EntryNotFlushed);
+        if self.pool.mutant(Mutant::PublishBeforeRecord) {
+            self.pool.flush(new.at, new.len);
+            self.pool.fence();
+        }
+    }
+}
+
+/// Takes a lock, also where a thread panicked with it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A seed that cannot be guessed, so that nobody can choose keys that collide.
+pub fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

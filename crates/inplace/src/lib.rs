@@ -1,0 +1,33 @@
+//! What the engines that change their medium in place have in common. An engine is an index that names records; all that does not depend
+//! on how the index is built is here.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `base` | the state that every such store has, beginning an operation, storing and persisting a record |
+//! | `engine` | what an engine adds to it, and the operations that follow from that |
+//! | `events` | telling the owner of the store, behind every lock |
+//! | `options` | the options that all have |
+//! | `record` | a key with its value on the medium |
+//! | `recovery` | how far the recovery behind the open is, and its threads |
+//! | `running` | from opening to closing: the threads behind the operations |
+//! | `testing` | (feature) what the tests of the engines share |
+#![forbid(unsafe_code)]
+
+mod base;
+mod engine;
+mod events;
+pub mod options;
+mod record;
+mod recovery;
+mod running;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(feature = "testing")]
+mod testing_sink;
+
+pub use base::{Base, Counted, Operation, Stored, lock, random_seed};
+pub use engine::{Engine, Quick, Step, When, note_finding};
+pub use events::{Quiet, behind_locks};
+pub use record::{Head, Record, copied_key, record_len};
+pub use recovery::{Recovery, share_out};
+pub use running::{Behind, Running};

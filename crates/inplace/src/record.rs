@@ -1,0 +1,200 @@
+//! A key with its value on the medium: one allocation, one checksum.
+//!
+//! ```text
+//!  0        4      8     8 + OWN                          HEADER
+//! | crc32c | vlen | own | klen: 2 | fl: 1 | ve: 1 | zeros | [expiry: 8] | key | value |
+//! ```
+//! `crc32c` covers everything behind it. `own` is the engine's. `klen` is the key's length less one, `fl` the flags (bit 0: an expiry stands
+//! before the key), `ve` the record version. The header is filled up to a multiple of eight. Written whole, out of place, and never
+//! changed once the index names it.
+
+use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
+use lodestore_contract::{Error, Expiry, Result};
+use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
+
+const OWN_AT: usize = 8;
+const EXPIRY: usize = 8;
+/// Largest header with an expiry.
+const HEAD_MAX: usize = 32;
+/// Flag: an expiry stands before the key.
+const FLAG_EXPIRY: u8 = 1;
+/// Version of this record format.
+const VERSION: u8 = 1;
+
+const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
+
+/// Bytes of a record of these lengths, with `OWN` bytes of the engine's.
+#[inline]
+pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: bool) -> usize {
+    Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
+}
+
+/// What stands before the key: header and expiry.
+pub struct Head<const OWN: usize> {
+    bytes: [u8; HEAD_MAX],
+    len: usize,
+}
+
+impl<const OWN: usize> Head<OWN> {
+    /// The head of a record, checksum included.
+    #[inline]
+    pub fn new(own: [u8; OWN], key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
+        debug_assert!((1..=KEY_MAX).contains(&key.len()) && value.len() <= VALUE_MAX);
+        let (tail, mut len) = (OWN_AT + OWN, Record::<OWN>::HEADER);
+        let mut bytes = [0; HEAD_MAX];
+        bytes[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        bytes[OWN_AT..tail].copy_from_slice(&own);
+        bytes[tail..tail + 2].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
+        bytes[tail + 3] = VERSION;
+        if let Some(expiry) = expiry {
+            bytes[tail + 2] = FLAG_EXPIRY;
+            bytes[len..len + EXPIRY].copy_from_slice(&expiry.millis().to_le_bytes());
+            len += EXPIRY;
+        }
+        let crc = crc32c(&[&bytes[4..len], key, value]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        Self { bytes, len }
+    }
+
+    /// The bytes before the key.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What a record's header says of its parts, in bytes.
+struct Lengths {
+    key_at: usize,
+    key_len: usize,
+    all: usize,
+}
+
+impl Lengths {
+    /// `None` where lengths, flags or version cannot be.
+    #[inline]
+    fn of<const OWN: usize>(head: &[u8]) -> Option<Self> {
+        let tail = OWN_AT + OWN;
+        let value_len = u32_at(head, 4) as usize;
+        let key_len = usize::from(u16::from_le_bytes([head[tail], head[tail + 1]])) + 1;
+        let flags = head[tail + 2];
+        if head[tail + 3] != VERSION || flags & !FLAG_EXPIRY != 0 || value_len > VALUE_MAX {
+            return None;
+        }
+        let key_at = record_len::<OWN>(0, 0, flags & FLAG_EXPIRY != 0);
+        Some(Self { key_at, key_len, all: key_at + key_len + value_len })
+    }
+}
+
+/// The key of the whole record that stands at `at`, if one does. For places that the index is not known to name: another thread may be
+/// writing there, so the bytes are copied word by word, and the copy counts only if its checksum is right.
+pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
+    let at = at.untagged();
+    let copy = |len: usize| {
+        let whole = len.next_multiple_of(8);
+        let words = (0..whole as u64).step_by(8).map(|word| pool.load_u64(at.add(word)));
+        pool.contains(at, whole).then(|| words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let lengths = Lengths::of::<OWN>(&copy(Record::<OWN>::HEADER)?)?;
+    let mut bytes = copy(lengths.all)?;
+    bytes.truncate(lengths.all);
+    let key = lengths.key_at..lengths.key_at + lengths.key_len;
+    (crc32c(&[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
+}
+
+/// A record as it stands on the medium, its lengths checked against its region, its checksum not yet.
+#[derive(Clone, Copy)]
+pub struct Record<'a, const OWN: usize> {
+    bytes: &'a [u8],
+    key_at: usize,
+    key_len: usize,
+}
+
+impl<const OWN: usize> Record<'_, OWN> {
+    /// Bytes of the fixed header.
+    pub const HEADER: usize = (OWN_AT + OWN + 4).next_multiple_of(8);
+    const FITS: () = assert!(Self::HEADER + EXPIRY <= HEAD_MAX);
+}
+
+impl<'a, const OWN: usize> Record<'a, OWN> {
+    /// The record at `at`, whose tag is ignored. The caller holds an epoch guard from before it read where it is, or the key's lock.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where lengths, flags or version cannot be.
+    #[inline]
+    pub fn read(pool: &'a Pool, at: NvPtr) -> Result<Self> {
+        const { Self::FITS };
+        let at = at.untagged();
+        let Some(head) = pool.bytes_first_read(at, Self::HEADER) else {
+            return Err(wrong(at, "position outside the pool"));
+        };
+        let Some(Lengths { key_at, key_len, all }) = Lengths::of::<OWN>(head) else {
+            return Err(wrong(at, "record header is not one"));
+        };
+        match pool.bytes(at, all) {
+            Some(bytes) => Ok(Self { bytes, key_at, key_len }),
+            None => Err(wrong(at, "record reaches beyond its region")),
+        }
+    }
+
+    /// Compares the checksum.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub fn check(&self, at: NvPtr) -> Result<()> {
+        if crc32c(&[&self.bytes[4..]]) == u32_at(self.bytes, 0) {
+            Ok(())
+        } else {
+            Err(wrong(at, "record checksum differs"))
+        }
+    }
+
+    /// Its key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        &self.bytes[self.key_at..self.key_at + self.key_len]
+    }
+
+    /// Its value.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        &self.bytes[self.key_at + self.key_len..]
+    }
+
+    /// Bytes it takes.
+    #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The engine's bytes of the header.
+    #[inline]
+    pub fn own(&self) -> [u8; OWN] {
+        std::array::from_fn(|index| self.bytes[OWN_AT + index])
+    }
+
+    /// From when on it is absent to readers.
+    #[inline]
+    pub fn expiry(&self) -> Option<Expiry> {
+        (self.key_at > Self::HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, Self::HEADER)))
+    }
+
+    /// Whether it is absent to every reader already. It counts as expired only if it is whole: the damage may be in its expiry.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub fn is_expired(&self, at: NvPtr) -> Result<bool> {
+        if !self.expiry().is_some_and(Expiry::is_past) {
+            return Ok(false);
+        }
+        self.check(at).map(|()| true)
+    }
+}
+
+#[cold]
+fn wrong(at: NvPtr, what: &str) -> Error {
+    Error::corrupt(format!("record {at:?}"), what)
+}

@@ -1,0 +1,236 @@
+//! How far the recovery behind the open is, shared with whoever waits for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Event, RecoveryState, Result};
+
+use crate::base::lock;
+use crate::engine::Engine;
+
+/// How far recovery is.
+pub struct Recovery {
+    opened: Instant,
+    ready_after: Mutex<Duration>,
+    phase: Mutex<Phase>,
+    changed: Condvar,
+    parts: AtomicU64,
+    parts_done: AtomicU64,
+    keys: AtomicU64,
+    corrupt: AtomicU64,
+    left_out: AtomicU64,
+    cancelled: AtomicBool,
+    unsure: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Running,
+    Ordered,
+    Done(Duration),
+    Failed(String),
+}
+
+impl Recovery {
+    /// Of a store whose open began at `opened`.
+    pub fn new(opened: Instant) -> Self {
+        Self {
+            opened,
+            ready_after: Mutex::new(Duration::ZERO),
+            phase: Mutex::new(Phase::Running),
+            changed: Condvar::new(),
+            parts: AtomicU64::new(1),
+            parts_done: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets how many parts there are to walk.
+    pub fn expect_parts(&self, parts: u64) {
+        self.parts.store(parts.max(1), Ordering::Relaxed);
+    }
+
+    /// Counts a part that was walked.
+    pub fn count_part(&self) {
+        self.parts_done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a key that was found.
+    pub fn count_key(&self) {
+        self.keys.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets how many keys there are.
+    pub fn set_keys(&self, keys: u64) {
+        self.keys.store(keys, Ordering::Relaxed);
+    }
+
+    /// Counts something that was wrong on the medium.
+    pub fn count_corrupt(&self) {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts places whose records are in no walk.
+    pub fn count_left_out(&self, places: usize) {
+        self.left_out.fetch_add(places as u64, Ordering::Relaxed);
+    }
+
+    /// Places whose records are in no walk.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// Notes that some extent of the index could not be marked, so that what seems free may not be.
+    pub fn set_unsure(&self) {
+        self.unsure.store(true, Ordering::Release);
+    }
+
+    /// Whether what seems free may not be.
+    pub fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Acquire)
+    }
+
+    /// Notes that operations are served from now on.
+    pub(crate) fn ready(&self) -> Duration {
+        let ready = self.opened.elapsed();
+        *lock(&self.ready_after) = ready;
+        ready
+    }
+
+    /// Ends the walk early: the store is being closed.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Refuses to go on where the store is being closed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn check_wanted(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn enter(&self, phase: Phase) {
+        *lock(&self.phase) = phase;
+        self.changed.notify_all();
+    }
+
+    /// Notes that the order of the keys is known, though more is to be done.
+    pub fn set_ordered(&self) {
+        self.enter(Phase::Ordered);
+    }
+
+    /// Waits until the order of the keys is known.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where recovery has failed.
+    pub fn wait_ordered(&self) -> Result<()> {
+        self.wait(|phase| !matches!(phase, Phase::Running))
+    }
+
+    /// Waits until everything is rebuilt.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where recovery has failed.
+    pub fn wait_done(&self) -> Result<()> {
+        self.wait(|phase| matches!(phase, Phase::Done(_)))
+    }
+
+    fn wait(&self, reached: impl Fn(&Phase) -> bool) -> Result<()> {
+        let mut phase = lock(&self.phase);
+        loop {
+            match &*phase {
+                Phase::Failed(cause) => return Err(Error::Poisoned { cause: cause.clone() }),
+                phase if reached(phase) => return Ok(()),
+                _ => {}
+            }
+            phase = self.changed.wait(phase).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether everything is rebuilt.
+    pub fn is_done(&self) -> bool {
+        matches!(*lock(&self.phase), Phase::Done(_))
+    }
+
+    /// What to tell of it.
+    pub fn state(&self) -> RecoveryState {
+        let phase = lock(&self.phase).clone();
+        let walked = self.parts_done.load(Ordering::Relaxed) as f64 / self.parts.load(Ordering::Relaxed) as f64;
+        RecoveryState {
+            done: matches!(phase, Phase::Done(_)),
+            share: if matches!(phase, Phase::Done(_)) { 1.0 } else { walked.min(0.99) },
+            keys: self.keys.load(Ordering::Relaxed),
+            corrupt: self.corrupt.load(Ordering::Relaxed),
+            left_out: self.left_out(),
+            ready_after: *lock(&self.ready_after),
+            took: if let Phase::Done(took) = phase { took } else { Duration::ZERO },
+        }
+    }
+}
+
+/// Runs an engine's recovery to its end and tells how it ended; never panics.
+pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
+    let recovery = &engine.recovery;
+    match catch_unwind(AssertUnwindSafe(|| engine.rebuild(trusted))) {
+        Ok(Ok(())) => {
+            let took = recovery.opened.elapsed();
+            recovery.enter(Phase::Done(took));
+            let state = recovery.state();
+            engine.tell(&Event::Recovered { keys: state.keys, corrupt: state.corrupt, took });
+        }
+        Ok(Err(error)) => fail(engine, error.to_string()),
+        Err(_) => fail(engine, "recovery panicked".into()),
+    }
+}
+
+fn fail<E: Engine>(engine: &E, cause: String) {
+    if engine.recovery.check_wanted().is_ok() {
+        // It tells the owner.
+        engine.pool.poison(&cause);
+    }
+    engine.abandon(&cause);
+    engine.recovery.enter(Phase::Failed(cause));
+}
+
+/// Works through `count` parts with up to `threads` threads, each with a share of its own of what is found; the shares.
+///
+/// # Errors
+/// The first of `work`; [`Error::Corrupt`] where a thread panicked.
+pub fn share_out<T: Default + Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize, &mut T) -> Result<()> + Sync,
+    finish: impl Fn(&mut T) + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let worker = || -> Result<T> {
+        let mut share = T::default();
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= count {
+                finish(&mut share);
+                return Ok(share);
+            }
+            work(part, &mut share)?;
+        }
+    };
+    let threads = threads.clamp(1, count);
+    if threads == 1 {
+        return Ok(vec![worker()?]);
+    }
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let join = |worker: ScopedJoinHandle<'_, Result<T>>| {
+            worker.join().unwrap_or_else(|_| Err(Error::corrupt("recovery", "a worker panicked")))
+        };
+        workers.into_iter().map(join).collect()
+    })
+}

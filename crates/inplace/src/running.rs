@@ -1,0 +1,128 @@
+//! From opening to closing: the threads behind the operations.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestore_contract::{Error, Event, Result};
+
+use crate::base::lock;
+use crate::engine::Engine;
+use crate::recovery;
+
+/// An open store and what works behind it. Dropped without [`Running::close`], it leaves the medium as a crash does.
+pub struct Running<E: Engine> {
+    /// The store.
+    pub inner: Arc<E>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    closing: Mutex<()>,
+}
+
+/// How an open goes on behind the operations.
+#[derive(Debug, Clone, Copy)]
+pub struct Behind {
+    /// Whether the last stop was clean.
+    pub clean: bool,
+    /// Whether recovery may believe what the last stop saved.
+    pub trusted: bool,
+    /// Whether recovery gets a thread of its own; else it runs before the open returns.
+    pub recovers: bool,
+    /// Milliseconds between sweeps of expired keys; 0: none.
+    pub sweep_ms: u64,
+}
+
+impl<E: Engine> Running<E> {
+    /// Starts what works behind the operations.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where a thread cannot be started; what recovery failed with, if it runs here.
+    pub fn start(inner: E, behind: Behind) -> Result<Self> {
+        let running = Self { inner: Arc::new(inner), threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+        let inner = &running.inner;
+        let ready_after = inner.recovery.ready();
+        inner.tell(&Event::Opened { clean: behind.clean, ready_after });
+        if behind.recovers {
+            let shared = Arc::clone(inner);
+            running.spawn("lodestore-recovery", move || recovery::run(&*shared, behind.trusted))?;
+        } else {
+            recovery::run(&**inner, behind.trusted);
+            inner.recovery.wait_done()?;
+        }
+        if behind.sweep_ms > 0 {
+            let shared = Arc::clone(inner);
+            running.spawn("lodestore-sweep", move || sweep_until_closed(&*shared, behind.sweep_ms))?;
+        }
+        Ok(running)
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(work)
+            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Stops operations and threads; whether this call was the first.
+    fn stop(&self) -> bool {
+        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        self.inner.recovery.cancel();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            thread.thread().unpark();
+            // A panic in it was caught and reported by the thread itself.
+            let _ = thread.join();
+        }
+        if first {
+            self.inner.pool.epochs().synchronize();
+            self.inner.halt();
+        }
+        first
+    }
+
+    /// Closes the store, so that the next open need not recover.
+    ///
+    /// # Errors
+    /// Where something could not be saved: the store is left as after a crash, and nothing is lost.
+    pub fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
+        let _ = inner.recovery.wait_done();
+        let _turn = lock(&self.closing);
+        if !self.stop() {
+            return Ok(());
+        }
+        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
+        let whole = inner.recovery.is_done() && inner.pool.check().is_ok() && inner.is_whole();
+        let saved = if whole { inner.save() } else { Ok(()) };
+        if whole {
+            inner.pool.epochs().collect(&inner.pool);
+        }
+        let closed = inner.pool.close(whole && saved.is_ok());
+        saved.and(closed)
+    }
+}
+
+impl<E: Engine> Drop for Running<E> {
+    fn drop(&mut self) {
+        if self.stop() {
+            // As after a crash: the clean flag stays unset.
+            let _ = self.inner.pool.close(false);
+        }
+    }
+}
+
+/// Sweeps at intervals until the store is closed.
+fn sweep_until_closed<E: Engine>(engine: &E, sweep_ms: u64) {
+    let pause = Duration::from_millis(sweep_ms);
+    while !engine.closed.load(Ordering::Acquire) {
+        std::thread::park_timeout(pause);
+        if engine.recovery.is_done() {
+            // What goes wrong here goes wrong for a caller too, who is told.
+            let _ = engine.sweep();
+        }
+    }
+}

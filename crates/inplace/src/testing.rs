@@ -1,0 +1,240 @@
+//! What the tests of these engines share: stores in a directory that goes away, places for the contract's suite, and the counts of
+//! ordering points.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lodestore_contract::conformance::{Harness, Plan};
+use lodestore_contract::{Durability, Result, Store};
+use lodestore_media::PoolOptions;
+
+pub use crate::testing_sink::check_sink_may_use_the_store;
+
+/// A directory of one test's own, removed when it is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// On tmpfs where there is one.
+    #[expect(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Self {
+        let shm = Path::new("/dev/shm");
+        if shm.is_dir() { Self::within(shm) } else { Self::within(&std::env::temp_dir()) }
+    }
+
+    /// In this directory.
+    ///
+    /// # Panics
+    /// Where none can be made.
+    pub fn within(base: &Path) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let dir = base.join(format!("lodestore-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir_all(&dir).expect("a scratch directory can be made");
+        Self(dir)
+    }
+
+    /// A path in it where nothing is yet.
+    pub fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A pool for small stores, whose flushes and fences are executed.
+pub fn small_dax_pool() -> PoolOptions {
+    PoolOptions {
+        capacity: 64 << 20,
+        region_bytes: 16 << 20,
+        durability: Durability::Power,
+        emulate_dax: true,
+        ..PoolOptions::default()
+    }
+}
+
+/// An engine, as its tests make stores of it. `S` is its store and `O` its options.
+pub struct Kind<S, O> {
+    /// Its name.
+    pub engine: &'static str,
+    /// How a store is made.
+    pub create: fn(&Path, &O) -> Result<S>,
+    /// How it is opened again.
+    pub open: fn(&Path, &O) -> Result<S>,
+    /// Where the options have those of the pool.
+    pub pool: fn(&mut O) -> &mut PoolOptions,
+}
+
+/// A place for one store, with the options that it is made and opened with.
+pub struct Place<S: 'static, O: 'static> {
+    kind: &'static Kind<S, O>,
+    scratch: Scratch,
+    name: &'static str,
+    plan: Plan,
+    /// The options.
+    pub options: O,
+}
+
+impl<S, O: Clone> Place<S, O> {
+    /// A place on tmpfs with small regions, so that a store grows.
+    pub fn new(kind: &'static Kind<S, O>, name: &'static str, options: O) -> Self {
+        let mut place = Self { kind, scratch: Scratch::new(), name, plan: Plan::default(), options };
+        place.pool().region_bytes = 16 << 20;
+        place
+    }
+
+    /// The pool's options.
+    pub fn pool(&mut self) -> &mut PoolOptions {
+        (self.kind.pool)(&mut self.options)
+    }
+
+    /// The same with every flush and fence executed.
+    pub fn dax(mut self) -> Self {
+        self.pool().durability = Durability::Power;
+        self.pool().emulate_dax = true;
+        self
+    }
+
+    /// On ordinary files below this directory.
+    pub fn on_file(self, base: &str) -> Self {
+        Self { scratch: Scratch::within(Path::new(base)), ..self }
+    }
+
+    /// A shorter run, for modes that differ little.
+    pub fn short(self) -> Self {
+        let plan = Plan { keys: 600, thread_ops: 600, model_cases: 16, value_max: 4 << 20, ..Plan::default() };
+        Self { plan, ..self }
+    }
+
+    /// A run for media where each write waits for a device, at power durability.
+    pub fn power(mut self) -> Self {
+        self.pool().durability = Durability::Power;
+        Self { plan: Plan::small(), ..self }
+    }
+
+    /// With these options changed.
+    pub fn with(mut self, change: impl FnOnce(&mut O)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    fn read_pool(&self) -> PoolOptions {
+        (self.kind.pool)(&mut self.options.clone()).clone()
+    }
+}
+
+impl<S: Store, O: Clone + Send + Sync> Harness for Place<S, O> {
+    type S = S;
+
+    fn name(&self) -> String {
+        format!("{}, {}", self.kind.engine, self.name)
+    }
+
+    fn durability(&self) -> Durability {
+        self.read_pool().durability
+    }
+
+    fn survives_power(&self) -> bool {
+        self.durability() == Durability::Power && !self.read_pool().emulate_dax
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn create(&self, capacity: u64) -> Result<S> {
+        let mut options = self.options.clone();
+        (self.kind.pool)(&mut options).capacity = capacity;
+        (self.kind.create)(&self.scratch.store(), &options)
+    }
+
+    fn open(&self) -> Result<S> {
+        (self.kind.open)(&self.scratch.store(), &self.options)
+    }
+
+    fn clear(&self) {
+        match std::fs::remove_dir_all(self.scratch.store()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("remove the store: {error}"),
+            _ => {}
+        }
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.scratch.store()).expect("list the store");
+        let names =
+            entries.map(|entry| entry.expect("list the store").file_name().into_string().expect("a plain name"));
+        let mut names: Vec<_> = names.filter(|name| name.starts_with("pool.")).collect();
+        names.sort();
+        names
+    }
+
+    fn alter(&self, file: &str, change: &mut dyn FnMut(&mut Vec<u8>)) {
+        let path = self.scratch.store().join(file);
+        let mut bytes = std::fs::read(&path).expect("read a file of the store");
+        change(&mut bytes);
+        std::fs::write(&path, bytes).expect("write a file of the store");
+    }
+}
+
+/// Fences that `work` executes.
+pub fn fences<S: Store>(store: &S, work: impl FnOnce(&S)) -> u64 {
+    let before = store.stats().fences;
+    work(store);
+    store.stats().fences - before
+}
+
+/// Puts a record of the size class that the counts of ordering points use, so that no new slab is taken in them.
+///
+/// # Panics
+/// Where a put fails.
+pub fn warm(store: &impl Store) {
+    for key in 0..4u8 {
+        store.put(&[b'w', key], &[key; 100]).expect("put");
+    }
+}
+
+/// A put has two ordering points and a delete one.
+///
+/// # Panics
+/// Where it has not.
+pub fn check_ordering_points<S: Store>(store: &S) {
+    assert_eq!(fences(store, |store| store.put(b"kk", &[1; 100]).expect("put")), 2, "put of a new key");
+    assert_eq!(fences(store, |store| store.put(b"kk", &[2; 100]).expect("put")), 2, "put of a present key");
+    assert_eq!(fences(store, |store| assert!(store.update(b"kk", &[3; 100]).expect("update"))), 2, "update");
+    assert_eq!(fences(store, |store| assert!(store.delete(b"kk").expect("delete"))), 1, "delete");
+    assert_eq!(fences(store, |store| assert!(store.insert(b"kk", &[4; 100]).expect("insert"))), 2, "insert");
+}
+
+/// What changes nothing in a store that was warmed persists nothing.
+///
+/// # Panics
+/// Where it does.
+pub fn check_nothing_persisted<S: Store>(store: &S) {
+    let nothing = fences(store, |store| {
+        assert!(store.get(b"absent").expect("get").is_none());
+        assert!(!store.delete(b"absent").expect("delete"));
+        assert!(!store.update(b"absent", b"v").expect("update"));
+        assert!(!store.insert(b"w\0", b"v").expect("insert"));
+        assert!(store.get(b"w\0").expect("get").is_some());
+    });
+    assert_eq!(nothing, 0);
+}
+
+/// At process durability no flush and no fence is executed.
+///
+/// # Panics
+/// Where one is.
+pub fn check_no_flush_at_process(store: &impl Store) {
+    let before = store.stats();
+    for key in 0..1000u32 {
+        store.put(&key.to_le_bytes(), &[7; 100]).expect("put");
+    }
+    for key in 0..1000u32 {
+        assert!(store.delete(&key.to_le_bytes()).expect("delete"));
+    }
+    let after = store.stats();
+    assert_eq!((after.flushes - before.flushes, after.fences - before.fences), (0, 0));
+    assert!(after.bytes_written > before.bytes_written);
+}

@@ -1,0 +1,137 @@
+//! A sink that uses the store, for every kind of event that an operation raises.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Result, Store};
+
+use crate::base::lock;
+use crate::testing::{Kind, Place};
+
+/// What a sink knows.
+struct Desk<S> {
+    store: Mutex<Weak<S>>,
+    /// The key that the operation under way is about.
+    key: Mutex<&'static [u8]>,
+    seen: Mutex<BTreeSet<&'static str>>,
+}
+
+impl<S: Store> Desk<S> {
+    fn told(&self, event: &Event) {
+        let kind = match event {
+            Event::Grown { .. } => "grown",
+            Event::Corruption { .. } => "corruption",
+            Event::Full { .. } => "full",
+            Event::Swept { .. } => "swept",
+            Event::Recovered { .. } => "recovered",
+            _ => "another",
+        };
+        lock(&self.seen).insert(kind);
+        let (store, key) = (lock(&self.store).upgrade(), *lock(&self.key));
+        let Some(store) = store else { return };
+        expect_known(store.get(key));
+        expect_known(store.insert(key, b"by the sink"));
+        expect_known(store.put(b"of the sink", &[7; 100]));
+    }
+
+    /// Sets what the next operation is about.
+    fn about(&self, key: &'static [u8]) -> &'static [u8] {
+        *lock(&self.key) = key;
+        key
+    }
+}
+
+fn expect_known<T>(done: Result<T>) {
+    match done {
+        Ok(_) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
+        Err(error) => panic!("a sink's call: {error}"),
+    }
+}
+
+/// The sink of a store may read and write it, whatever the event, and whoever met it.
+///
+/// # Panics
+/// Where an operation does not come to its end, or an event is not told.
+pub fn check_sink_may_use_the_store<S, O>(kind: &'static Kind<S, O>, options: O, sweep: fn(&S) -> Result<u64>)
+where
+    S: Store + 'static,
+    O: Clone + Send + Sync + 'static,
+{
+    let (done, ended) = channel();
+    let worker = std::thread::spawn(move || {
+        use_all(kind, options, sweep);
+        let _ = done.send(());
+    });
+    let outcome = ended.recv_timeout(Duration::from_secs(120));
+    assert!(outcome.is_ok() || worker.is_finished(), "an operation hangs whose event's sink uses the store");
+    worker.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+}
+
+fn use_all<S, O>(kind: &'static Kind<S, O>, options: O, sweep: fn(&S) -> Result<u64>)
+where
+    S: Store + 'static,
+    O: Clone + Send + Sync + 'static,
+{
+    const VALUE: &[u8] = b"a value that will be damaged on the medium";
+    const KEY: &[u8] = b"a key that will be damaged on the medium";
+    let desk = Arc::new(Desk { store: Mutex::new(Weak::<S>::new()), key: Mutex::new(b"key"), seen: Mutex::default() });
+    let sink: EventSink = {
+        let desk = Arc::clone(&desk);
+        Arc::new(move |event| desk.told(event))
+    };
+    let mut place = Place::new(kind, "a sink that uses the store", options);
+    place.pool().region_bytes = 4 << 20;
+    place.pool().events = Some(sink);
+
+    let store = Arc::new(place.create(16 << 20).expect("create"));
+    *lock(&desk.store) = Arc::downgrade(&store);
+    store.put(desk.about(b"value damaged"), VALUE).expect("put");
+    store.put(desk.about(KEY), b"v").expect("put");
+    store.put_expiring(desk.about(b"gone"), b"v", Some(Expiry::at_millis(1))).expect("put");
+    assert_eq!(sweep(&store).expect("sweep"), 1);
+    desk.about(b"filler");
+    let full = (0..1000u32).find_map(|number| store.put(&number.to_le_bytes(), &[1; 60_000]).err());
+    assert!(matches!(full, Some(Error::Full { .. })), "{full:?}");
+    (0..100u32).for_each(|number| {
+        store.delete(&number.to_le_bytes()).expect("delete");
+    });
+    for kind in ["grown", "full", "swept"] {
+        assert!(lock(&desk.seen).contains(kind), "{kind}: {:?}", lock(&desk.seen));
+    }
+
+    store.close().expect("close");
+    drop(store);
+    for file in place.files() {
+        place.alter(&file, &mut |bytes| {
+            for (what, at) in [(VALUE, 0), (KEY, 30)] {
+                let found = bytes.windows(what.len()).position(|window| window == what);
+                found.into_iter().for_each(|found| bytes[found + at] ^= 1);
+            }
+        });
+    }
+    lock(&desk.seen).clear();
+    let store = Arc::new(place.open().expect("open"));
+    *lock(&desk.store) = Arc::downgrade(&store);
+    store.wait_recovered().expect("recovery");
+    type Operation<S> = fn(&S, &[u8]);
+    let operations: [(&str, Operation<S>); 5] = [
+        ("get", |store, key| expect_known(store.get(key))),
+        ("insert", |store, key| expect_known(store.insert(key, b"v"))),
+        ("update_with", |store, key| expect_known(store.update_with(key, &mut |_| Change::Keep))),
+        ("update", |store, key| expect_known(store.update(key, b"v"))),
+        ("put", |store, key| store.put(key, b"v").expect("put")),
+    ];
+    for key in [b"value damaged", KEY] {
+        desk.about(key);
+        for (name, operation) in operations {
+            lock(&desk.seen).clear();
+            operation(&store, key);
+            let told = lock(&desk.seen).contains("corruption");
+            assert!(told || !["get", "update_with"].contains(&name), "{name} of {}", key.escape_ascii());
+        }
+    }
+    store.close().expect("close");
+}

@@ -1,0 +1,101 @@
+//! Engines under threads: live histories, and histories cut by a crash.
+
+use lodestore_media::Mutant;
+use lodestore_sim::concurrent::{Load, check_durable, check_live};
+use lodestore_sim::config::Config;
+use lodestore_sim::hikv::HiKvEngine;
+use lodestore_sim::nvht::NvhtEngine;
+use lodestore_sim::subject::{Engine, Shape};
+
+const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false };
+/// With batches all keys are searched together, so fewer operations; more keys, so that they stand in several lines.
+const BATCHES: Load = Load { keys: 6, ops: 40, batches: true, ..LOAD };
+
+fn shape() -> Shape {
+    Shape::default()
+}
+
+fn live_histories_are_linearizable(engine: &dyn Engine, load: Load) {
+    for seed in 0..40 {
+        let config = Config { seed, ..Config::default() };
+        let store = engine.create(&config.spec(false), &shape()).expect("a store");
+        store.recorder().set_jitter(2);
+        check_live(load, seed, &|op| store.apply(op)).unwrap_or_else(|wrong| panic!("seed {seed}: {}", wrong.what));
+        assert_eq!(store.verify().expect("verified"), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+fn what_returned_survives_a_crash(engine: &dyn Engine, load: Load) {
+    let mut images = 0;
+    // A search over all keys together takes longer.
+    for seed in 0..if load.batches { 20 } else { 40 } {
+        let config = Config { seed, images_per_point: 6, ..Config::default() };
+        let counts = check_durable(engine, &config, &shape(), load, 120)
+            .unwrap_or_else(|wrong| panic!("seed {seed}: {} oracle: {}", wrong.oracle, wrong.what));
+        images += counts.images;
+    }
+    println!("{images} images of concurrent histories");
+}
+
+fn a_mutant_is_seen(engine: &dyn Engine, mutant: Mutant, load: Load) {
+    let seen = (0..400).find(|seed| {
+        let config = Config { seed: *seed, images_per_point: 6, mutant: Some(mutant), ..Config::default() };
+        check_durable(engine, &config, &shape(), load, 200).is_err()
+    });
+    println!("{mutant:?} seen by the history of seed {seen:?}");
+    assert!(seen.is_some());
+}
+
+#[test]
+fn live_histories_of_hikv_are_linearizable() {
+    live_histories_are_linearizable(&HiKvEngine, LOAD);
+}
+
+#[test]
+fn live_histories_of_nvht_are_linearizable() {
+    live_histories_are_linearizable(&NvhtEngine, LOAD);
+}
+
+#[test]
+fn live_histories_of_hikv_with_batches_are_linearizable() {
+    live_histories_are_linearizable(&HiKvEngine, BATCHES);
+}
+
+#[test]
+fn live_histories_of_nvht_with_batches_are_linearizable() {
+    live_histories_are_linearizable(&NvhtEngine, BATCHES);
+}
+
+#[test]
+fn what_returned_of_hikv_survives_a_crash_reads_included() {
+    what_returned_survives_a_crash(&HiKvEngine, LOAD);
+}
+
+#[test]
+fn what_returned_of_nvht_survives_a_crash_reads_included() {
+    what_returned_survives_a_crash(&NvhtEngine, LOAD);
+}
+
+#[test]
+fn what_returned_of_hikv_with_batches_survives_a_crash_and_no_batch_by_half() {
+    what_returned_survives_a_crash(&HiKvEngine, BATCHES);
+}
+
+#[test]
+fn what_returned_of_nvht_with_batches_survives_a_crash_and_no_batch_by_half() {
+    what_returned_survives_a_crash(&NvhtEngine, BATCHES);
+}
+
+#[test]
+fn an_answer_from_an_entry_that_is_not_durable_is_seen() {
+    for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
+        a_mutant_is_seen(engine, Mutant::ReadUnpersisted, Load { keys: 1, ops: 40, ..LOAD });
+    }
+}
+
+#[test]
+fn a_batch_that_a_crash_cuts_in_half_is_seen() {
+    for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
+        a_mutant_is_seen(engine, Mutant::BatchNotLogged, BATCHES);
+    }
+}

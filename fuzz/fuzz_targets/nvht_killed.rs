@@ -1,0 +1,4 @@
+//! Fuzzes an NVHT store whose process was killed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lodestore_fuzz::nvht::TARGETS.killed(data));
