@@ -50,6 +50,8 @@ pub enum Error {
     IndexFull {
         /// Bits of the hash that the index has used up.
         depth: u32,
+        /// What to do instead: it names options of the engine asked.
+        instead: &'static str,
     },
     /// Bytes on the medium that cannot be what was written.
     Corrupt {
@@ -254,10 +256,9 @@ impl fmt::Display for Error {
                 "the store is full: {needed} more bytes do not fit its capacity of {capacity} or the medium under it; \
                  delete keys, free the medium, or create a larger store and import into it"
             ),
-            Self::IndexFull { depth } => write!(
+            Self::IndexFull { depth, instead } => write!(
                 f,
-                "the index takes no more keys like this one, since too many share {depth} bits of their hash: create a store \
-                 with a larger --set segment=BYTES, more --set partitions=N or another --set hash-seed=N, and import into it"
+                "the index takes no more keys like this one, since too many share {depth} bits of their hash: {instead}"
             ),
             Self::Corrupt { place, what } => {
                 write!(
@@ -339,7 +340,7 @@ mod tests {
             Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
             Error::Poisoned { cause: "sync failed".into() },
             Error::NoRoom { path: path(), needed: 3, free: 2 },
-            Error::IndexFull { depth: 24 },
+            Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
             Error::Closed,
         ]
     }

@@ -13,7 +13,7 @@
 //! The paper's `wal` mode logs nothing more: a batch is logged already.
 //!
 //! ## Readers
-//! `Inner::batches` is above 0 from before the stripes are taken until after the last is freed. A reader that has read an entry, or found none,
+//! `Base::batches` is above 0 from before the stripes are taken until after the last is freed. A reader that has read an entry, or found none,
 //! looks at it, and where it is not 0 and the key's stripe is held, reads again under the stripe (`read.rs`). So who answers from an entry of
 //! the batch does so when all of them stand, and who begins after that sees all. One who answers from before began before.
 //!
@@ -134,6 +134,8 @@ impl Inner {
             let held = self.hold_partitions(items);
             let effects = self.plan(items)?;
             if effects.len() <= room {
+                // Behind it the records stay, whatever comes.
+                self.fence_before_publish().map_err(|error| *error)?;
                 let done = self.commit_batch(turn, items, &effects);
                 drop(held);
                 return Ok(done);
@@ -289,7 +291,6 @@ impl Inner {
                 self.pool.allocator().keep(effect.old.untagged(), len);
             }
         }
-        self.fence_before_publish();
         let done = turn.commit(&self.pool, &stores);
         let is_there = |(slot, word): &(NvPtr, Word)| {
             let (sig, position) = self.pool.load_u128(*slot);

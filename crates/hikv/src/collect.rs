@@ -9,8 +9,8 @@ use std::cmp::Ordering as KeyOrder;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::{Quiet, copied_key, share_out};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_inplace::{copied_key, share_out};
+use lodestore_media::{Mutant, NvPtr, Pool, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
@@ -64,8 +64,10 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         |partition, share: &mut Share| walk_partition(inner, partition, share),
         |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
-    // Every segment was flushed and fenced by the thread that walked it.
-    inner.unsettled.store(false, Ordering::Release);
+    // Every segment was flushed and fenced by the thread that walked it. Where a sync failed, readers go on to make durable what they answer from.
+    if inner.pool.check().is_ok() {
+        inner.unsettled.store(false, Ordering::Release);
+    }
     inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
     for position in shares.iter().flat_map(|share| &share.damaged) {
         inner.keep_damaged::<OWN>(*position);

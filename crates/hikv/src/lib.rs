@@ -6,11 +6,12 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `store` | opening, closing, the contract's operations |
+//! | `inner`, `options` | what all of it shares, and how it is set up |
 //! | `layout`, `record` | bytes on the medium |
 //! | `hash`, `table`, `split`, `stripe` | the hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |
-//! | `recover`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
+//! | `recover`, `extents`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
 //! | `wal` | the paper's HiKV_wal, for comparison |
 //!
 //! Persist order of each operation: the heads of `write`, `batch`, `split`, `run` and `recover`; docs/crash.md argues them by case.

@@ -161,6 +161,9 @@ const SPECS: &[OptionSpec] = &[
     DRAM_BUDGET,
 ];
 
+/// What to do where a segment cannot be split any more.
+pub(crate) const INDEX_FULL: &str = "create a store with a larger --set segment=BYTES, more --set partitions=N or another --set hash-seed=N, and import into it";
+
 impl HiKvOptions {
     /// The options there are.
     pub fn specs() -> &'static [OptionSpec] {
@@ -263,6 +266,7 @@ fn within(least: usize, most: usize) -> impl Fn(&str) -> Option<usize> {
 mod tests {
     use lodestore_contract::{Durability, Error};
     use lodestore_inplace::options::{RECOVERY_THREADS_MAX, SWEEP_MS_MAX};
+    use lodestore_inplace::testing::unknown_names;
 
     use super::*;
 
@@ -280,6 +284,11 @@ mod tests {
             read(&["partitions=8", "backends=0", "wal=on", "tree=partitioned", "update=sync"]).expect("valid");
         assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES));
         assert_eq!(read(&["backends=auto", "threads=16"]).expect("valid").backends, Backends::Auto { threads: 16 });
+    }
+
+    #[test]
+    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+        assert_eq!(unknown_names(INDEX_FULL, SPECS), [""; 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Durable linearizability: an entry may be seen before it is durable. A reader therefore looks, after it
 //! has read an entry (or found none), whether the key's stripe is held; if so it flushes what it read and fences
 //! before it answers. If the stripe is free, whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that
-//! was killed left it (`Inner::unsettled`): then, too, it is made durable first.
+//! was killed left it (`Base::unsettled`): then, too, it is made durable first.
 //!
 //! A batch is one step to readers: who has read an entry, or found none, while a batch is under way and the key's stripe is held, reads again
 //! under the stripe (`batch.rs`).

@@ -18,6 +18,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{BUCKET, Deep, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, root_word};
+use crate::options::INDEX_FULL;
 use crate::table::{Segment, Table};
 
 /// Bytes of a directory of this depth.
@@ -48,12 +49,12 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
 /// Splits the segment of `sig`. The caller holds all stripes of its partition.
 ///
 /// # Errors
-/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then.
+/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open completes what was begun.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature) -> Result<()> {
     let partition = table.place.partition(sig);
     let old = table.segment(pool, sig);
     if old.depth == DEPTH_MAX {
-        return Err(Error::IndexFull { depth: old.depth });
+        return Err(Error::IndexFull { depth: old.depth, instead: INDEX_FULL });
     }
     if table.directory(pool, partition).depth == old.depth {
         double(table, pool, partition)?;
@@ -67,12 +68,21 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature) -> Result<()> {
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
     let upper = first + range / 2;
     publish(pool, directory, upper, 1, sibling);
-    pool.fence();
+    fence_checked(pool)?;
     publish(pool, directory, upper + 1, range / 2 - 1, sibling);
     publish(pool, directory, first, range / 2, Segment { at: old.at, depth });
-    pool.fence();
+    fence_checked(pool)?;
     debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
+}
+
+/// A fence that what is stored next relies on.
+///
+/// # Errors
+/// [`Error::Poisoned`] where a sync has failed: nothing more is stored then.
+fn fence_checked(pool: &Pool) -> Result<()> {
+    pool.fence();
+    if pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { pool.check() }
 }
 
 /// Stores `count` directory words from `first` on, and flushes them.
@@ -113,7 +123,7 @@ fn fill_sibling(table: &Table, pool: &Pool, partition: usize, old: Segment, dept
         return Ok(at);
     }
     pool.store_durable(at, &[&image]);
-    pool.fence();
+    fence_checked(pool)?;
     Ok(at)
 }
 
@@ -129,13 +139,13 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     }
     let at = pool.allocator().alloc_extent(pool, directory_bytes(depth), KIND_DIRECTORY)?;
     pool.store_durable(at, &[&image]);
-    pool.fence();
+    fence_checked(pool)?;
     let root = root_word(pool, partition);
     // A recovery that reads the new root never meets the old directory: it must not sweep what is still to be retired.
     pool.allocator().keep_extent(old.at);
     pool.publish_u64(root, Deep { at, depth }.pack());
     pool.flush(root, 8);
-    pool.fence();
+    fence_checked(pool)?;
     pool.epochs().retire_extent(pool, old.at);
     Ok(())
 }
@@ -151,8 +161,7 @@ pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
         let Deep { at, depth } = named_directory(table, pool, partition)?;
         pool.flush(at, directory_bytes(depth) as usize);
     }
-    pool.fence();
-    Ok(())
+    pool.fence_checked()
 }
 
 /// The directory that a root word names, if it lies in the pool.
@@ -224,6 +233,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         index += range;
     }
     if mended {
+        // Every write asks whether it held.
         pool.fence();
     }
     Ok(segments)

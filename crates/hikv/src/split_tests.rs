@@ -28,7 +28,7 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
     drop(pool);
     Pool::remove(&path);
     match refused {
-        Err(error @ Error::IndexFull { depth: DEPTH_MAX }) => assert!(error.to_string().contains("--set segment=")),
+        Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => assert!(error.to_string().contains("--set segment=")),
         other => panic!("{other:?}"),
     }
 }

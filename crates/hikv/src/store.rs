@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -10,9 +10,8 @@ use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
 };
-use lodestore_inplace::options::pool_options;
-use lodestore_inplace::{Base, Behind, Engine, Quick, Recovery, Running, Step, When, random_seed};
-use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
+use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, Shape, Step, When, random_seed};
+use lodestore_media::{BatchLogs, OpenReport, Pool};
 
 use crate::backend::{Backend, Config};
 use crate::extents;
@@ -48,7 +47,7 @@ impl HiKv {
     /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
     pub fn create(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
     }
 
@@ -59,7 +58,7 @@ impl HiKv {
     /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options)
     }
 
@@ -70,21 +69,11 @@ impl HiKv {
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<Self> {
         let opened = Instant::now();
         let mut options = options.clone();
-        let (shape, fresh) = match Superblock::load(&pool)? {
-            Some(shape) => (shape, false),
-            None if report.engine_created || (report.clean && !report.created) => return Err(superblock_lost()),
-            None => (new_shape(&options), true),
-        };
+        let begun = Begun::begin(&pool, report, || new_shape(&options))?;
+        let shape = begun.shape;
         options.set_modes(shape.modes);
         let table = Table::new(shape);
-        if fresh {
-            if pool.mutant(Mutant::CreatedEarly) {
-                pool.mark_created()?;
-            }
-            make(&pool, &table)?;
-        }
-        let settled = report.settled || pool.mutant(Mutant::EntriesNotSettled);
-        if !settled {
+        if !begun.settled {
             settle(&table, &pool)?;
         }
         let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
@@ -102,17 +91,7 @@ impl HiKv {
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
         let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
-        let base = Base {
-            pool,
-            logs,
-            recovery: Recovery::new(opened),
-            batches: AtomicU64::new(0),
-            expiring: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            unsettled: AtomicBool::new(!settled && !fresh),
-            events: options.pool.events.clone(),
-            dram_budget: options.dram_budget,
-        };
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget);
         let inner = Inner {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler))?,
             records,
@@ -177,18 +156,22 @@ fn new_shape(options: &HiKvOptions) -> Superblock {
     Superblock { partitions: options.partitions, segment_bytes: options.segment_bytes, seed, modes: options.modes() }
 }
 
-/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
-/// again.
-fn make(pool: &Pool, table: &Table) -> Result<()> {
-    if pool.mutant(Mutant::RootEarly) {
-        table.shape.store(pool);
-        pool.fence();
+impl Shape for Superblock {
+    fn load(pool: &Pool) -> Result<Option<Self>> {
+        Self::load(pool)
     }
-    format(table, pool)?;
-    pool.fence();
-    table.shape.store(pool);
-    pool.fence();
-    Ok(())
+
+    fn store(&self, pool: &Pool) {
+        self.store(pool);
+    }
+
+    fn make(&self, pool: &Pool) -> Result<()> {
+        format(&Table::new(*self), pool)
+    }
+
+    fn lost() -> Error {
+        superblock_lost()
+    }
 }
 
 /// Raises the generation, durably, before anything else of this open is written.
@@ -200,6 +183,7 @@ fn raise_generation(pool: &Pool) -> Result<u64> {
     }
     pool.publish_u64(word, generation);
     pool.flush(word, 8);
+    // Every write asks whether it held; a store that takes none is opened all the same.
     pool.fence();
     Ok(generation)
 }
@@ -328,26 +312,10 @@ impl Store for HiKv {
 
     fn stats(&self) -> Stats {
         let inner = self.inner();
-        let (dram_bytes, dram_fixed_bytes) = inner.dram();
         let mut engine_counters = BTreeMap::new();
         inner.backend.stats().add_to(&mut engine_counters);
         engine_counters.insert("retired_bytes", inner.pool.epochs().waiting_bytes());
-        Stats {
-            engine: ENGINE,
-            medium: inner.pool.medium_name(),
-            durability: inner.pool.durability(),
-            keys: inner.backend.trees().len() as u64,
-            dram_bytes,
-            dram_fixed_bytes,
-            dram_budget_bytes: inner.options.dram_budget,
-            space: inner.pool.space(),
-            flushes: inner.pool.flushes(),
-            fences: inner.pool.fences(),
-            bytes_written: inner.pool.bytes_written(),
-            wear: inner.pool.allocator().wear(&inner.pool),
-            recovery: inner.recovery.state(),
-            engine_counters,
-        }
+        inner.stats(ENGINE, inner.backend.trees().len() as u64, inner.dram(), engine_counters)
     }
 
     fn sync(&self) -> Result<()> {

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
+use lodestore_media::own_work;
 
 use crate::adapt::Controller;
 use crate::backend::{BATCH, Core, Retire, Worked};
@@ -248,7 +249,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             let shared = Arc::clone(core);
             let handle = thread::Builder::new()
                 .name(format!("hikv-backend-{number}"))
-                .spawn(move || run(&shared, number))
+                .spawn(move || own_work(|| run(&shared, number)))
                 .map_err(|error| Error::io("starting backend thread", number.to_string(), error))?;
             // The thread itself sets it too; whoever is first.
             let _ = crew.seats[number].thread.set(handle.thread().clone());

@@ -53,7 +53,7 @@ enum Lost {
     /// Both buckets are full.
     Room(Stored),
     /// The store takes no new key.
-    Refused(Stored, Error),
+    Refused(Stored, Box<Error>),
 }
 
 /// Whether a reader finds the key of this entry.
@@ -74,7 +74,7 @@ impl Inner {
 
     /// Takes the key's stripe. The caller holds a guard and no stripe.
     #[inline]
-    fn hold(&self, target: &Target<'_>) -> (Held<'_>, Segment) {
+    fn hold(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
         let segment = self.table.segment(&self.pool, target.sig);
         self.table.prefetch(&self.pool, segment, target.sig);
         let held = self.stripes.lock(target.partition, target.home);
@@ -82,8 +82,9 @@ impl Inner {
         if self.is_unsettled() {
             let (home, other) = self.table.place.buckets(target.sig);
             self.persist_buckets(segment, home, other);
+            self.pool.check()?;
         }
-        (held, segment)
+        Ok((held, segment))
     }
 
     pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
@@ -91,7 +92,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let target = self.target(key);
         loop {
-            let (mut held, segment) = self.hold(&target);
+            let (mut held, segment) = self.hold(&target)?;
             // What is written for sure is on its way while the buckets are loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
@@ -133,7 +134,7 @@ impl Inner {
                     drop(spot);
                     self.make_room(&target)?;
                 }
-                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), error)),
+                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
             }
         }
         self.pool.check()?;
@@ -145,7 +146,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let target = self.target(key);
         loop {
-            let (held, segment) = self.hold(&target);
+            let (held, segment) = self.hold(&target)?;
             let probe = self.table.probe(&self.pool, segment, target.sig);
             let mut spot = Spot { held, segment, probe };
             let old = self.find_old(&spot, key)?;
@@ -179,7 +180,7 @@ impl Inner {
                     drop(spot);
                     self.make_room(&target)?;
                 }
-                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), error)),
+                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
             }
         }
         self.pool.check()?;
@@ -191,7 +192,7 @@ impl Inner {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         let target = self.target(key);
-        let (held, segment) = self.hold(&target);
+        let (held, segment) = self.hold(&target)?;
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let spot = Spot { held, segment, probe };
         let deleted = match self.find_old(&spot, key) {
@@ -232,7 +233,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, position)?;
         let target = self.target(record.key());
-        let (held, segment) = self.hold(&target);
+        let (held, segment) = self.hold(&target).map_err(|error| *error)?;
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let spot = Spot { held, segment, probe };
         match self.find_old(&spot, target.key)? {
@@ -277,13 +278,6 @@ impl Inner {
         spot.probe.find(&self.pool, key).inspect_err(|error| self.corrupt(error))
     }
 
-    /// Frees a record that will not be published, and passes the error on.
-    #[cold]
-    fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
-        self.free_stored(stored);
-        Box::new(error)
-    }
-
     /// Stores a record out of place. It is durable after the next fence.
     #[inline(always)]
     fn store_under(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
@@ -297,17 +291,19 @@ impl Inner {
             if hit.position.untagged() == new.at {
                 // A damaged entry whose place could not be kept: its record is the one just stored.
                 let error = Error::corrupt(format!("entry of record {:?}", new.at), "it names a place that was free");
-                return Err(Lost::Refused(new, error));
+                return Err(Lost::Refused(new, error.into()));
             }
         } else {
             if spot.probe.free.is_none() {
                 return Err(Lost::Room(new));
             }
             if let Err(error) = self.check_budget() {
-                return Err(Lost::Refused(new, error));
+                return Err(Lost::Refused(new, error.into()));
             }
         }
-        self.fence_before_publish();
+        if let Err(error) = self.fence_before_publish() {
+            return Err(Lost::Refused(new, error));
+        }
         let position = position_of(&new);
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, target.sig, position);

@@ -1,12 +1,14 @@
 //! The state that every store of this kind has, whatever its index.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use lodestore_contract::{Error, Event, EventSink, Expiry, Result};
-use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, Pool};
+use lodestore_contract::{Error, Event, Expiry, Result, Stats};
+use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, Pool, Quiet};
 
-use crate::events::{self, Quiet};
+use crate::engine::Quick;
 use crate::record::{Head, Record, record_len};
 use crate::recovery::Recovery;
 
@@ -27,8 +29,6 @@ pub struct Base {
     /// Whether a word of the index may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is
     /// made durable before it is answered or built on; the walk of the recovery ends it.
     pub unsettled: AtomicBool,
-    /// Whoever is told of events.
-    pub events: Option<EventSink>,
     /// Most DRAM for the store's structures, in bytes; 0: no limit.
     pub dram_budget: u64,
 }
@@ -71,6 +71,47 @@ impl Drop for Counted<'_> {
 }
 
 impl Base {
+    /// Of a store on `pool` whose open began at `opened`; `unsettled` as the field.
+    pub fn new(pool: Arc<Pool>, logs: BatchLogs, opened: Instant, unsettled: bool, dram_budget: u64) -> Self {
+        Self {
+            pool,
+            logs,
+            recovery: Recovery::new(opened),
+            batches: AtomicU64::new(0),
+            expiring: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            unsettled: AtomicBool::new(unsettled),
+            dram_budget,
+        }
+    }
+
+    /// The counters of the store: `dram` is all its DRAM, and of it what an empty store takes.
+    pub fn stats(
+        &self,
+        engine: &'static str,
+        keys: u64,
+        (dram_bytes, dram_fixed_bytes): (u64, u64),
+        engine_counters: BTreeMap<&'static str, u64>,
+    ) -> Stats {
+        let pool = &self.pool;
+        Stats {
+            engine,
+            medium: pool.medium_name(),
+            durability: pool.durability(),
+            keys,
+            dram_bytes,
+            dram_fixed_bytes,
+            dram_budget_bytes: self.dram_budget,
+            space: pool.space(),
+            flushes: pool.flushes(),
+            fences: pool.fences(),
+            bytes_written: pool.bytes_written(),
+            wear: pool.allocator().wear(pool),
+            recovery: self.recovery.state(),
+            engine_counters,
+        }
+    }
+
     /// Begins an operation.
     ///
     /// # Errors
@@ -100,9 +141,7 @@ impl Base {
 
     /// Tells the owner's event sink, behind whatever the thread is about.
     pub fn tell(&self, event: &Event) {
-        if let Some(sink) = &self.events {
-            events::tell(sink, event);
-        }
+        self.pool.tell(event);
     }
 
     /// Tells the owner if it is about wrong bytes.
@@ -146,6 +185,14 @@ impl Base {
         }
     }
 
+    /// Frees a record that will not be published, and passes on why.
+    #[cold]
+    pub fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
+        self.corrupt(&error);
+        self.free_stored(stored);
+        Box::new(error)
+    }
+
     /// Keeps the place of a record that is wrong from being handed out under what names it. Right records were marked before, so a
     /// position that went astray takes nothing from them.
     pub fn keep_damaged<const OWN: usize>(&self, at: NvPtr) {
@@ -160,11 +207,18 @@ impl Base {
     }
 
     /// The fence between a record and what names it.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where it failed, or one before: the record must not be published.
     #[inline]
-    pub fn fence_before_publish(&self) {
+    pub fn fence_before_publish(&self) -> Quick<()> {
         if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
             self.pool.fence();
         }
+        if self.pool.mutant(Mutant::PublishedUnchecked) {
+            return Ok(());
+        }
+        Ok(self.pool.check()?)
     }
 
     /// Flushes `len` bytes of the index and fences.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Change, Error, Event, Expiry, Result, Swap, VerifyReport};
+use lodestore_media::Quiet;
 
 use crate::base::Base;
-use crate::events::Quiet;
 
 /// Results of the hot paths, which fit two registers. A large one is copied in memory on its way out, and such a copy cannot begin before
 /// the stores behind the last fence are done: measured, some 150 ns of each put.
@@ -167,9 +167,14 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// better.
     #[cold]
     fn reclaim(&self) -> bool {
-        // Inside another operation, or an event sink, it would wait for itself.
-        if Quiet::is_now() || self.recovery.wait_done().is_err() || self.drain().is_err() {
+        // Inside another operation of this store, or a call of its sink, it would wait for itself.
+        if self.pool.is_engaged() || self.recovery.wait_done().is_err() || self.drain().is_err() {
             return false;
+        }
+        if Quiet::is_now() {
+            // Inside one of another store: whoever holds a guard here may wait for that one, so it is not waited for.
+            self.pool.epochs().collect_patiently(&self.pool);
+            return true;
         }
         self.pool.epochs().synchronize();
         self.pool.epochs().collect(&self.pool);

@@ -4,8 +4,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `base` | the state that every such store has, beginning an operation, storing and persisting a record |
+//! | `begin` | making a store, or finding that it was made |
 //! | `engine` | what an engine adds to it, and the operations that follow from that |
-//! | `events` | telling the owner of the store, behind every lock |
 //! | `options` | the options that all have |
 //! | `record` | a key with its value on the medium |
 //! | `recovery` | how far the recovery behind the open is, and its threads |
@@ -14,8 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod base;
+mod begin;
 mod engine;
-mod events;
 pub mod options;
 mod record;
 mod recovery;
@@ -26,8 +26,8 @@ pub mod testing;
 mod testing_sink;
 
 pub use base::{Base, Counted, Operation, Stored, lock, random_seed};
+pub use begin::{Begun, Shape};
 pub use engine::{Engine, Quick, Step, When, note_finding};
-pub use events::{Quiet, behind_locks};
 pub use record::{Head, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};

@@ -3,8 +3,6 @@
 use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
 use lodestore_media::PoolOptions;
 
-use crate::events::behind_locks;
-
 /// Most threads of a recovery.
 pub const RECOVERY_THREADS_MAX: usize = 64;
 /// Longest pause between sweeps, in milliseconds: a day.
@@ -76,9 +74,4 @@ pub fn check_common(engine: &'static str, pool: &PoolOptions, recovery_threads: 
         });
     }
     Ok(())
-}
-
-/// The options for the store's pool: what it meets is told behind the store's locks.
-pub fn pool_options(pool: &PoolOptions) -> PoolOptions {
-    PoolOptions { events: pool.events.as_ref().map(behind_locks), ..pool.clone() }
 }

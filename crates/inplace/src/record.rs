@@ -18,7 +18,7 @@ const EXPIRY: usize = 8;
 const HEAD_MAX: usize = 32;
 /// Flag: an expiry stands before the key.
 const FLAG_EXPIRY: u8 = 1;
-/// Version of this record format.
+/// Version of this record format, shared by the engines: raised where any part of it changes that is not `own`.
 const VERSION: u8 = 1;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);

@@ -1,12 +1,13 @@
 //! How far the recovery behind the open is, shared with whoever waits for it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Event, RecoveryState, Result};
+use lodestore_media::own_work;
 
 use crate::base::lock;
 use crate::engine::Engine;
@@ -192,18 +193,22 @@ pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
 }
 
 fn fail<E: Engine>(engine: &E, cause: String) {
-    if engine.recovery.check_wanted().is_ok() {
-        // It tells the owner.
+    let wanted = engine.recovery.check_wanted().is_ok();
+    engine.abandon(&cause);
+    // Before the owner is told: a sink that panics there must leave nobody waiting.
+    engine.recovery.enter(Phase::Failed(cause.clone()));
+    if wanted {
         engine.pool.poison(&cause);
     }
-    engine.abandon(&cause);
-    engine.recovery.enter(Phase::Failed(cause));
 }
 
 /// Works through `count` parts with up to `threads` threads, each with a share of its own of what is found; the shares.
 ///
 /// # Errors
-/// The first of `work`; [`Error::Corrupt`] where a thread panicked.
+/// The first of `work`.
+///
+/// # Panics
+/// As `work` does, in whichever thread.
 pub fn share_out<T: Default + Send>(
     count: usize,
     threads: usize,
@@ -227,10 +232,9 @@ pub fn share_out<T: Default + Send>(
         return Ok(vec![worker()?]);
     }
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        let join = |worker: ScopedJoinHandle<'_, Result<T>>| {
-            worker.join().unwrap_or_else(|_| Err(Error::corrupt("recovery", "a worker panicked")))
-        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| own_work(worker))).collect();
+        let join =
+            |worker: ScopedJoinHandle<'_, Result<T>>| worker.join().unwrap_or_else(|panicked| resume_unwind(panicked));
         workers.into_iter().map(join).collect()
     })
 }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lodestore_contract::{Error, Event, Result};
+use lodestore_media::own_work;
 
 use crate::base::lock;
 use crate::engine::Engine;
@@ -45,14 +46,14 @@ impl<E: Engine> Running<E> {
         inner.tell(&Event::Opened { clean: behind.clean, ready_after });
         if behind.recovers {
             let shared = Arc::clone(inner);
-            running.spawn("lodestore-recovery", move || recovery::run(&*shared, behind.trusted))?;
+            running.spawn("lodestore-recovery", move || own_work(|| recovery::run(&*shared, behind.trusted)))?;
         } else {
-            recovery::run(&**inner, behind.trusted);
+            own_work(|| recovery::run(&**inner, behind.trusted));
             inner.recovery.wait_done()?;
         }
         if behind.sweep_ms > 0 {
             let shared = Arc::clone(inner);
-            running.spawn("lodestore-sweep", move || sweep_until_closed(&*shared, behind.sweep_ms))?;
+            running.spawn("lodestore-sweep", move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms)))?;
         }
         Ok(running)
     }
@@ -73,6 +74,10 @@ impl<E: Engine> Running<E> {
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             thread.thread().unpark();
+            if thread.thread().id() == std::thread::current().id() {
+                // A sink on it let go of the last handle: it ends by itself, with nothing more to do.
+                continue;
+            }
             // A panic in it was caught and reported by the thread itself.
             let _ = thread.join();
         }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lodestore_contract::conformance::{Harness, Plan};
-use lodestore_contract::{Durability, Result, Store};
+use lodestore_contract::{Durability, OptionSpec, Result, Store};
 use lodestore_media::PoolOptions;
 
-pub use crate::testing_sink::check_sink_may_use_the_store;
+pub use crate::testing_sink::{
+    check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store,
+};
 
 /// A directory of one test's own, removed when it is dropped.
 pub struct Scratch(PathBuf);
@@ -53,6 +55,12 @@ pub fn small_dax_pool() -> PoolOptions {
         emulate_dax: true,
         ..PoolOptions::default()
     }
+}
+
+/// The options that a text names as `--set name=` and that are not among `specs`.
+pub fn unknown_names<'a>(text: &'a str, specs: &[OptionSpec]) -> Vec<&'a str> {
+    let names = text.split("--set ").skip(1).filter_map(|rest| rest.split_once('=')).map(|(name, _)| name);
+    names.filter(|name| specs.iter().all(|spec| spec.name != *name)).collect()
 }
 
 /// An engine, as its tests make stores of it. `S` is its store and `O` its options.

@@ -135,3 +135,69 @@ where
     }
     store.close().expect("close");
 }
+
+/// A sink that panics harms neither the store nor the recovery that tells it. `options` are to have threads for the recovery.
+///
+/// # Panics
+/// Where the store is not whole afterwards.
+pub fn check_sink_may_panic_in_recovery<S, O>(kind: &'static Kind<S, O>, options: O)
+where
+    S: Store + 'static,
+    O: Clone + Send + Sync + 'static,
+{
+    const VALUE: &[u8] = b"a value that will be damaged on the medium";
+    let mut place = Place::new(kind, "a sink that panics", options);
+    place.pool().region_bytes = 4 << 20;
+    let store = place.create(16 << 20).expect("create");
+    store.put(b"damaged", VALUE).expect("put");
+    store.put(b"whole", b"v").expect("put");
+    drop(store);
+    for file in place.files() {
+        place.alter(&file, &mut |bytes| {
+            let found = bytes.windows(VALUE.len()).position(|window| window == VALUE);
+            found.into_iter().for_each(|found| bytes[found] ^= 1);
+        });
+    }
+    place.pool().events = Some(Arc::new(|event| {
+        if !matches!(event, Event::Opened { .. }) {
+            panic!("a sink that panics: {event:?}");
+        }
+    }));
+    let store = place.open().expect("open");
+    store.wait_recovered().expect("recovery");
+    store.put(b"more", b"v").expect("put");
+    assert_eq!(store.get(b"whole").expect("get"), Some(b"v".to_vec()));
+    store.close().expect("close");
+}
+
+/// A sink on the store's own thread may let go of the last handle. `options` are to sweep every millisecond.
+///
+/// # Panics
+/// Where the store is not closed by it.
+pub fn check_sink_may_drop_the_store<S, O>(kind: &'static Kind<S, O>, options: O)
+where
+    S: Store + 'static,
+    O: Clone + Send + Sync + 'static,
+{
+    let mut place = Place::new(kind, "a sink that drops the store", options);
+    let last: Arc<Mutex<Option<Arc<S>>>> = Arc::default();
+    let (dropped, ended) = channel();
+    let taken = Arc::clone(&last);
+    place.pool().events = Some(Arc::new(move |event| {
+        if matches!(event, Event::Swept { .. })
+            && let Some(store) = lock(&taken).take()
+        {
+            drop(store);
+            let _ = dropped.send(());
+        }
+    }));
+    let store = Arc::new(place.create(16 << 20).expect("create"));
+    store.put(b"key", b"v").expect("put");
+    let mut held = lock(&last);
+    store.put_expiring(b"gone", b"v", Some(Expiry::at_millis(1))).expect("put");
+    *held = Some(store);
+    drop(held);
+    ended.recv_timeout(Duration::from_secs(120)).expect("the last handle is gone");
+    let store = place.open().expect("open");
+    assert_eq!(store.get(b"key").expect("get"), Some(b"v".to_vec()));
+}

@@ -21,8 +21,9 @@
 //!
 //! ## Invariants
 //! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or after a crash. A turn holds the log's lock.
-//! 2. A stamp is used once, ever: it begins with the pool header's sequence number, which each open raises durably before anything else. A
-//!    record's checksum covers its stamp and its place, so no mixture of an old record and a new one at the same place is whole.
+//! 2. A stamp is used once, ever, whichever log it is of: it begins with the pool header's sequence number, which each open raises durably
+//!    before anything else, and has the log's number. A record's checksum covers its stamp and its place, so no mixture of an old record
+//!    and a new one at the same place is whole, though the old one may be of another log that the extent was taken from.
 //! 3. A record is touched by its turn alone; root words are stored under the log's lock and read by anybody.
 //! 4. A turn is taken before any of the engine's locks, and a log is never waited for with one held.
 //!
@@ -54,8 +55,10 @@ const CAPACITY_MIN: u64 = 1024;
 const CAPACITY_MAX: u64 = 1 << 30;
 /// Low bits of a root word: log2 of the capacity. An extent begins on a line at least.
 const ORDER_BITS: u64 = LINE_BYTES - 1;
-/// A stamp is the header's sequence number with this many bits of the log's own behind it.
+/// A stamp is the header's sequence number, then the log's number in as many bits as it takes, then a count: these are the bits of the last two, and of the
+/// last.
 const STAMP_BITS: u32 = 36;
+const COUNT_BITS: u32 = STAMP_BITS - LOGS.ilog2();
 
 /// What shall stand at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +140,7 @@ impl BatchLogs {
         let (mut armed, mut extents) = (Vec::new(), Vec::new());
         for (number, log) in this.logs.iter_mut().enumerate() {
             let log = log.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            (log.number, log.stamp) = (number, first_stamp);
+            (log.number, log.stamp) = (number, first_stamp | (number as u64) << COUNT_BITS);
             let found = log.find_extent(pool, roots, kind).and_then(|()| log.is_alone(&mut extents));
             let found = found.and_then(|()| log.find_armed(pool, settled));
             match found {
@@ -155,8 +158,7 @@ impl BatchLogs {
         if !settled {
             pool.fence();
         }
-        redo(pool, armed);
-        pool.check()?;
+        redo(pool, armed)?;
         Ok(this)
     }
 
@@ -346,6 +348,7 @@ impl Log {
             pool.flush(stamp, 8);
         }
         pool.fence();
+        pool.check()?;
         let root = roots.add(self.number as u64 * 8);
         if !self.at.is_null() {
             pool.allocator().keep_extent(self.at);
@@ -353,6 +356,7 @@ impl Log {
         pool.publish_u64(root, at.raw() | u64::from(capacity.ilog2()));
         pool.flush(root, 8);
         pool.fence();
+        pool.check()?;
         if !self.at.is_null() {
             pool.allocator().free_extent(pool, self.at);
         }
@@ -444,18 +448,25 @@ fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
 }
 
 /// Does armed records again, oldest first, and disarms them.
-fn redo(pool: &Pool, mut armed: Vec<Found>) {
+///
+/// # Errors
+/// [`Error::Poisoned`] where a sync failed: they stay armed, for the next open.
+fn redo(pool: &Pool, mut armed: Vec<Found>) -> Result<()> {
+    pool.check()?;
     if armed.is_empty() {
-        return;
+        return Ok(());
     }
     armed.sort_unstable_by_key(|found| found.stamp);
     for found in armed.iter().filter(|_| !pool.mutant(Mutant::BatchRedoSkipped)) {
         publish(pool, &found.stores);
     }
     pool.fence();
+    // Only what is durable may be disarmed.
+    pool.check()?;
     for found in &armed {
         pool.publish_u64(found.at, 0);
         pool.flush(found.at, 8);
     }
     pool.fence();
+    pool.check()
 }

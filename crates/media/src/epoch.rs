@@ -229,7 +229,7 @@ impl Epochs {
     /// Before a store counts as full: frees what can be freed, and where nothing can, lets the threads that hold guards run, for a bounded
     /// while. The caller may hold a guard itself; what was retired after that stays.
     #[cold]
-    pub(crate) fn collect_patiently(&self, pool: &Pool) {
+    pub fn collect_patiently(&self, pool: &Pool) {
         let before = self.waiting_bytes();
         for _ in 0..PATIENCE {
             self.collect(pool);
@@ -237,6 +237,17 @@ impl Epochs {
                 return;
             }
             std::thread::yield_now();
+        }
+    }
+
+    /// Whether the calling thread holds a guard; on a shared seat, any other thread's there counts as well.
+    pub fn is_pinned(&self) -> bool {
+        let number = slot::thread_slot();
+        let holds = |slot: usize| self.slots[slot].depth.load(Ordering::Relaxed) > 0;
+        if number == SHARED {
+            (0..SHARED_SEATS).any(|seat| SITTING.get()[seat] > 0 && holds(SHARED + seat))
+        } else {
+            holds(number)
         }
     }
 

@@ -17,6 +17,7 @@ mod boot;
 mod counters;
 mod crc;
 pub mod epoch;
+mod events;
 mod files;
 #[cfg(feature = "sim")]
 #[doc(hidden)]
@@ -48,6 +49,7 @@ pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
 pub use batch_log::{BatchLogs, BatchTurn, Word};
 pub use crc::crc32c;
 pub use epoch::{Epochs, Guard};
+pub use events::{Quiet, own_work};
 pub use header::POOL_FORMAT;
 pub use little_endian::{u32_at, u64_at};
 pub use mutant::Mutant;

@@ -34,6 +34,7 @@ use std::sync::{Mutex, OnceLock};
 use lodestore_contract::{Error, Event, EventSink, Result};
 
 use crate::counters::Counters;
+use crate::events;
 use crate::gather::Gather;
 use crate::latency::Latency;
 use crate::mutex::lock;
@@ -237,8 +238,10 @@ impl Memory {
             Persist::Pages => self.sync_noted_pages(),
         }
         #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            recorder.fence();
+        if let Some(recorder) = &self.recorder
+            && !recorder.fence()
+        {
+            self.poison("a sync that was to fail");
         }
         self.latency.persisted(self.counters.fenced());
     }
@@ -408,12 +411,12 @@ impl Memory {
     /// Remembers the first failure and refuses writes from now on.
     #[cold]
     pub(crate) fn poison(&self, cause: &str) {
-        if self.cause.set(cause.into()).is_ok()
-            && let Some(sink) = &self.events
-        {
-            sink(&Event::Poisoned { cause: cause.into() });
-        }
+        let is_first = self.cause.set(cause.into()).is_ok();
+        // Before anybody is told: whoever writes because of the event is refused.
         self.failed.store(true, Ordering::Release);
+        if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
+            events::tell(sink, &Event::Poisoned { cause: cause.into() });
+        }
     }
 
     #[inline]

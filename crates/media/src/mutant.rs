@@ -83,6 +83,12 @@ pub enum Mutant {
     GrowthCopiesKept = 40,
     /// A slot behind its home line is published before the home line's reach is durable.
     ReachNotFlushed = 41,
+    /// A record is published although the sync of its bytes has failed.
+    PublishedUnchecked = 43,
+    /// A step of growth, or a split, is published although the sync of its copies has failed.
+    GrowthUnchecked = 44,
+    /// An open does not flush again what a killed process may have cleared in growing tables and not flushed.
+    GrowthNotSettled = 42,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -95,7 +101,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 44] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -129,6 +135,9 @@ impl Mutant {
         Self::GrowthLeftKept,
         Self::GrowthCopiesKept,
         Self::ReachNotFlushed,
+        Self::PublishedUnchecked,
+        Self::GrowthUnchecked,
+        Self::GrowthNotSettled,
         Self::BatchNotLogged,
         Self::BatchLogNotDisarmed,
         Self::BatchRedoSkipped,

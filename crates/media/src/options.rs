@@ -54,7 +54,7 @@ pub struct PoolOptions {
     pub wear_aware: bool,
     /// Accept a process-durable store whose machine restarted.
     pub salvage: bool,
-    /// Receives what the pool does on its own.
+    /// Receives what the pool does on its own, and what its engine tells it: behind the thread's [`Quiet`](crate::Quiet) moment.
     pub events: Option<EventSink>,
 }
 

@@ -22,6 +22,7 @@ use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
 use crate::ahead::Ahead;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
+use crate::events;
 use crate::header::{HEADER_USED, PoolHeader, REGION_HEADER_USED, RegionHeader};
 use crate::lock::StoreLock;
 use crate::memory::Memory;
@@ -220,6 +221,8 @@ impl Pool {
         self.memory.store(at, &header.encode());
         self.memory.flush(at, REGION_HEADER_USED);
         self.memory.fence();
+        // The header must name no region whose own is not durable.
+        self.check()?;
         if !self.mutant(Mutant::RegionNotInHeader) {
             control.header.regions = u32::from(index) + 1;
             write_header(&self.memory, &mut control.header);
@@ -326,9 +329,10 @@ impl Pool {
         lock(&self.control)
     }
 
-    pub(crate) fn tell(&self, event: &Event) {
+    /// Tells the owner's event sink, at once, or where the thread is [`Quiet`](crate::Quiet), behind that.
+    pub fn tell(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
-            sink(event);
+            events::tell(sink, event);
         }
     }
 
@@ -414,7 +418,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then the store is closed
-    /// all the same, and stays unclean.
+    /// all the same, and stays unclean. But where only the sync of the flag itself failed, the next open may find it set: what it vouches
+    /// for is durable by then.
     pub fn close(&self, clean: bool) -> Result<()> {
         let mut control = self.control();
         if control.closed {
@@ -434,7 +439,10 @@ impl Pool {
         self.check()?;
         self.alloc.save_for_close(self);
         self.memory.fence();
+        // What the flag vouches for is durable, or the flag is not set.
+        self.check()?;
         self.sync_files()?;
+        self.check()?;
         header.clean = true;
         write_header(&self.memory, header);
         self.sync_files()?;
@@ -495,5 +503,9 @@ pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
         memory.store(at(header), &header.encode());
         memory.flush(at(header), HEADER_USED);
         memory.fence();
+        if memory.is_poisoned() {
+            // Nobody knows what stands in this copy now: the other one stays as it is.
+            return;
+        }
     }
 }

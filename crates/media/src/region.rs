@@ -61,8 +61,8 @@ impl Mapping {
             if len < HUGE_BYTES || base.cast::<u8>().align_offset(HUGE_BYTES as usize) == 0 {
                 break;
             }
-            let hint = aligned_gap(length)?;
-            let again = map_shared(hint, length, &file, sync)?;
+            // Where the address space is too small for a second one, the first will do.
+            let Ok(again) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
             // SAFETY: mapped above with this length and told nobody (Inv 1).
             let _ = unsafe { rustix::mm::munmap(base, length) };
             base = again;

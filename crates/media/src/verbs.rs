@@ -57,6 +57,17 @@ impl Pool {
         self.memory.fence();
     }
 
+    /// As [`Self::fence`], and says whether all went well: for whoever stores next what relies on it.
+    ///
+    /// # Errors
+    /// As [`Self::check`]: this sync has failed, or one before.
+    #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub fn fence_checked(&self) -> Result<()> {
+        self.memory.fence();
+        self.check()
+    }
+
     /// An atomic load (acquire) of the 8-aligned word at `at`.
     ///
     /// # Panics

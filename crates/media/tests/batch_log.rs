@@ -81,6 +81,11 @@ impl Toy {
         (0..nothing().len() as u64).map(|word| self.pool.load_u64(self.words.add(word * 8))).collect()
     }
 
+    /// The extent of a log.
+    fn logs_extent(&self, log: u64) -> NvPtr {
+        NvPtr::from_raw(self.pool.load_u64(self.pool.root().add(LOGS_AT + log * 8)) & !63)
+    }
+
     fn place(&self, index: usize) -> NvPtr {
         self.words.add(8 * if index < WORDS { index } else { WORDS + (index - WORDS) * 2 } as u64)
     }
@@ -280,6 +285,35 @@ fn armed() -> (SimImage, usize) {
     let whole = |at: &usize| image.regions[0][at + 8..at + 12] == *b"LBT1" && image.regions[0][*at..at + 8] != [0; 8];
     let record = (0..image.regions[0].len() - 12).step_by(64).find(whole).expect("an armed record");
     (image, record)
+}
+
+#[test]
+fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
+    let spec = SimSpec::default();
+    let toy = Toy::create(&spec);
+    toy.batch(&[0], 1).expect("room");
+    let first = toy.logs_extent(0);
+    let old = toy.pool.bytes(first, 64).expect("in the pool").to_vec();
+    assert_eq!(old[8..12], *b"LBT1", "disarmed, and whole but for its stamp");
+    toy.single(0, 9);
+    // Log 0 moves to a larger extent and is held; log 1 takes the old one.
+    let held = toy.logs.begin(&toy.pool, 100).expect("room");
+    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    toy.batch(&[1], 2).expect("room");
+    assert_eq!(toy.logs_extent(1), first, "the extent that log 0 gave up");
+    drop(held);
+
+    let events = toy.pool.recorder().expect("simulated").take().events;
+    let fences = events.iter().enumerate().filter(|(_, event)| matches!(event.what, What::Fence { .. }));
+    let commit = fences.map(|(at, _)| at).nth_back(2).expect("three of the batch");
+    events[..=commit].iter().for_each(|event| model.apply(event));
+    // A power cut that leaves of the new record its first word alone.
+    let mut image = model.newest();
+    let at = first.offset() as usize;
+    assert!(image.regions[0][at..at + 8] != [0; 8], "the new record is armed");
+    image.regions[0][at + 8..at + 64].copy_from_slice(&old[8..]);
+    let toy = Toy::open(&image).expect("opens");
+    assert_eq!(toy.state()[0], 9, "what was written behind the old batch stays");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! a word that names nothing: a writer of another stripe could take it else. Nothing but reservations is changed before fence 2, so a batch
 //! that is refused takes them back and has changed nothing; those that a crash leaves are freed by recovery.
 //!
-//! Readers see it as one step: from before the first slot is published until the last stripe is free, `Inner::batches` is not 0, and a
+//! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
 //! reader of a key whose stripe is held takes it and reads again.
 
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl Inner {
             if new > LINE_SLOTS {
                 match self.grow_for(of_partition[0].hashed.partition, new as u64) {
                     // What there is may do; a key that finds no slot says so.
-                    Ok(()) | Err(Error::Full { .. }) => {}
+                    Ok(()) | Err(Error::Full { .. } | Error::IndexFull { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -107,7 +107,8 @@ impl Inner {
             let mut plan = Plan::default();
             let planned = self.plan(finals, &records, &index, &mut plan);
             let fits = plan.stores.len() <= stores;
-            match planned.and(if fits { Ok(()) } else { Err(NoPlan::Log(plan.stores.len())) }) {
+            let planned = planned.and(if fits { Ok(()) } else { Err(NoPlan::Log(plan.stores.len())) });
+            match planned.and_then(|()| self.fence_before_publish().map_err(|error| NoPlan::Refused(*error))) {
                 Ok(()) => {}
                 Err(refused) => {
                     plan.reserved.iter().for_each(|at| self.pool.publish_u64(*at, Slot::FREE));
@@ -121,7 +122,6 @@ impl Inner {
                     continue;
                 }
             }
-            self.fence_before_publish();
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
             if records.iter().flatten().any(|new| new.expires) {

@@ -1,11 +1,12 @@
 //! NVHT (Journal of Parallel and Distributed Computing, 2018): one hash table wholly on the medium, for point access with next to no
-//! DRAM and an open that takes the same time at any size.
+//! DRAM and an open that reads neither records nor tables: eight bytes for each chunk of the medium, and behind a clean stop the allocator's occupancy.
 //!
 //! Rooms:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `store` | opening, closing, the contract's operations |
+//! | `inner`, `options` | what all of it shares, and how it is set up |
 //! | `layout`, `record` | bytes on the medium |
 //! | `hash`, `murmur3`, `table`, `partition`, `stripe` | the table: placing, finding, which table, locking |
 //! | `resize` | growing without stopping |

@@ -96,6 +96,9 @@ const SPECS: &[OptionSpec] = &[
     DRAM_BUDGET,
 ];
 
+/// What to do where a table takes no more keys of the same hash bits. All of it is fixed at creation.
+pub(crate) const INDEX_FULL: &str = "create a store with a longer --set probe-length=N, more --set partitions=N or another --set hash-seed=N, and import into it";
+
 impl NvhtOptions {
     /// The options there are.
     pub fn specs() -> &'static [OptionSpec] {
@@ -166,6 +169,7 @@ fn percent(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use lodestore_contract::{Durability, Error};
+    use lodestore_inplace::testing::unknown_names;
 
     use super::*;
 
@@ -184,6 +188,11 @@ mod tests {
                 .expect("valid");
         assert_eq!((options.partitions, options.load_percent, options.probe_lines()), (8, 65, 8));
         assert_eq!((options.hash, options.initial_capacity), (HashKind::Xxh3, 100));
+    }
+
+    #[test]
+    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+        assert_eq!(unknown_names(INDEX_FULL, SPECS), [""; 0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Durable linearizability: a slot may be seen before it is durable. A reader therefore looks, after it has read a slot (or
 //! found none), whether the key's stripe is held; if so it flushes what it read and fences before it answers. If the stripe is free,
-//! whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that was killed left it (`Inner::unsettled`):
+//! whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that was killed left it (`Base::unsettled`):
 //! then, too, it is made durable first.
 //!
 //! A miss counts only if the key still belongs to the table that was read: it may have moved meanwhile (`partition.rs`). A batch shows at

@@ -11,8 +11,8 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::{Quiet, share_out};
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_inplace::share_out;
+use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, LINE_SLOTS, Root, Slot, reach_is_whole, reach_word};
@@ -50,8 +50,10 @@ fn walk_all(inner: &Inner) -> Result<()> {
         |partition, damaged: &mut Vec<NvPtr>| walk_partition(inner, partition, damaged),
         |_| {},
     )?;
-    // Every line was flushed and fenced by the thread that walked it.
-    inner.unsettled.store(false, Ordering::Release);
+    // Every line was flushed and fenced by the thread that walked it. Where a sync failed, readers go on to make durable what they answer from.
+    if inner.pool.check().is_ok() {
+        inner.unsettled.store(false, Ordering::Release);
+    }
     for record in shares.iter().flatten() {
         inner.recovery.count_left_out(1);
         inner.keep_damaged::<OWN>(*record);
@@ -69,7 +71,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let mut held = inner.stripes.lock(partition, stripe);
         let mut keys = 0;
         for (table, from, to) in Inner::tables_of(part, from, to) {
-            if inner.is_unsettled() && !inner.pool.mutant(Mutant::EntriesNotSettled) {
+            if inner.is_unsettled() {
                 inner.settle_part(table, from, to);
             }
             mend_lines(inner, table, from, to);
@@ -119,7 +121,10 @@ fn take(inner: &Inner, table: Table, found: &Found) -> Result<()> {
         if !other.is_ok_and(|other| other.is_none_or(|other| other.at == found.at)) {
             return Err(error);
         }
-        pool.publish_u64(found.at, right.0);
+        // A writer of another stripe may have changed it meanwhile; then there is nothing to mend.
+        if pool.cas_u64(found.at, found.slot.0, right.0).is_err() {
+            return Ok(());
+        }
         pool.flush(found.at, 8);
         pool.fence();
     }

@@ -15,9 +15,9 @@
 //!   the readers.
 //!
 //! A crash in a step, before the cursor is durable, leaves copies in the next table whose fractions are not below the cursor; they name
-//! records that the old table names too, since nobody could change these under the stripes. The next open clears them before anything else
-//! is written (`mend_growth`), and old slots that a crash after the cursor has left. So every slot in a line in use names a live record.
-//! Each step is published by one store, and none needs a log.
+//! records that the old table names too, since nobody could change these under the stripes. The next open clears them (`mend_growth`), and
+//! old slots that a crash after the cursor has left, before it serves anything: what it stores earlier (its header, batches done again) frees no
+//! record and takes no place. So every slot in a line in use names a live record. Each step is published by one store, and none needs a log.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -29,6 +29,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 use crate::hash::{Hashed, Hasher};
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, Slot, TableHeader};
+use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
 use crate::record::{Placed, Record};
 use crate::table::Table;
@@ -79,6 +80,9 @@ impl Inner {
         let part = &self.partitions[partition];
         let Ok(_turn) = part.growing.try_lock() else { return };
         let outcome = if part.is_growing() {
+            if !self.may_try(partition) {
+                return;
+            }
             self.step(partition)
         } else if crowded && self.may_try(partition) && self.refuse_sparse(partition, 0).is_ok()
             || self.is_due(partition)
@@ -102,7 +106,14 @@ impl Inner {
     /// Whether there is anything to hope for since the last attempt that found no room.
     fn may_try(&self, partition: usize) -> bool {
         let again_at = self.partitions[partition].grow_again_at.load(Ordering::Relaxed);
-        self.keys_of(partition).unwrap_or(0) >= again_at
+        again_at == 0 || self.keys_of(partition).unwrap_or(0) >= again_at
+    }
+
+    /// Not at each new key again while there is no room.
+    #[cold]
+    fn try_later(&self, partition: usize) {
+        let keys = self.keys_of(partition).unwrap_or(0);
+        self.partitions[partition].grow_again_at.store(keys + keys / 16 + 1, Ordering::Relaxed);
     }
 
     /// Grows the key's table until there is a free slot for it. The caller holds a guard and no stripe.
@@ -171,7 +182,7 @@ impl Inner {
 
     #[cold]
     fn index_full(&self, part: &Partition) -> Error {
-        Error::IndexFull { depth: self.hasher.partition_bits + part.current().lines.ilog2() }
+        Error::IndexFull { depth: self.hasher.partition_bits + part.current().lines.ilog2(), instead: INDEX_FULL }
     }
 
     /// Begins to grow a table that does not. `growing` is held.
@@ -184,18 +195,18 @@ impl Inner {
         let header = TableHeader { partition: partition as u32, doublings, lines };
         let probe = self.shape.probe_lines;
         let at = make_table(pool, header, probe, u64::from(probe)).inspect_err(|_| {
-            // Not at each key again while there is no room.
-            let keys = self.keys_of(partition).unwrap_or(0);
-            part.grow_again_at.store(keys + keys / 16 + 1, Ordering::Relaxed);
+            self.try_later(partition);
         })?;
         if !pool.mutant(Mutant::GrowthRootEarly) {
             pool.fence();
         }
+        self.check_growth()?;
         let (root, word) = (Root::of(pool, partition), table_word(at, doublings));
         pool.publish_u64(root.cursor(), root.sealed(0));
         pool.publish_u64(root.next(), word);
         pool.flush(root.at, Root::BYTES);
         pool.fence();
+        self.check_growth()?;
         part.grow_again_at.store(0, Ordering::Relaxed);
         part.set_next(word);
         Ok(())
@@ -206,15 +217,15 @@ impl Inner {
         let begun = Instant::now();
         let part = &self.partitions[partition];
         let (Some(next), from) = (part.next(), part.cursor()) else { return Ok(()) };
+        self.check_growth()?;
         if from == CURSOR_END {
-            self.end(partition);
-            return Ok(());
+            return self.end(partition);
         }
         let old = part.current();
         let to = old.first_fraction(old.home(from as u32) + STEP_LINES);
         self.move_part(partition, old, next, from, to)?;
         if to == CURSOR_END {
-            self.end(partition);
+            self.end(partition)?;
         }
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.growth.longest_ns.fetch_max(took, Ordering::Relaxed);
@@ -242,19 +253,31 @@ impl Inner {
         let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(found.len()) };
         for found in &found {
             if !self.copy(old, next, (from, to), found, &mut copied) {
-                return Err(self.take_back(part, &copied));
+                return Err(self.take_back(partition, &copied));
             }
         }
         pool.flush(next.line(first), ((copied.end - first) * LINE) as usize);
         if !pool.mutant(Mutant::GrowthNotFenced) {
             pool.fence();
         }
+        self.check_growth()?;
         self.publish_cursor(partition, to);
+        // Neither may a writer build on the new cursor, nor an old slot be cleared, while it may come back older.
+        self.check_growth()?;
         part.set_cursor(to);
         self.clear_left(old, to, &found);
         drop(held);
+        part.grow_again_at.store(0, Ordering::Relaxed);
         self.growth.moved.fetch_add(found.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// What is stored next relies on all that was fenced before.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where a sync has failed.
+    fn check_growth(&self) -> Result<()> {
+        if self.pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { self.pool.check() }
     }
 
     fn publish_cursor(&self, partition: usize, cursor: u64) {
@@ -305,13 +328,14 @@ impl Inner {
     /// Takes the copies of a step back that found no room for all: so many keys have so like hashes that a table of twice the length does not
     /// hold them.
     #[cold]
-    fn take_back(&self, part: &Partition, copied: &Copied) -> Error {
+    fn take_back(&self, partition: usize, copied: &Copied) -> Error {
         for at in &copied.slots {
             self.pool.publish_u64(*at, Slot::FREE);
             self.pool.flush(*at, 8);
         }
         self.pool.fence();
-        self.index_full(part)
+        self.try_later(partition);
+        self.index_full(&self.partitions[partition])
     }
 
     /// Clears the slots of moved keys that stand in lines of keys not yet moved, behind the last home line of the part.
@@ -331,16 +355,18 @@ impl Inner {
     }
 
     /// Ends a growth. `growing` is held, and all keys have moved.
-    fn end(&self, partition: usize) {
+    fn end(&self, partition: usize) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let (current, next, cursor) = part.words();
         assert!(next != 0 && cursor == CURSOR_END, "all keys have moved");
         self.account_wear_of(partition);
         pool.allocator().keep_extent(extent_of(current));
         set_grown(pool, partition, next);
+        self.check_growth()?;
         part.set_current(next);
         pool.epochs().retire_extent(pool, extent_of(current));
         self.growth.tables.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -361,7 +387,8 @@ fn set_grown(pool: &Pool, partition: usize, word: u64) {
     pool.fence();
 }
 
-/// Clears what a crash in a step, or in the end of a growth, has left: before anything else is written. Idempotent.
+/// Clears what a crash in a step, or in the end of a growth, has left: before a record is stored or freed, and behind the batches that are
+/// done again. Idempotent.
 pub(crate) fn mend_growth(pool: &Pool, hasher: Hasher, part: &Partition, partition: usize) {
     let root = Root::of(pool, partition);
     let (current, next_word, cursor) = part.words();
@@ -391,13 +418,17 @@ fn clear(pool: &Pool, hasher: Hasher, table: Table, line: u64, gone: impl Fn(u64
         fraction.is_some_and(|fraction| gone(fraction.into()))
     };
     for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
+        let mut cleared = false;
         for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
             let slot = Slot(*word);
             let goes = if slot.names_record() { is_gone(slot) } else { *word != Slot::FREE };
             if goes {
                 pool.publish_u64(table.slot(line, index), Slot::FREE);
+                cleared = true;
             }
         }
-        pool.flush(table.line(line), LINE as usize);
+        if cleared || !pool.mutant(Mutant::GrowthNotSettled) {
+            pool.flush(table.line(line), LINE as usize);
+        }
     }
 }

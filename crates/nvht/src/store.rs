@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
 };
-use lodestore_inplace::options::pool_options;
-use lodestore_inplace::{Base, Behind, Engine, Quick, Recovery, Running, Step, When, random_seed};
+use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, Shape, Step, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::hash::Hasher;
@@ -41,18 +40,18 @@ impl Nvht {
     /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
     pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
     }
 
-    /// Opens the store in directory `dir`, in a time that does not depend on its size. What is left of recovery goes on behind.
+    /// Opens the store in directory `dir`, reading neither records nor tables: what is left of recovery goes on behind.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
     /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, pool_options(&options.pool))?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options)
     }
 
@@ -62,23 +61,13 @@ impl Nvht {
     /// As [`Nvht::create`] and [`Nvht::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<Self> {
         let opened = Instant::now();
-        let (shape, fresh) = match Superblock::load(&pool)? {
-            Some(shape) => (shape, false),
-            None if report.engine_created || (report.clean && !report.created) => return Err(superblock_lost()),
-            None => (new_shape(options), true),
-        };
-        if fresh {
-            if pool.mutant(Mutant::CreatedEarly) {
-                pool.mark_created()?;
-            }
-            make(&pool, &shape)?;
-        }
-        let settled = report.settled || pool.mutant(Mutant::EntriesNotSettled);
+        let begun = Begun::begin(&pool, report, || new_shape(options))?;
+        let shape = begun.shape;
         // Redone before anything is looked at: a batch that was committed has happened.
-        let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, settled)?;
-        if !settled {
+        let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, report.settled)?;
+        if !begun.settled {
             pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
-            pool.fence();
+            pool.fence_checked()?;
         }
         pool.mark_created()?;
         let counted = report.clean && !report.created || pool.mutant(Mutant::StaleCheckpointTrusted);
@@ -86,17 +75,7 @@ impl Nvht {
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
         }
-        let base = Base {
-            pool,
-            logs,
-            recovery: Recovery::new(opened),
-            batches: AtomicU64::new(0),
-            expiring: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            unsettled: AtomicBool::new(!settled && !fresh),
-            events: options.pool.events.clone(),
-            dram_budget: options.dram_budget,
-        };
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget);
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
@@ -150,27 +129,33 @@ fn hasher_of(shape: &Superblock) -> Hasher {
     Hasher { kind: shape.hash, seed: shape.seed, partition_bits: shape.partitions.ilog2() }
 }
 
-/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is made
-/// again.
-fn make(pool: &Pool, shape: &Superblock) -> Result<()> {
-    if pool.mutant(Mutant::RootEarly) {
-        shape.store(pool);
-        pool.fence();
+impl Shape for Superblock {
+    fn load(pool: &Pool) -> Result<Option<Self>> {
+        Self::load(pool)
     }
-    for partition in 0..shape.partitions as usize {
-        let lines = shape.first_lines(partition);
-        let header = TableHeader { partition: partition as u32, doublings: 0, lines };
-        let all_lines = lines + u64::from(shape.probe_lines) - 1;
-        let at = make_table(pool, header, shape.probe_lines, all_lines)?;
-        let root = Root::of(pool, partition);
-        let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), 0), (root.keys(), 0)];
-        words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
-        pool.flush(root.at, Root::BYTES);
+
+    fn store(&self, pool: &Pool) {
+        self.store(pool);
     }
-    pool.fence();
-    shape.store(pool);
-    pool.fence();
-    Ok(())
+
+    /// For each partition its first table and its root.
+    fn make(&self, pool: &Pool) -> Result<()> {
+        for partition in 0..self.partitions as usize {
+            let lines = self.first_lines(partition);
+            let header = TableHeader { partition: partition as u32, doublings: 0, lines };
+            let all_lines = lines + u64::from(self.probe_lines) - 1;
+            let at = make_table(pool, header, self.probe_lines, all_lines)?;
+            let root = Root::of(pool, partition);
+            let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), 0), (root.keys(), 0)];
+            words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
+            pool.flush(root.at, Root::BYTES);
+        }
+        Ok(())
+    }
+
+    fn lost() -> Error {
+        superblock_lost()
+    }
 }
 
 /// The partitions as their roots have them, mended; and whether the counts of keys are known. `counted`: the roots may have them.
@@ -370,24 +355,9 @@ impl Store for Nvht {
         if !inner.closed.load(Ordering::Acquire) {
             inner.account_wear();
         }
-        let (dram_bytes, dram_fixed_bytes) = inner.dram();
         let recovery = inner.recovery.state();
-        Stats {
-            engine: ENGINE,
-            medium: inner.pool.medium_name(),
-            durability: inner.pool.durability(),
-            keys: if recovery.done { inner.keys() } else { recovery.keys },
-            dram_bytes,
-            dram_fixed_bytes,
-            dram_budget_bytes: inner.options.dram_budget,
-            space: inner.pool.space(),
-            flushes: inner.pool.flushes(),
-            fences: inner.pool.fences(),
-            bytes_written: inner.pool.bytes_written(),
-            wear: inner.pool.allocator().wear(&inner.pool),
-            recovery,
-            engine_counters: self.counters(),
-        }
+        let keys = if recovery.done { inner.keys() } else { recovery.keys };
+        inner.stats(ENGINE, keys, inner.dram(), self.counters())
     }
 
     fn sync(&self) -> Result<()> {

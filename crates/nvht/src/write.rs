@@ -37,7 +37,7 @@ enum Published {
     /// There is no free slot; the record is the caller's again.
     NoRoom(Stored),
     /// Refused; the record is the caller's again.
-    Refused(Stored, Error),
+    Refused(Stored, Box<Error>),
 }
 
 /// Whether a reader finds the key of this slot.
@@ -52,23 +52,23 @@ pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 impl Inner {
     /// Takes the key's stripe; the table where it belongs. The caller holds a guard and no stripe.
     #[inline]
-    fn hold(&self, hashed: Hashed) -> (Held<'_>, Table) {
+    fn hold(&self, hashed: Hashed) -> Quick<(Held<'_>, Table)> {
         let part = self.partition(hashed);
         part.place(hashed.fraction).prefetch(&self.pool, hashed.fraction);
         let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
         let table = part.place(hashed.fraction);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hashed.fraction);
-            self.pool.fence();
+            self.pool.fence_checked()?;
         }
-        (held, table)
+        Ok((held, table))
     }
 
     pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (mut held, table) = self.hold(hashed);
+            let (mut held, table) = self.hold(hashed)?;
             // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
@@ -133,7 +133,7 @@ impl Inner {
                 self.make_room(hashed)?;
                 Ok(false)
             }
-            Published::Refused(record, error) => Err(self.give_back(Some(record), error)),
+            Published::Refused(record, error) => Err(self.give_back(Some(record), *error)),
         }
     }
 
@@ -141,7 +141,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (mut held, table) = self.hold(hashed);
+            let (mut held, table) = self.hold(hashed)?;
             let old = table.find(&self.pool, self.finding(), hashed, key).inspect_err(|error| self.corrupt(error))?;
             let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
             if let Some(hit) = live
@@ -173,7 +173,7 @@ impl Inner {
         check_key(key)?;
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
-        let (mut held, table) = self.hold(hashed);
+        let (mut held, table) = self.hold(hashed)?;
         let deleted = match table.find(&self.pool, self.finding(), hashed, key) {
             // What is damaged goes as well.
             Ok(Some(hit)) if !hit.record.is_expired(hit.slot.record()).unwrap_or(false) => {
@@ -196,7 +196,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, slot.record())?;
         let hashed = self.hasher.hash(record.key());
-        let (mut held, table) = self.hold(hashed);
+        let (mut held, table) = self.hold(hashed).map_err(|error| *error)?;
         match table.find(&self.pool, self.finding(), hashed, record.key())? {
             Some(hit) if hit.slot == slot && hit.record.is_expired(hit.slot.record())? => {
                 self.unlink(&hit, &mut held, Mutant::SweepBeforeDurable);
@@ -254,14 +254,6 @@ impl Inner {
         }
     }
 
-    /// Frees a record that will not be published, and passes the error on.
-    #[cold]
-    fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
-        self.corrupt(&error);
-        self.free_stored(stored);
-        Box::new(error)
-    }
-
     /// Stores a record out of place. It is durable after the next fence.
     #[inline]
     pub(crate) fn store_placed(
@@ -295,9 +287,11 @@ impl Inner {
         if record == new.at {
             // A damaged slot whose place could not be kept: its record is the one just stored.
             let error = Error::corrupt(format!("slot of record {:?}", new.at), "it names a place that was free");
+            return Published::Refused(new, error.into());
+        }
+        if let Err(error) = self.fence_before_publish() {
             return Published::Refused(new, error);
         }
-        self.fence_before_publish();
         self.pool.allocator().keep(record, len);
         self.pool.publish_u64(hit.at, slot.0);
         let early = self.pool.mutant(Mutant::ReuseBeforeDurable);
@@ -315,12 +309,14 @@ impl Inner {
     #[inline]
     fn publish_new(&self, hashed: Hashed, held: &mut Held<'_>, table: Table, new: Stored, slot: Slot) -> Published {
         if let Err(error) = self.check_budget() {
-            return Published::Refused(new, error);
+            return Published::Refused(new, error.into());
         }
         loop {
             let Some(free) = table.free(&self.pool, hashed.fraction) else { return Published::NoRoom(new) };
             self.raise_reach(table, hashed.fraction, free);
-            self.fence_before_publish();
+            if let Err(error) = self.fence_before_publish() {
+                return Published::Refused(new, error);
+            }
             // A writer of another stripe may have taken it.
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
                 self.persist_published(free.at, SLOT, &new);

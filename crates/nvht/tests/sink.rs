@@ -1,6 +1,8 @@
 //! Events are told behind the locks of the operation that met them.
 
-use lodestore_inplace::testing::{Kind, check_sink_may_use_the_store, small_dax_pool};
+use lodestore_inplace::testing::{
+    Kind, check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store, small_dax_pool,
+};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 static KIND: Kind<Nvht, NvhtOptions> =
@@ -10,4 +12,18 @@ static KIND: Kind<Nvht, NvhtOptions> =
 fn a_sink_may_use_the_store_whatever_the_event() {
     let options = NvhtOptions { pool: small_dax_pool(), partitions: 4, sweep_ms: 0, ..NvhtOptions::default() };
     check_sink_may_use_the_store(&KIND, options, Nvht::sweep_expired);
+}
+
+#[test]
+fn a_sink_that_panics_in_the_recovery_poisons_nothing() {
+    for recovery_threads in [0, 1, 3] {
+        let options = NvhtOptions { partitions: 4, sweep_ms: 0, recovery_threads, ..NvhtOptions::default() };
+        check_sink_may_panic_in_recovery(&KIND, options);
+    }
+}
+
+#[test]
+fn a_sink_on_the_sweeping_thread_may_drop_the_last_handle() {
+    let options = NvhtOptions { partitions: 4, sweep_ms: 1, ..NvhtOptions::default() };
+    check_sink_may_drop_the_store(&KIND, options);
 }

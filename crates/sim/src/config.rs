@@ -43,6 +43,8 @@ pub struct Config {
     pub threads: usize,
     /// Run this script only, by its index.
     pub only_script: Option<u64>,
+    /// From one of n operations and clean stops on, a sync fails soon, and the store is opened anew after that.
+    pub failing_every: u64,
     /// The planted fault.
     pub mutant: Option<Mutant>,
     /// The call site that loses its flushes or fences.
@@ -69,6 +71,7 @@ impl Default for Config {
             seconds: 0,
             threads: 2,
             only_script: None,
+            failing_every: 16,
             mutant: None,
             drop_site: None,
         }
@@ -84,6 +87,7 @@ impl Config {
             record,
             mutant: self.mutant,
             drop_site: self.drop_site.clone(),
+            failing_fence: 0,
         }
     }
 }

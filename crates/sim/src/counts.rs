@@ -31,6 +31,8 @@ pub struct Counts {
     pub ops_after: u64,
     /// Recoveries done twice to compare the allocator's account.
     pub leak_checks: u64,
+    /// Syncs that failed.
+    pub failed_syncs: u64,
     /// Stores, flushes and fences seen.
     pub events: u64,
 }
@@ -61,6 +63,7 @@ impl Counts {
         self.repeated += other.repeated;
         self.ops_after += other.ops_after;
         self.leak_checks += other.leak_checks;
+        self.failed_syncs += other.failed_syncs;
         self.events += other.events;
     }
 }
@@ -80,8 +83,8 @@ impl fmt::Display for Counts {
         )?;
         write!(
             f,
-            "{} scripts, {} events, {} repeated images left out, {} operations after recoveries, {} accounts compared",
-            self.scripts, self.events, self.repeated, self.ops_after, self.leak_checks
+            "{} scripts, {} events, {} failed syncs, {} repeated images left out, {} operations after recoveries, {} accounts compared",
+            self.scripts, self.events, self.failed_syncs, self.repeated, self.ops_after, self.leak_checks
         )
     }
 }

@@ -96,6 +96,8 @@ impl Engine for HiKvEngine {
             Mutant::ReadUnpersisted,
             Mutant::TableNotSettled,
             Mutant::EntriesNotSettled,
+            Mutant::PublishedUnchecked,
+            Mutant::GrowthUnchecked,
             Mutant::BatchNotLogged,
             Mutant::BatchLogNotDisarmed,
             Mutant::BatchRedoSkipped,

@@ -64,7 +64,8 @@ impl Engine for NvhtEngine {
     }
 
     // Not `HeaderChecksumIgnored`, for the reason that hikv has; not those of a 16-byte entry or of splits: there are none. Not `GrowthLeftKept`
-    // either: it does harm only if freed space is used again within a growth, and epochs hold it longer than these small ones last.
+    // and `GrowthNotSettled` either: they do harm only if freed space is used again within a growth, and epochs hold it longer than these small
+    // ones last. Tests of their own see them (`tests/growth_nvht.rs`).
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,
@@ -92,6 +93,8 @@ impl Engine for NvhtEngine {
             Mutant::GrowthNotZeroed,
             Mutant::GrowthCopiesKept,
             Mutant::ReachNotFlushed,
+            Mutant::PublishedUnchecked,
+            Mutant::GrowthUnchecked,
             Mutant::BatchNotLogged,
             Mutant::BatchLogNotDisarmed,
             Mutant::BatchRedoSkipped,

@@ -59,12 +59,14 @@ pub struct Wrong {
     pub what: String,
     /// The engine's answer was that there is no store ([`Error::Missing`]).
     pub missing: bool,
+    /// The engine's answer was that a sync has failed ([`Error::Poisoned`]).
+    pub poisoned: bool,
 }
 
 impl Wrong {
     /// A judgement of this oracle.
     pub fn new(oracle: Oracle, what: impl Into<String>) -> Self {
-        Self { oracle, what: what.into(), missing: false }
+        Self { oracle, what: what.into(), missing: false, poisoned: false }
     }
 
     /// The same judgement by another oracle; a panic stays one.
@@ -83,7 +85,8 @@ pub fn judged<R>(oracle: Oracle, work: impl FnOnce() -> lodestore_contract::Resu
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => {
             let missing = matches!(error, Error::Missing { .. });
-            Err(Wrong { missing, ..Wrong::new(oracle, error.to_string()) })
+            let poisoned = matches!(error, Error::Poisoned { .. });
+            Err(Wrong { missing, poisoned, ..Wrong::new(oracle, error.to_string()) })
         }
         Err(panic) => Err(Wrong::new(Oracle::Panic, panic)),
     }

@@ -50,6 +50,11 @@ pub enum What {
         /// The thread.
         thread: u16,
     },
+    /// A fence of this thread failed: what it flushed is pending like the rest, and its next fence does not cover it.
+    FailedFence {
+        /// The thread.
+        thread: u16,
+    },
     /// A region of zeros exists from now on; it takes the place of one that an earlier run made and never named.
     Region {
         /// Its index: at most the number of regions before it.
@@ -76,7 +81,7 @@ impl Event {
         match self.what {
             What::Word { .. } => Verb::Store,
             What::Flush { .. } => Verb::Flush,
-            What::Fence { .. } => Verb::Fence,
+            What::Fence { .. } | What::FailedFence { .. } => Verb::Fence,
             What::Region { .. } => Verb::Region,
             What::Mark(_) => Verb::Mark,
         }
@@ -97,6 +102,7 @@ impl fmt::Display for Event {
             }
             What::Flush { region, offset, len, thread } => write!(f, "flush {region}:{offset:#x} +{len} by {thread}")?,
             What::Fence { thread } => write!(f, "fence by {thread}")?,
+            What::FailedFence { thread } => write!(f, "fence by {thread}, which fails")?,
             What::Region { region, len } => write!(f, "region {region} of {len} bytes")?,
             What::Mark(label) => write!(f, "mark {label}")?,
         }

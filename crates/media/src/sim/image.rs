@@ -28,11 +28,20 @@ pub struct SimSpec {
     pub mutant: Option<Mutant>,
     /// The call site whose flushes or fences are lost, if any.
     pub drop_site: Option<DropSite>,
+    /// Which fence from the pool's beginning fails, as by [`Recorder::fail_fence`](crate::sim::Recorder::fail_fence); 0: none.
+    pub failing_fence: u64,
 }
 
 impl Default for SimSpec {
     fn default() -> Self {
-        Self { grain: crate::sim::LINE, stores_persist: false, record: true, mutant: None, drop_site: None }
+        Self {
+            grain: crate::sim::LINE,
+            stores_persist: false,
+            record: true,
+            mutant: None,
+            drop_site: None,
+            failing_fence: 0,
+        }
     }
 }
 

@@ -119,6 +119,7 @@ impl LineModel {
             What::Word { region, offset, value, mask, bulk } => self.store(region, offset, value, mask, bulk),
             What::Flush { region, offset, len, thread } => self.flush(region, offset, len, thread),
             What::Fence { thread } => self.fence(thread),
+            What::FailedFence { thread } => self.forget_flushes_of(thread),
             What::Region { region, len } => self.add_region(region, len),
             What::Mark(_) => {}
         }
@@ -203,6 +204,11 @@ impl LineModel {
     pub fn forget_flushes(&mut self) {
         self.flushed.clear();
         self.lines.values_mut().for_each(|line| line.covers.clear());
+    }
+
+    fn forget_flushes_of(&mut self, thread: u16) {
+        self.flushed.retain(|(by, _)| *by != thread);
+        self.lines.values_mut().for_each(|line| line.covers.retain(|cover| cover.0 != thread));
     }
 
     fn make_durable(&mut self, (region, start): (u16, u64), stores: &[Pending]) {

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::mutant::Mutant;
@@ -23,6 +23,9 @@ pub struct Recorder {
     /// One in this many steps gives the processor away; 0: none.
     jitter: AtomicU32,
     mutant: Option<Mutant>,
+    /// Fences until one fails, that one included; 0: none will.
+    fails_in: AtomicU64,
+    has_failed: AtomicBool,
     log: Mutex<Log>,
 }
 
@@ -55,6 +58,8 @@ impl Recorder {
             recording: AtomicBool::new(spec.record),
             jitter: AtomicU32::new(0),
             mutant: spec.mutant,
+            fails_in: AtomicU64::new(spec.failing_fence),
+            has_failed: AtomicBool::new(false),
             log: Mutex::new(log),
         }
     }
@@ -133,14 +138,35 @@ impl Recorder {
         }
     }
 
-    /// The calling thread made a fence.
+    /// The calling thread makes a fence; whether it holds. One that does not makes nothing durable.
     #[inline]
     #[track_caller]
-    pub fn fence(&self) {
+    pub fn fence(&self) -> bool {
+        let holds = !self.fails_now();
         if self.is_recording() {
             self.jitter();
-            self.lock().fence();
+            self.lock().fence(holds);
         }
+        holds
+    }
+
+    /// Lets the `nth` fence from now on fail, the next one being the first, as a sync of an ordinary file may; later ones hold. 0: none.
+    pub fn fail_fence(&self, nth: u64) {
+        self.fails_in.store(nth, Ordering::Relaxed);
+    }
+
+    /// Whether a fence has failed.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    fn fails_now(&self) -> bool {
+        let left = self.fails_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let fails = left == Ok(1);
+        if fails {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        fails
     }
 
     /// A region of zeros exists, durably, from now on; call it before the first store to it.
@@ -222,10 +248,10 @@ impl Log {
 
     /// As [`Recorder::fence`].
     #[track_caller]
-    pub fn fence(&mut self) {
-        let site = Location::caller();
+    pub fn fence(&mut self, holds: bool) {
+        let (site, thread) = (Location::caller(), thread_number());
         if !self.lost(Verb::Fence, site) {
-            self.push(What::Fence { thread: thread_number() }, site);
+            self.push(if holds { What::Fence { thread } } else { What::FailedFence { thread } }, site);
         }
     }
 

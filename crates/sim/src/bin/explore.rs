@@ -20,7 +20,7 @@ use lodestore_sim::subject::Engine;
 use lodestore_sim::toy::Toy;
 
 const USAGE: &str = "usage: explore [--engine hikv|nvht|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] \
-                     [--threads N] [--per-point N] [--script N] [--mutant NAME] [--out FILE] \
+                     [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--out FILE] \
                      [--mutants | --sites | --replay FILE]";
 
 struct Args {
@@ -59,6 +59,7 @@ fn arguments() -> Result<Args, String> {
                 text => args.config.grain = number(&name, text.map(String::from))?,
             },
             "--script" => args.config.only_script = Some(number(&name, given.next())?),
+            "--failing-every" => args.config.failing_every = number(&name, given.next())?,
             "--mutant" => {
                 let wanted = given.next().ok_or(USAGE)?;
                 let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == wanted);

@@ -11,7 +11,7 @@ use crate::explore::{Shared, Sites};
 use crate::failure::Failure;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{self, Oracle, Wrong, judged};
-use crate::script::Script;
+use crate::script::{Script, random_op};
 use crate::subject::{Engine, Subject};
 
 /// A step with more events than this is always explored: it changes the structure.
@@ -29,6 +29,14 @@ const LAST_FENCES: usize = 3;
 /// After one in this many operations the running store's account is compared with what is reachable.
 const LIVE_ACCOUNT: u64 = 4;
 
+/// A sync that is to fail is one of the next so many fences: those of an operation, or of one that changes the structure.
+const FENCES: [u64; 2] = [4, 24];
+/// Operations that a store whose sync has failed is asked for.
+const OPS_REFUSED: u64 = 4;
+
+/// Largest value of these.
+const VALUE_REFUSED: u64 = 60;
+
 /// Events of a trace that a failure shows.
 const TRACE_SHOWN: usize = 400;
 
@@ -40,6 +48,8 @@ struct Step<'a> {
     after: &'a State,
     /// The store is being created.
     creating: bool,
+    /// Nobody was told that it is done.
+    refused: bool,
 }
 
 struct Run<'a> {
@@ -50,6 +60,8 @@ struct Run<'a> {
     universe: &'a [Vec<u8>],
     checker: Checker<'a>,
     rng: Rng,
+    /// For the syncs that fail.
+    fault_rng: Rng,
     model: LineModel,
     state: State,
     /// Images judged where only the present state was allowed, and after that.
@@ -74,6 +86,7 @@ pub fn run_script(
         universe: &universe,
         checker: Checker::new(engine, config, shared, script.shape, &universe),
         rng: Rng::part(config.seed, index ^ 0x5ca1_ab1e),
+        fault_rng: Rng::part(config.seed, index ^ 0xfa11_ed5c),
         model: LineModel::new(empty),
         state: State::default(),
         seen: HashSet::new(),
@@ -153,7 +166,7 @@ impl Run<'_> {
             .map_err(|wrong| self.fail_live(wrong, &place, &Trace::default()))?;
         let trace = store.recorder().take();
         let empty = State::default();
-        let step = Step { name: "create", place, before: &empty, after: &empty, creating: true };
+        let step = Step { name: "create", place, before: &empty, after: &empty, creating: true, refused: false };
         self.explore(&step, &trace)?;
         Ok(store)
     }
@@ -163,13 +176,17 @@ impl Run<'_> {
         let place = format!("script {:?}, step {index} ({} {key:?})", self.script.name, op.name());
         match op {
             Op::Reopen => {
+                self.plan_failure(&*store);
                 let closed = judged(Oracle::Live, || store.close());
                 let trace = store.recorder().take();
-                closed.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
+                if !self.has_failed(&*store) || closed.as_ref().is_err_and(|wrong| wrong.oracle == Oracle::Panic) {
+                    closed.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
+                }
                 self.checker.add_sites(&*store);
                 drop(store);
                 let state = self.state.clone();
-                let step = Step { name: "close", place: place.clone(), before: &state, after: &state, creating: false };
+                let (name, before, after) = ("close", &state, &state);
+                let step = Step { name, place: place.clone(), before, after, creating: false, refused: false };
                 self.explore(&step, &trace)?;
                 self.open(self.model.newest(), "open after close", &place, &[state])
             }
@@ -244,7 +261,8 @@ impl Run<'_> {
         let found = oracle::contents(&*store, &states, self.universe).map_err(|wrong| fail(self, wrong))?;
         let (before, after) = (&allowed[allowed.len() - 1 - found], &allowed[found]);
         self.state = after.clone();
-        let step = Step { name, place: format!("{place}, {name}"), before, after, creating: false };
+        let place_of = format!("{place}, {name}");
+        let step = Step { name, place: place_of, before, after, creating: false, refused: false };
         self.explore(&step, &trace)?;
         self.judge_live(&*store, place)?;
         Ok(store)
@@ -252,8 +270,12 @@ impl Run<'_> {
 
     /// Does one operation, explores it, and now and then goes on from one of its crashes.
     fn apply(&mut self, store: Box<dyn Subject>, op: &Op, place: String) -> Result<Box<dyn Subject>, Box<Failure>> {
+        self.plan_failure(&*store);
         let outcome = judged(Oracle::Live, || store.apply(op));
         let trace = store.recorder().take();
+        if self.has_failed(&*store) {
+            return self.after_failure(store, op, &place, (outcome, trace));
+        }
         let outcome = outcome.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
         let before = self.state.clone();
         let mut after = before.clone();
@@ -272,7 +294,8 @@ impl Run<'_> {
             let at = if is_batch { self.moment(&trace.events) } else { self.rng.index(trace.events.len() + 1) };
             self.cut(&trace.events[..at])
         });
-        let step = Step { name: op.name(), place: place.clone(), before: &before, after: &after, creating: false };
+        let (name, place_of) = (op.name(), place.clone());
+        let step = Step { name, place: place_of, before: &before, after: &after, creating: false, refused: false };
         if is_long || self.rng.one_in(self.script.explore_every) {
             self.explore(&step, &trace)?;
         } else {
@@ -292,6 +315,76 @@ impl Run<'_> {
         self.open(self.model.newest(), "open after a cut", &place, allowed)
     }
 
+    /// Now and then lets one of the next fences fail, in this operation or in one after it.
+    fn plan_failure(&mut self, store: &dyn Subject) {
+        if !self.config.stores_persist && self.fault_rng.one_in(self.config.failing_every) {
+            let most = FENCES[self.fault_rng.index(FENCES.len())];
+            store.recorder().fail_fence(1 + self.fault_rng.below(most));
+        }
+    }
+
+    /// Whether a fence has failed.
+    fn has_failed(&mut self, store: &dyn Subject) -> bool {
+        let failed = store.recorder().has_failed();
+        self.checker.counts.failed_syncs += u64::from(failed);
+        failed
+    }
+
+    /// What follows an operation in which a sync has failed: it may have happened where nobody was told that it did, the store takes no write
+    /// any more, and whatever a crash leaves holds what was acknowledged.
+    fn after_failure(
+        &mut self,
+        store: Box<dyn Subject>,
+        op: &Op,
+        place: &str,
+        (outcome, mut trace): (Result<Outcome, Wrong>, Trace),
+    ) -> Result<Box<dyn Subject>, Box<Failure>> {
+        let place = format!("{place}, a sync of it failed");
+        let before = self.state.clone();
+        let mut after = before.clone();
+        let expected = after.apply(op);
+        let refused = match &outcome {
+            Ok(Outcome::Full) => {
+                after = before.clone();
+                false
+            }
+            Ok(outcome) if *outcome == expected => false,
+            Err(wrong) if wrong.poisoned => true,
+            Ok(outcome) => {
+                let wrong = Wrong::new(Oracle::Live, format!("answered {outcome:?}, not {expected:?}"));
+                return Err(self.fail_live(wrong, &place, &trace));
+            }
+            Err(wrong) => return Err(self.fail_live(wrong.clone(), &place, &trace)),
+        };
+        let allowed =
+            if refused && before != after { vec![after.clone(), before.clone()] } else { vec![after.clone()] };
+        for _ in 0..OPS_REFUSED {
+            let op = random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED);
+            let answer = judged(Oracle::Live, || store.apply(&op));
+            let is_right = match &answer {
+                Err(wrong) => wrong.poisoned,
+                // It read, or found nothing to change.
+                Ok(outcome) => allowed.iter().any(|state| {
+                    let mut changed = state.clone();
+                    *outcome == changed.apply(&op) && changed == *state
+                }),
+            };
+            if !is_right {
+                let what = format!("{} answered {answer:?} where a sync has failed", op.name());
+                return Err(self.fail_live(Wrong::new(Oracle::Live, what), &place, &trace));
+            }
+        }
+        trace.events.append(&mut store.recorder().take().events);
+        let (name, place_of) = ("a failed sync", place.clone());
+        let step = Step { name, place: place_of, before: &before, after: &after, creating: false, refused };
+        self.explore(&step, &trace)?;
+        self.checker.add_sites(&*store);
+        drop(store);
+        self.seen.clear();
+        self.model = self.cut(&[]);
+        self.open(self.model.newest(), "open after a failed sync", &place, &allowed)
+    }
+
     /// Walks through the events of a step and judges the images of its crash points.
     fn explore(&mut self, step: &Step<'_>, trace: &Trace) -> Result<(), Box<Failure>> {
         let either = [step.after, step.before];
@@ -301,7 +394,7 @@ impl Run<'_> {
         self.checker.counts.events += trace.events.len() as u64;
         for (at, event) in trace.events.iter().enumerate() {
             let crash_here = match event.what {
-                What::Fence { .. } | What::Region { .. } => true,
+                What::Fence { .. } | What::FailedFence { .. } | What::Region { .. } => true,
                 What::Word { .. } => self.rng.one_in(self.config.store_point_every),
                 What::Flush { .. } | What::Mark(_) => false,
             };
@@ -311,7 +404,8 @@ impl Run<'_> {
             self.model.apply(event);
         }
         self.seen.clear();
-        self.crash_at(step, trace, trace.events.len(), &[step.after], false)
+        let at_end = if step.refused { either } else { &[step.after] };
+        self.crash_at(step, trace, trace.events.len(), at_end, false)
     }
 
     fn crash_at(

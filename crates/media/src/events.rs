@@ -1,15 +1,18 @@
 //! Telling the owner of a store what was met, when no lock is held: the owner's sink may then use the store.
 //!
-//! What a thread meets while it is [`Quiet`] waits, and is told when the thread's last quiet moment ends. Every operation is quiet for as
-//! long as its epoch guard lives, and so is whatever takes a lock outside of one. A sink's own calls are quiet as well: what they
+//! What a thread meets while it is [`Quiet`] waits, and is told when the thread's last quiet moment ends. An engine's operation is to be quiet
+//! for as long as its epoch guard lives, and so is whatever takes a lock outside of one; whatever tells goes through [`Pool::tell`](crate::Pool::tell). A sink's own calls are quiet as well: what they
 //! meet is told behind the event at hand, and once, so that a sink that reads a damaged key on each event about it comes to an end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use lodestore_contract::{Event, EventSink};
+
+use crate::pool::Pool;
 
 /// Most events that wait; more of one operation are not told.
 const WAITING_MAX: usize = 4096;
@@ -19,6 +22,10 @@ const WAITS: u32 = 1 << 31;
 thread_local! {
     /// Quiet moments of this thread that are not over.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Whether a sink is called: of the first event that waits.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+    /// Whether a panic of a sink is to end here: the thread is a store's own.
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
     /// What is to be told behind them; while it is told, an event is still the first.
     static WAITING: RefCell<VecDeque<(EventSink, Event)>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -55,12 +62,6 @@ impl Drop for Quiet {
     }
 }
 
-/// A sink that tells this one, but not while the thread is quiet. To be given to a pool in place of its owner's.
-pub fn behind_locks(sink: &EventSink) -> EventSink {
-    let sink = Arc::clone(sink);
-    Arc::new(move |event| tell(&sink, event))
-}
-
 /// Tells a sink, at once or behind the quiet moment.
 #[cold]
 pub(crate) fn tell(sink: &EventSink, event: &Event) {
@@ -85,6 +86,7 @@ fn tell_waiting() {
         fn drop(&mut self) {
             WAITING.with_borrow_mut(VecDeque::pop_front);
             DEPTH.set(if WAITING.with_borrow(VecDeque::is_empty) { 0 } else { WAITS });
+            TELLING.set(false);
         }
     }
     if std::thread::panicking() {
@@ -93,13 +95,45 @@ fn tell_waiting() {
     while let Some((sink, event)) = WAITING.with_borrow(|waiting| waiting.front().cloned()) {
         let _told = Told;
         DEPTH.set(1);
-        sink(&event);
+        TELLING.set(true);
+        if CATCHES.get() {
+            // The store is whole whatever becomes of its owner's code; the panic hook has told of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| sink(&event)));
+        } else {
+            sink(&event);
+        }
+    }
+}
+
+/// Does a store's own work on this thread: a sink that panics in it harms neither the work nor the store.
+pub fn own_work<R>(work: impl FnOnce() -> R) -> R {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            CATCHES.set(self.0);
+        }
+    }
+    let _before = Before(CATCHES.replace(true));
+    work()
+}
+
+/// Whether this thread is in a call of this sink.
+fn is_telling(sink: &EventSink) -> bool {
+    let first =
+        |waiting: &VecDeque<(EventSink, Event)>| waiting.front().is_some_and(|(told, _)| Arc::ptr_eq(told, sink));
+    TELLING.get() && WAITING.with_borrow(first)
+}
+
+impl Pool {
+    /// Whether the calling thread is in an operation on this pool, or in a call of its owner's sink: then it must not wait for others that
+    /// use it.
+    pub fn is_engaged(&self) -> bool {
+        self.epochs().is_pinned() || self.options().events.as_ref().is_some_and(is_telling)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Mutex;
 
     use super::*;
@@ -151,6 +185,17 @@ mod tests {
         *cell.lock().expect("no panic") = None;
         assert_eq!(told.lock().expect("no panic")[..2], [full(1), full(9)]);
         assert_eq!(told.lock().expect("no panic").len(), 2);
+    }
+
+    #[test]
+    fn a_sink_that_panics_in_a_stores_own_work_harms_nothing() {
+        let sink: EventSink = Arc::new(|_| panic!("in the sink"));
+        own_work(|| {
+            let _quiet = Quiet::begin();
+            tell(&sink, &full(1));
+            tell(&sink, &full(2));
+        });
+        assert!(!Quiet::is_now() && !CATCHES.get());
     }
 
     #[test]
