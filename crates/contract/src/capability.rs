@@ -18,4 +18,7 @@ pub struct Capabilities {
     pub power: bool,
     /// `Durability::Interval`.
     pub interval: bool,
+    /// [`Stats::keys`](crate::Stats::keys) is an estimate, and [`VerifyReport::records`](crate::VerifyReport::records) counts versions that were
+    /// overwritten as well: the engine writes without looking whether a key is there. [`Store::len`](crate::Store::len) counts exactly all the same.
+    pub estimates: bool,
 }

@@ -91,7 +91,8 @@ pub struct Stats {
     pub medium: String,
     /// The durability that is really given.
     pub durability: Durability,
-    /// Live keys, by a count that may trail the newest writes; [`Store::len`](crate::Store::len) is exact.
+    /// Live keys, by a count that may trail the newest writes, or an estimate where the capability says so; [`Store::len`](crate::Store::len)
+    /// is exact.
     pub keys: u64,
     /// DRAM of the store's own structures, in bytes, fixed part included.
     pub dram_bytes: u64,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
+use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use lodestore_media::{Pool, PoolOptions};
 use lodestore_nvht::{Nvht, NvhtOptions};
@@ -22,7 +23,7 @@ pub struct Engine {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [Engine; 2] = [
+static ENGINES: [Engine; 3] = [
     Engine {
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
@@ -36,6 +37,13 @@ static ENGINES: [Engine; 2] = [
         options: LazyLock::new(|| [NvhtOptions::specs(), pool::SPECS].concat()),
         create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(Nvht::open(path, &NvhtOptions::from_options(pool, set)?)?)),
+    },
+    Engine {
+        name: lodestore_fluidkv::ENGINE,
+        about: "thread logs, sorted runs, one large sorted store: data larger than DRAM, many writes, ordered scans and snapshots",
+        options: LazyLock::new(|| [FluidOptions::specs(), pool::SPECS].concat()),
+        create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
+        open: |path, pool, set| Ok(Arc::new(FluidKv::open(path, &FluidOptions::from_options(pool, set)?)?)),
     },
 ];
 

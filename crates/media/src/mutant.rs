@@ -89,6 +89,22 @@ pub enum Mutant {
     GrowthUnchecked = 44,
     /// An open does not flush again what a killed process may have cleared in growing tables and not flushed.
     GrowthNotSettled = 42,
+    /// A manifest becomes the store's before its checkpoint is durable.
+    ManifestNotFenced = 65,
+    /// A change of the manifest is built on before it is durable.
+    EditNotFenced = 66,
+    /// A table is named before it is durable.
+    TableNotFenced = 67,
+    /// The space of a compacted table is used again before the manifest has forgotten it.
+    TableFreedEarly = 68,
+    /// The space of a flushed log is used again before the manifest names its tables.
+    LogFreedEarly = 69,
+    /// A replay takes the entries as they come, whatever their numbers.
+    ReplayIgnoresNumbers = 71,
+    /// An open builds on log records that a killed process stored and did not flush.
+    LogNotSettled = 72,
+    /// An open builds on manifest records that a killed process stored and did not flush.
+    ManifestNotSettled = 73,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -101,7 +117,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 52] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -142,6 +158,14 @@ impl Mutant {
         Self::BatchLogNotDisarmed,
         Self::BatchRedoSkipped,
         Self::BatchLogNotSettled,
+        Self::ManifestNotFenced,
+        Self::EditNotFenced,
+        Self::TableNotFenced,
+        Self::TableFreedEarly,
+        Self::LogFreedEarly,
+        Self::ReplayIgnoresNumbers,
+        Self::LogNotSettled,
+        Self::ManifestNotSettled,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -325,6 +325,12 @@ impl Pool {
 
     // ---- life ----
 
+    /// How often the store was opened or made, as the header has it: raised durably before anything else, so that no two processes that
+    /// wrote to the store ever had the same.
+    pub fn opening(&self) -> u64 {
+        self.control().header.sequence
+    }
+
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         lock(&self.control)
     }

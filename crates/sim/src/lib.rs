@@ -13,6 +13,7 @@ pub mod config;
 pub mod counts;
 pub mod explore;
 pub mod failure;
+pub mod fluidkv;
 pub mod hikv;
 pub mod history;
 pub mod kill9;

@@ -3,6 +3,7 @@
 use lodestore_media::Mutant;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
 use lodestore_sim::config::Config;
+use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::{Engine, Shape};
@@ -98,4 +99,21 @@ fn a_batch_that_a_crash_cuts_in_half_is_seen() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
         a_mutant_is_seen(engine, Mutant::BatchNotLogged, BATCHES);
     }
+}
+
+#[test]
+fn live_histories_of_fluidkv_are_linearizable_with_batches_too() {
+    live_histories_are_linearizable(&FluidEngine, LOAD);
+    live_histories_are_linearizable(&FluidEngine, BATCHES);
+}
+
+#[test]
+fn what_returned_of_fluidkv_survives_a_crash_and_no_batch_by_half() {
+    what_returned_survives_a_crash(&FluidEngine, LOAD);
+    what_returned_survives_a_crash(&FluidEngine, BATCHES);
+}
+
+#[test]
+fn a_replay_that_ignores_the_numbers_of_its_entries_is_seen() {
+    a_mutant_is_seen(&FluidEngine, Mutant::ReplayIgnoresNumbers, Load { keys: 1, ops: 40, ..LOAD });
 }

@@ -32,7 +32,8 @@ pub fn stats_add_up<H: Harness>(case: &Case<H>) {
     assert_eq!(store.len().expect("len"), count);
     let filled = store.stats();
     assert_sane(&filled, durability);
-    assert_eq!(filled.keys, count);
+    let counts = !store.capabilities().estimates;
+    assert!(filled.keys == count || !counts && filled.keys > 0, "{} keys of {count}", filled.keys);
     assert!(filled.space.live >= payload, "live {} bytes of {payload} put", filled.space.live);
     assert!(filled.bytes_written >= payload, "written {} bytes of {payload} put", filled.bytes_written);
     assert!(
@@ -52,7 +53,7 @@ pub fn stats_add_up<H: Harness>(case: &Case<H>) {
         assert_eq!(store.len().expect("len"), count / 2, "after {how:?}");
         let stats = store.stats();
         assert_sane(&stats, durability);
-        assert_eq!(stats.keys, count / 2, "after {how:?}");
+        assert!(stats.keys == count / 2 || !counts && stats.keys > 0, "{} keys, after {how:?}", stats.keys);
     }
     assert_sound(&store);
 }
@@ -143,7 +144,8 @@ pub fn verify_counts_records_and_tells_progress<H: Harness>(case: &Case<H>) {
         assert!(calls > 0, "progress is told");
         let live = case.plan.keys - case.plan.keys / 2;
         let bytes: usize = (case.plan.keys / 2..case.plan.keys).map(|i| i % 500).sum();
-        assert_eq!(report.records, live as u64, "records checked, after {how:?}");
+        let all = report.records == live as u64 || store.capabilities().estimates && report.records > live as u64;
+        assert!(all, "{} records checked of {live}, after {how:?}", report.records);
         assert!(report.bytes >= bytes as u64, "{} bytes checked, {bytes} in values", report.bytes);
     }
     assert_sound(&store);

@@ -174,5 +174,13 @@ impl Harness for Place {
 
 /// What the reference can do.
 pub fn capabilities(ordered: bool) -> Capabilities {
-    Capabilities { scan: ordered, batch: true, snapshot: ordered, expiry: true, power: false, interval: false }
+    Capabilities {
+        scan: ordered,
+        batch: true,
+        snapshot: ordered,
+        expiry: true,
+        power: false,
+        interval: false,
+        estimates: false,
+    }
 }

@@ -45,9 +45,15 @@ impl Allocator {
     /// any more, durably, and none is handed out meanwhile. Not while [`Self::is_recovering`]: then the sweep frees what is not marked.
     pub fn free_kind(&self, pool: &Pool, kind: ExtentKind) -> usize {
         assert!(kind.0 >= ExtentKind::ENGINE.0 && !self.is_recovering(), "an engine's extents, all of them known");
-        let extents = self.extents_of(pool, kind);
+        let extents = self.extents_on(pool, kind);
         extents.iter().for_each(|at| self.free_extent(pool, *at));
         extents.len()
+    }
+
+    /// Every extent of one of the engine's kinds that the extent table names, handed out or not yet known to be free: for an engine that
+    /// finds its own by their kind at an open.
+    pub fn extents_of(&self, pool: &Pool, kind: ExtentKind) -> Vec<NvPtr> {
+        self.extents_on(pool, kind)
     }
 
     /// Says that a record of `len` bytes at this place is reachable. For use while [`Self::is_recovering`], from any

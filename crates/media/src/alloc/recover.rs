@@ -176,7 +176,7 @@ impl Allocator {
     }
 
     /// The extents of a kind that the tables name.
-    pub(super) fn extents_of<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<NvPtr> {
+    pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<NvPtr> {
         let mut found = Vec::new();
         for region in self.known_regions() {
             let layout = &region.layout;

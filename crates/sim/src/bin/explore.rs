@@ -1,6 +1,6 @@
 //! The crash explorer as a program.
 //!
-//! `explore [--engine hikv|nvht|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--threads N] [--out FILE]` explores until
+//! `explore [--engine hikv|nvht|fluidkv|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--threads N] [--out FILE]` explores until
 //! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
 //! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
@@ -13,13 +13,14 @@ use lodestore_sim::allocator::AllocatorEngine;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::{explore, replay};
 use lodestore_sim::failure::Saved;
+use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::Engine;
 use lodestore_sim::toy::Toy;
 
-const USAGE: &str = "usage: explore [--engine hikv|nvht|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] \
+const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] \
                      [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--out FILE] \
                      [--mutants | --sites | --replay FILE]";
 
@@ -79,9 +80,10 @@ fn engine_of(name: &str) -> Result<Box<dyn Engine>, String> {
     match name {
         "hikv" => Ok(Box::new(HiKvEngine)),
         "nvht" => Ok(Box::new(NvhtEngine)),
+        "fluidkv" => Ok(Box::new(FluidEngine)),
         "allocator" => Ok(Box::new(AllocatorEngine)),
         "toy" => Ok(Box::new(Toy)),
-        _ => Err(format!("no engine {name} here: use hikv, nvht, allocator or toy")),
+        _ => Err(format!("no engine {name} here: use hikv, nvht, fluidkv, allocator or toy")),
     }
 }
 

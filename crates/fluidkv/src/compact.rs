@@ -1,0 +1,112 @@
+//! From BufferStore to StableStore (FluidKV, VLDB 2024), range by range.
+//!
+//! A compaction merges all runs of one range with its stable tables. What it costs is bounded by how much was buffered against what is
+//! stable there (`migrate.rs` chooses). Deletes and expired keys end here: nothing older is beneath.
+//! Runs that come to the range meanwhile are newer than all that is merged, and stay.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Error, Result};
+
+use crate::cursor::{Merge, SortedCursor, Source};
+use crate::inner::{Counts, Inner, lock};
+use crate::manifest::{Edit, Key};
+use crate::output::Output;
+use crate::publisher::{Publisher, publish};
+use crate::table::Reads;
+use crate::tables::TableHandle;
+use crate::view::Range;
+
+impl Inner {
+    /// Compacts a range that nobody else compacts.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
+    pub(crate) fn compact(&self, range: &Range) -> Result<()> {
+        if let Some(moved) = moves(range) {
+            let edit = Edit::Compaction { range_id: range.id, removed: Vec::new(), added: Vec::new(), moved };
+            return self.publish_compaction(range, &edit, Vec::new());
+        }
+        // A damaged block must not be copied with a fresh checksum.
+        let cursor = |sorted| {
+            let cursor = SortedCursor::new(sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
+            Ok(Source::Sorted(cursor))
+        };
+        let sources = range.sorted().map(cursor).collect::<Result<_>>()?;
+        let mut merge = Merge::new(Direction::Forward, sources)?;
+        let mut output = Output::new(self, &range.cuts, true);
+        while let Some(pair) = merge.next()? {
+            output.add(&pair)?;
+        }
+        let fresh = output.finish()?;
+        let removed = range.sorted().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
+        let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
+        let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new() };
+        self.publish_compaction(range, &edit, fresh)
+    }
+
+    fn publish_compaction(&self, range: &Range, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
+        let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
+        let mut publisher = lock(&self.publisher);
+        if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
+            if !matches!(error, Error::Poisoned { .. }) {
+                fresh.iter().for_each(|table| table.set_gone());
+            }
+            return Err(error);
+        }
+        if let Edit::Compaction { moved, .. } = edit {
+            Counts::add(&self.counts.moved_tables, moved.len() as u64);
+        }
+        self.plan_cuts(&mut publisher, range.id);
+        self.split(&mut publisher)?;
+        let view = self.view.load_full();
+        publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+        drop(publisher);
+        Counts::add(&self.counts.compactions, 1);
+        Counts::add(&self.counts.compacted_bytes, bytes);
+        Ok(())
+    }
+
+    /// Splits what can be split, where space allows it.
+    pub(crate) fn split(&self, publisher: &mut Publisher) -> Result<()> {
+        match publisher.split_ranges(&self.pool) {
+            Ok(made) => {
+                Counts::add(&self.counts.splits, made as u64);
+                Ok(())
+            }
+            // A range that stays large is no harm; it is tried again behind the next change.
+            Err(Error::Full { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says where a range that has become too large is to be split: between stable tables, into parts of half the size.
+    fn plan_cuts(&self, publisher: &mut Publisher, range_id: u64) {
+        let ranges = publisher.ranges();
+        let Some(range) = ranges.list.iter().find(|range| range.id == range_id) else { return };
+        if range.stable.bytes <= self.sizes.range || !range.cuts.is_empty() {
+            return;
+        }
+        let mut cuts: Vec<Key> = Vec::new();
+        let mut part = 0;
+        for table in &range.stable.tables {
+            if part >= self.sizes.range / 2 {
+                cuts.push(table.descriptor.min.clone());
+                part = 0;
+            }
+            part += table.descriptor.bytes;
+        }
+        publisher.set_cuts(range_id, cuts);
+    }
+}
+
+/// The tables of all runs, where they overlap neither each other nor stable ones and hold nothing that ends here: they can stay as they are.
+fn moves(range: &Range) -> Option<Vec<u64>> {
+    let mut all: Vec<&Arc<TableHandle>> = range.sorted().flat_map(|sorted| &sorted.tables).collect();
+    all.sort_unstable_by(|a, b| a.descriptor.min.cmp(&b.descriptor.min));
+    let apart = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);
+    let runs = || range.runs.iter().flat_map(|run| &run.tables);
+    let ends_here = runs().any(|table| table.descriptor.tombstones > 0);
+    (apart && !ends_here).then(|| runs().map(|table| table.descriptor.identity).collect())
+}

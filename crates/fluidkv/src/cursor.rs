@@ -1,0 +1,279 @@
+//! Ordered walks over memtables and sorted tables, and their merge.
+//!
+//! A merge is given its sources newest first. Of equal keys the newest source's is shown, and the others' are passed over.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Result};
+use lodestore_index::key_head;
+
+use crate::memtable::Memtable;
+use crate::table::{Place, Reads, Walk};
+use crate::tables::{Sorted, TableHandle};
+use crate::view::{Known, Ranges};
+
+/// Positions taken from a memtable at first, and at most.
+const CHUNK: (usize, usize) = (8, 256);
+
+/// A key with what a source knows of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) known: Known<'a>,
+}
+
+/// Keys of one memtable as they were at a number.
+pub(crate) struct MemtableCursor<'a> {
+    memtable: &'a Memtable,
+    number: u64,
+    direction: Direction,
+    chunk: VecDeque<u64>,
+    size: usize,
+    /// Where the next chunk begins; `None`: there is none.
+    from: Option<Bound<Vec<u8>>>,
+}
+
+impl<'a> MemtableCursor<'a> {
+    pub(crate) fn new(memtable: &'a Memtable, number: u64, from: Bound<&[u8]>, direction: Direction) -> Self {
+        let from = Some(from.map(<[u8]>::to_vec));
+        Self { memtable, number, direction, chunk: VecDeque::new(), size: CHUNK.0, from }
+    }
+
+    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        loop {
+            while let Some(at) = self.chunk.pop_front() {
+                if let Some(entry) = self.memtable.version(at, self.number)? {
+                    return Ok(Some(Pair { key: entry.key(), known: Known::of_entry(&entry) }));
+                }
+            }
+            let Some(from) = self.from.take() else { return Ok(None) };
+            self.fill(from.as_ref().map(Vec::as_slice))?;
+        }
+    }
+
+    fn fill(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let direction = match self.direction {
+            Direction::Forward => lodestore_index::Direction::Forward,
+            Direction::Backward => lodestore_index::Direction::Backward,
+        };
+        let mut chunk = Vec::with_capacity(self.size);
+        let all = self.memtable.collect(from, direction, self.size, &mut chunk);
+        self.size = (self.size * 4).min(CHUNK.1);
+        if !all && let Some(last) = chunk.last() {
+            let last = crate::memtable::Records(self.memtable.pool()).entry(*last)?;
+            self.from = Some(Bound::Excluded(last.key().to_vec()));
+        }
+        self.chunk.extend(chunk);
+        Ok(())
+    }
+}
+
+/// Items of a sorted list of tables.
+pub(crate) struct SortedCursor<'a> {
+    tables: &'a [Arc<TableHandle>],
+    /// The table of the walk; where it steps out of the list there is no more.
+    index: usize,
+    walk: Walk,
+    direction: Direction,
+    reads: Reads,
+}
+
+impl<'a> SortedCursor<'a> {
+    /// From a bound on, which is the lower one forward and the upper one backward.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    pub(crate) fn new(sorted: &'a Sorted, from: Bound<&[u8]>, direction: Direction, reads: Reads) -> Result<Self> {
+        let tables = &sorted.tables[..];
+        let index = match direction {
+            Direction::Forward => sorted.first_from(from),
+            Direction::Backward => sorted.count_to(from).wrapping_sub(1),
+        };
+        let mut this = Self { tables, index, walk: Walk::new(reads), direction, reads };
+        let place = match (from, direction) {
+            (Bound::Unbounded, _) => this.edge(),
+            (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
+                Place::Before(key)
+            }
+            (Bound::Excluded(key), Direction::Forward) | (Bound::Included(key), Direction::Backward) => {
+                Place::After(key)
+            }
+        };
+        this.seek(place)?;
+        Ok(this)
+    }
+
+    /// Where a walk enters a table.
+    fn edge(&self) -> Place<'static> {
+        match self.direction {
+            Direction::Forward => Place::Start,
+            Direction::Backward => Place::End,
+        }
+    }
+
+    fn seek(&mut self, place: Place<'_>) -> Result<()> {
+        self.walk = Walk::new(self.reads);
+        match self.tables.get(self.index) {
+            Some(table) => self.walk.seek(&table.table()?, place),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        loop {
+            let Some(handle) = self.tables.get(self.index) else { return Ok(None) };
+            let table = handle.table()?;
+            let item = match self.direction {
+                Direction::Forward => self.walk.next(&table)?,
+                Direction::Backward => self.walk.prev(&table)?,
+            };
+            if let Some(item) = item {
+                return Ok(Some(Pair { key: item.key, known: Known::of_item(&item) }));
+            }
+            self.index = match self.direction {
+                Direction::Forward => self.index + 1,
+                Direction::Backward => self.index.wrapping_sub(1),
+            };
+            self.seek(self.edge())?;
+        }
+    }
+}
+
+/// All that the ranges hold, range after range.
+pub(crate) struct RangesCursor<'a> {
+    ranges: &'a Ranges,
+    index: usize,
+    merge: Merge<'a>,
+    direction: Direction,
+    reads: Reads,
+}
+
+impl<'a> RangesCursor<'a> {
+    /// As [`SortedCursor::new`].
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    pub(crate) fn new(ranges: &'a Ranges, from: Bound<&[u8]>, direction: Direction, reads: Reads) -> Result<Self> {
+        let index = match (from, direction) {
+            (Bound::Included(key) | Bound::Excluded(key), _) => ranges.index_of(key),
+            (Bound::Unbounded, Direction::Forward) => 0,
+            (Bound::Unbounded, Direction::Backward) => ranges.list.len() - 1,
+        };
+        let mut this = Self { ranges, index, merge: Merge::new(direction, Vec::new())?, direction, reads };
+        this.enter(from)?;
+        Ok(this)
+    }
+
+    fn enter(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let Some(range) = self.ranges.list.get(self.index) else { return Ok(()) };
+        let cursor = |sorted| Ok(Source::Sorted(SortedCursor::new(sorted, from, self.direction, self.reads)?));
+        let sources = range.sorted().filter(|sorted| !sorted.tables.is_empty()).map(cursor);
+        self.merge = Merge::new(self.direction, sources.collect::<Result<_>>()?)?;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        loop {
+            if let Some(pair) = self.merge.next()? {
+                return Ok(Some(pair));
+            }
+            let next = match self.direction {
+                Direction::Forward => self.index + 1,
+                Direction::Backward => self.index.wrapping_sub(1),
+            };
+            if next >= self.ranges.list.len() {
+                return Ok(None);
+            }
+            self.index = next;
+            self.enter(Bound::Unbounded)?;
+        }
+    }
+}
+
+/// Where pairs come from.
+pub(crate) enum Source<'a> {
+    Memtable(MemtableCursor<'a>),
+    Sorted(SortedCursor<'a>),
+    Ranges(Box<RangesCursor<'a>>),
+}
+
+impl<'a> Source<'a> {
+    #[inline]
+    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        match self {
+            Self::Memtable(cursor) => cursor.next(),
+            Self::Sorted(cursor) => cursor.next(),
+            Self::Ranges(cursor) => cursor.next(),
+        }
+    }
+}
+
+/// A source with the pair it stands at.
+struct Standing<'a> {
+    source: Source<'a>,
+    head: u64,
+    pair: Pair<'a>,
+}
+
+/// Several sources as one. See the module.
+pub(crate) struct Merge<'a> {
+    direction: Direction,
+    /// Newest first; those that ended are gone.
+    sources: Vec<Standing<'a>>,
+}
+
+impl<'a> Merge<'a> {
+    /// A merge of these, newest first.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    pub(crate) fn new(direction: Direction, sources: Vec<Source<'a>>) -> Result<Self> {
+        let mut standing = Vec::with_capacity(sources.len());
+        for mut source in sources {
+            if let Some(pair) = source.next()? {
+                standing.push(Standing { source, head: key_head(pair.key), pair });
+            }
+        }
+        Ok(Self { direction, sources: standing })
+    }
+
+    /// Whether `a` comes before `b`.
+    fn order(&self, a: &Standing<'_>, b: &Standing<'_>) -> Ordering {
+        let forward = a.head.cmp(&b.head).then_with(|| a.pair.key.cmp(b.pair.key));
+        if self.direction == Direction::Forward { forward } else { forward.reverse() }
+    }
+
+    /// The next key's newest pair, deleted ones among them.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`]; the merge is of no more use then.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        let mut best = 0;
+        for index in 1..self.sources.len() {
+            if self.order(&self.sources[index], &self.sources[best]) == Ordering::Less {
+                best = index;
+            }
+        }
+        let Some(first) = self.sources.get(best) else { return Ok(None) };
+        let (pair, head) = (first.pair, first.head);
+        // From behind, so that those which end can be taken out.
+        for index in (best..self.sources.len()).rev() {
+            let source = &mut self.sources[index];
+            if index != best && (source.head != head || source.pair.key != pair.key) {
+                continue;
+            }
+            match source.source.next()? {
+                Some(next) => (source.head, source.pair) = (key_head(next.key), next),
+                None => {
+                    self.sources.remove(index);
+                }
+            }
+        }
+        Ok(Some(pair))
+    }
+}

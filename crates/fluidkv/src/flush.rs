@@ -1,0 +1,130 @@
+//! From FastStore to BufferStore (FluidKV, VLDB 2024): a frozen memtable becomes a run in each range that it has keys of.
+//!
+//! Ranges are shared out among the workers; each streams its part straight from the index into tables. No copy of the memtable is made.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lodestore_contract::{Direction, Error, Result};
+use lodestore_media::Mutant;
+
+use crate::cursor::{MemtableCursor, Merge, Source};
+use crate::inner::{Counts, Inner, lock};
+use crate::manifest::Edit;
+use crate::memtable::Memtable;
+use crate::output::Output;
+use crate::publisher::publish;
+use crate::tables::TableHandle;
+use crate::view::{Range, Ranges};
+
+/// The tables of a part of the ranges, by range.
+type Runs = Vec<(u64, Vec<Arc<TableHandle>>)>;
+
+impl Inner {
+    /// Flushes the oldest frozen memtable; whether there was one. One at a time.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: it stays frozen, and its logs stay.
+    pub(crate) fn flush_oldest(&self) -> Result<bool> {
+        let Some(memtable) = self.view.load().frozen.last().cloned() else { return Ok(false) };
+        // Whoever still writes to it began before it was frozen.
+        self.order.quiesce();
+        let last_sequence = self.order.last();
+        loop {
+            let ranges = Arc::clone(&self.view.load().ranges);
+            let runs = self.runs_of(&memtable, &ranges)?;
+            if self.publish_flush(&memtable, &ranges, runs, last_sequence)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The memtable's tables, by range.
+    fn runs_of(&self, memtable: &Memtable, ranges: &Ranges) -> Result<Runs> {
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Runs> {
+            let mut runs = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(range) = ranges.list.get(index) else { return Ok(runs) };
+                let tables = self.run_of(memtable, range, ranges.upper_of(index))?;
+                if !tables.is_empty() {
+                    runs.push((range.id, tables));
+                }
+            }
+        };
+        let threads = self.options.workers.min(ranges.list.len()).max(1);
+        let parts = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut parts = vec![work()];
+            parts.extend(others.into_iter().map(|other| {
+                other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a flush panicked".into() }))
+            }));
+            parts
+        });
+        let mut runs = Runs::new();
+        let mut outcome = Ok(());
+        for part in parts {
+            match part {
+                Ok(part) => runs.extend(part),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if outcome.is_err() {
+            runs.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
+        }
+        outcome.map(|()| runs)
+    }
+
+    fn run_of(&self, memtable: &Memtable, range: &Range, upper: Option<&[u8]>) -> Result<Vec<Arc<TableHandle>>> {
+        let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
+        let cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Included(&range.lower), Direction::Forward);
+        let mut merge = Merge::new(Direction::Forward, vec![Source::Memtable(cursor)])?;
+        let mut output = Output::new(self, &range.cuts, bottom);
+        while let Some(pair) = merge.next()? {
+            if upper.is_some_and(|upper| pair.key >= upper) {
+                break;
+            }
+            output.add(&pair)?;
+        }
+        output.finish()
+    }
+
+    /// Makes the flush happen; false where the ranges changed meanwhile in a way that the tables do not fit.
+    fn publish_flush(&self, memtable: &Arc<Memtable>, ranges: &Ranges, runs: Runs, last_sequence: u64) -> Result<bool> {
+        let mut publisher = lock(&self.publisher);
+        let now = publisher.ranges();
+        let same = now.list.len() == ranges.list.len();
+        let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
+        if !same {
+            fresh.iter().for_each(|table| table.set_gone());
+            return Ok(false);
+        }
+        let added =
+            runs.iter().flat_map(|(range, tables)| tables.iter().map(|table| (*range, Arc::clone(&table.descriptor))));
+        if self.pool.mutant(Mutant::LogFreedEarly) {
+            memtable.spoil();
+        }
+        let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect() };
+        let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
+        let applied = publisher.apply(&self.pool, &edit, fresh.clone());
+        if let Err(error) = applied {
+            if !matches!(error, Error::Poisoned { .. }) {
+                fresh.iter().for_each(|table| table.set_gone());
+            }
+            return Err(error);
+        }
+        self.split(&mut publisher)?;
+        let view = self.view.load_full();
+        let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
+        let count = frozen.len();
+        publish(&self.view, &publisher, Arc::clone(&view.active), frozen);
+        drop(publisher);
+        memtable.set_flushed();
+        Counts::add(&self.counts.flushes, 1);
+        Counts::add(&self.counts.flushed_bytes, bytes);
+        self.migration.set_frozen(count);
+        Ok(true)
+    }
+}

@@ -1,0 +1,174 @@
+//! What all parts of an open store share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use lodestore_contract::{Error, Event, Result};
+use lodestore_media::{Guard, Pool};
+
+use crate::locks::Order;
+use crate::memtable::{Make, Memtable};
+use crate::migrate::Migration;
+use crate::options::FluidOptions;
+use crate::output::Identities;
+use crate::publisher::{Publisher, publish};
+use crate::recover::Recovery;
+use crate::reserve::Reserve;
+use crate::table::{Reads, TableOptions};
+use crate::view::View;
+
+/// Sizes as they are used: what the options ask for, and no more than the capacity bears.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) memtable: u64,
+    /// DRAM of one memtable at which it is frozen.
+    pub(crate) memtable_dram: u64,
+    pub(crate) segment: u64,
+    pub(crate) range: u64,
+    /// Bytes that only deletes and what works behind may take, about.
+    pub(crate) reserve: u64,
+    pub(crate) table: TableOptions,
+}
+
+/// Memtables of one store at a time, at most: one is written, the others wait for their flush.
+pub(crate) const MEMTABLES: u64 = 4;
+/// Parts of the capacity that one memtable's log, and one range, may take.
+const SHARES: u64 = 32;
+
+impl Sizes {
+    pub(crate) fn of(options: &FluidOptions, capacity: u64) -> Self {
+        let part = (capacity / SHARES).max(4 << 10);
+        let memtable = options.memtable_bytes.min(part);
+        let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
+        let range = options.range_bytes.min(2 * part);
+        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)) as usize;
+        Self {
+            memtable,
+            memtable_dram: (options.dram_budget * 3 / 4 / MEMTABLES).max(64 << 10),
+            segment,
+            range,
+            reserve: (4 * (memtable + range)).min(capacity / 8),
+            table: TableOptions {
+                block_bytes: (options.block_bytes as usize).min(table_bytes / 4).max(256),
+                table_bytes,
+                filter_bits: options.filter_bits as u8,
+            },
+        }
+    }
+}
+
+impl Sizes {
+    /// What a memtable of this generation is made with, whose writes have numbers above `base`.
+    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64) -> Make {
+        Make { generation, base, segment_bytes: self.segment, limits: (self.memtable, self.memtable_dram), seed }
+    }
+}
+
+/// Counts since the open.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_bytes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) compacted_bytes: AtomicU64,
+    pub(crate) moved_tables: AtomicU64,
+    pub(crate) splits: AtomicU64,
+    pub(crate) slowed: AtomicU64,
+    pub(crate) slowed_ns: AtomicU64,
+    pub(crate) stopped: AtomicU64,
+    pub(crate) stopped_ns: AtomicU64,
+    pub(crate) reclaimed: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn add(count: &AtomicU64, by: u64) {
+        count.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// An open store.
+pub(crate) struct Inner {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) options: FluidOptions,
+    pub(crate) sizes: Sizes,
+    pub(crate) reads: Reads,
+    pub(crate) order: Order,
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) publisher: Mutex<Publisher>,
+    pub(crate) migration: Migration,
+    pub(crate) recovery: Recovery,
+    pub(crate) counts: Counts,
+    pub(crate) identities: Identities,
+    pub(crate) reserve: Arc<Reserve>,
+    /// Batches whose entries are on their way into the index.
+    pub(crate) batches: AtomicU64,
+    pub(crate) seed: u64,
+    pub(crate) closed: AtomicBool,
+}
+
+impl Inner {
+    /// Begins an operation: while the guard lives, `close` waits.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Guard<'_>> {
+        let guard = self.pool.epochs().pin();
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(guard) }
+    }
+
+    /// Begins a write.
+    #[inline]
+    pub(crate) fn enter_write(&self) -> Result<Guard<'_>> {
+        let guard = self.enter()?;
+        self.pool.check()?;
+        Ok(guard)
+    }
+
+    /// Tells the owner's event sink.
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(sink) = &self.options.pool.events {
+            sink(event);
+        }
+    }
+
+    /// A memtable to write to, newer than all there are.
+    pub(crate) fn new_memtable(&self, generation: u64) -> Arc<Memtable> {
+        Arc::new(Memtable::new(&self.pool, &self.sizes.make(generation, self.order.last(), self.seed)))
+    }
+
+    /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place. The caller holds no stripe and is no
+    /// write under way.
+    pub(crate) fn rotate(&self, generation: u64) {
+        let publisher = lock(&self.publisher);
+        let view = self.view.load();
+        if view.active.generation != generation || view.active.is_empty() {
+            return;
+        }
+        let mut frozen = Vec::with_capacity(view.frozen.len() + 1);
+        frozen.push(Arc::clone(&view.active));
+        frozen.extend(view.frozen.iter().cloned());
+        let count = frozen.len();
+        publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
+        drop(publisher);
+        self.migration.set_frozen(count);
+    }
+
+    /// Bytes that can still be handed out, regions to come included.
+    pub(crate) fn headroom(&self) -> u64 {
+        let space = self.pool.space();
+        space.capacity.saturating_sub(space.size) + space.free
+    }
+
+    /// DRAM of the store's own structures, and of them what an empty store takes.
+    pub(crate) fn dram(&self) -> (u64, u64) {
+        let view = self.view.load();
+        let fixed = self.order.dram_bytes() + size_of::<Self>() as u64;
+        let memtables: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
+        let own = lock(&self.publisher).dram_bytes() + view.ranges.dram_bytes();
+        let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();
+        (fixed + memtables + own + pool, fixed)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

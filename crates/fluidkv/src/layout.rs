@@ -1,0 +1,85 @@
+//! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
+//!
+//! ```text
+//! offset 0          8         12        16         56     60    64         72         80
+//!        | LFLUID1\0| version | zero .. | zero     | crc  | 0   | manifest | its check| zero to 4096
+//! ```
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at};
+
+/// The engine's name in pool headers and options.
+pub(crate) const ENGINE: &str = "fluidkv";
+/// Version of the engine's format.
+pub(crate) const FORMAT: u32 = 1;
+/// A segment of a thread's log.
+pub(crate) const KIND_LOG: ExtentKind = ExtentKind(ExtentKind::ENGINE.0);
+/// A sorted table.
+pub(crate) const KIND_TABLE: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 1);
+/// A manifest.
+pub(crate) const KIND_MANIFEST: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 2);
+
+/// A piece of the reserve: free space that is held.
+pub(crate) const KIND_RESERVE: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 3);
+
+const MAGIC: [u8; 8] = *b"LFLUID1\0";
+const CRC_AT: usize = 56;
+const MANIFEST_AT: u64 = 64;
+/// Low bits of the manifest's word: log2 of its extent's bytes. An extent begins at a line at least.
+const ORDER_BITS: u64 = 63;
+
+fn wrong(what: &str) -> Error {
+    Error::corrupt("root area", what)
+}
+
+/// Writes the superblock; durable after the caller's fence.
+pub(crate) fn store_superblock(pool: &Pool) {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    let crc = crc32c(&[&bytes[..CRC_AT]]);
+    bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    pool.store(pool.root(), &bytes);
+    pool.flush(pool.root(), bytes.len());
+}
+
+/// Whether a whole superblock stands there.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::NewerFormat`].
+pub(crate) fn has_superblock(pool: &Pool) -> Result<bool> {
+    let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
+    if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
+        return Ok(false);
+    }
+    match u32_at(bytes, 8) {
+        FORMAT => Ok(true),
+        found => Err(Error::NewerFormat { part: ENGINE.into(), found, known: FORMAT }),
+    }
+}
+
+/// The error of a store whose superblock is lost.
+pub(crate) fn superblock_lost() -> Error {
+    wrong("the superblock is not whole: the store cannot be opened; restore it from a copy")
+}
+
+/// The word of a manifest's extent of this many bytes, a power of two.
+pub(crate) fn publish_manifest(pool: &Pool, at: NvPtr, bytes: u64) {
+    assert!(bytes.is_power_of_two() && at.raw() & ORDER_BITS == 0, "an extent that its word can name");
+    let word = pool.root().add(MANIFEST_AT);
+    pool.publish_u64(word, at.raw() | u64::from(bytes.ilog2()));
+    pool.flush(word, 8);
+}
+
+/// The manifest's extent and its bytes.
+///
+/// # Errors
+/// [`Error::Corrupt`] where the word names none.
+pub(crate) fn manifest(pool: &Pool) -> Result<(NvPtr, u64)> {
+    let word = pool.load_u64(pool.root().add(MANIFEST_AT));
+    let (at, bytes) = (NvPtr::from_raw(word & !ORDER_BITS), 1u64 << (word & ORDER_BITS));
+    let is_one = usize::try_from(bytes).is_ok_and(|bytes| pool.contains(at, bytes))
+        && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset)
+        && pool.allocator().holds_extent(pool, at, bytes, KIND_MANIFEST);
+    if is_one { Ok((at, bytes)) } else { Err(wrong("its word names no manifest: restore the store from a copy")) }
+}

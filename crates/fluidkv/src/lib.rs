@@ -1,0 +1,43 @@
+//! The FluidKV engine (FluidKV, VLDB 2024): data larger than DRAM, ordered scans, writes at the speed of a thread's own log.
+//!
+//! * **FastStore**: each thread appends to its own log; one ordered index over all logs of a memtable (`memtable.rs`).
+//! * **BufferStore**: a frozen memtable becomes a sorted run in each range of the key space (`flush.rs`).
+//! * **StableStore**: one sorted level by ranges; a compaction takes one range (`compact.rs`, `migrate.rs`).
+//!
+//! A write is one durable append, one fence. What is where is said by the manifest (`publisher.rs`); what the logs hold is found by their kind
+//! (`recover.rs`). Readers take no lock (`view.rs`). The formats are in `docs/format/fluidkv.md`.
+#![forbid(unsafe_code)]
+
+mod compact;
+mod cursor;
+mod entry;
+mod flush;
+mod inner;
+mod layout;
+mod locks;
+mod manifest;
+mod memtable;
+mod migrate;
+mod options;
+mod output;
+mod publisher;
+mod read;
+mod recover;
+mod reserve;
+mod scan;
+mod segment;
+mod store;
+#[doc(hidden)]
+pub mod table;
+mod tables;
+mod verify;
+mod view;
+mod write;
+
+pub use options::FluidOptions;
+pub use store::FluidKv;
+
+/// The engine's name in options and pool headers.
+pub const ENGINE: &str = layout::ENGINE;
+/// Version of the engine's format.
+pub const FORMAT: u32 = layout::FORMAT;

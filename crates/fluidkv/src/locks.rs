@@ -1,0 +1,151 @@
+//! Order among writers: one sequence, and stripes of locks by key.
+//!
+//! Invariants
+//! 1. A write takes its number while it holds the stripe of its key, and is in its memtable when it lets go. So the numbers of one key are in
+//!    the order of its versions.
+//! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is in the memtable. So whoever saw each slot
+//!    even, or changed, after a point in time, knows that all writes with an older view or a lower number are done.
+//! 3. Order of locks: the shared slot's, then stripes, ascending. Who holds one waits for no memtable to be flushed.
+//! 4. The count of snapshots is raised before a snapshot draws its number: a writer that drew a higher one sees it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
+
+use crate::inner::lock;
+
+/// Stripes; a power of two.
+const STRIPES: usize = 1024;
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded<T>(T);
+
+/// The sequence, the stripes and the slots of the writers.
+pub(crate) struct Order {
+    last: Padded<AtomicU64>,
+    snapshots: Padded<AtomicUsize>,
+    stripes: Box<[Mutex<()>]>,
+    /// One for each thread slot, and one that the threads without a slot of their own share.
+    slots: Box<[Padded<AtomicU64>]>,
+    shared: Mutex<()>,
+}
+
+/// A write under way: its slot is odd.
+pub(crate) struct Writing<'a> {
+    slot: &'a AtomicU64,
+    _shared: Option<MutexGuard<'a, ()>>,
+}
+
+impl Drop for Writing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.store(self.slot.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+impl Order {
+    /// `last`: the highest number that was ever given.
+    pub(crate) fn new(last: u64) -> Self {
+        Self {
+            last: Padded(AtomicU64::new(last)),
+            snapshots: Padded::default(),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            slots: (0..=MAX_SLOTS).map(|_| Padded::default()).collect(),
+            shared: Mutex::new(()),
+        }
+    }
+
+    /// Begins a write; before the view is loaded and any stripe is locked.
+    #[inline]
+    pub(crate) fn writing(&self) -> Writing<'_> {
+        let slot = thread_slot();
+        let shared = (slot >= MAX_SLOTS).then(|| lock(&self.shared));
+        let slot = &self.slots[slot.min(MAX_SLOTS)].0;
+        let before = slot.fetch_add(1, Ordering::SeqCst);
+        debug_assert!(before.is_multiple_of(2), "one write at a time in a slot");
+        Writing { slot, _shared: shared }
+    }
+
+    fn stripe_of(hash: u64) -> usize {
+        (hash >> 40) as usize & (STRIPES - 1)
+    }
+
+    /// Locks the stripe of a key.
+    #[inline]
+    pub(crate) fn lock(&self, hash: u64) -> MutexGuard<'_, ()> {
+        lock(&self.stripes[Self::stripe_of(hash)])
+    }
+
+    /// Locks the stripes of many keys.
+    pub(crate) fn lock_all(&self, hashes: impl Iterator<Item = u64>) -> Vec<MutexGuard<'_, ()>> {
+        let mut numbers: Vec<usize> = hashes.map(Self::stripe_of).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().map(|number| lock(&self.stripes[number])).collect()
+    }
+
+    /// The next number; with the stripe of its key held.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.last.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Takes note of a number that was given before this process.
+    pub(crate) fn raise(&self, number: u64) {
+        self.last.0.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// The highest number given.
+    pub(crate) fn last(&self) -> u64 {
+        self.last.0.load(Ordering::SeqCst)
+    }
+
+    /// Whether overwritten versions are still wanted; to be asked behind [`Self::next`] (Invariant 4).
+    #[inline]
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.snapshots.0.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until every write that is under way now is in its memtable. The caller writes nothing itself and holds no stripe.
+    pub(crate) fn quiesce(&self) {
+        let used = slots_used().min(MAX_SLOTS);
+        for slot in self.slots[..used].iter().chain(&self.slots[MAX_SLOTS..]) {
+            let seen = slot.0.load(Ordering::SeqCst);
+            let mut rounds = 0u32;
+            while !seen.is_multiple_of(2) && slot.0.load(Ordering::SeqCst) == seen {
+                rounds += 1;
+                if rounds < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            }
+        }
+    }
+
+    /// The number of a new snapshot: all writes up to it are in the memtables. [`Self::end_snapshot`] ends it.
+    pub(crate) fn begin_snapshot(&self) -> u64 {
+        self.snapshots.0.fetch_add(1, Ordering::SeqCst);
+        let number = self.last();
+        self.quiesce();
+        number
+    }
+
+    /// One more holder of a number that is held already.
+    pub(crate) fn again(&self) {
+        let before = self.snapshots.0.fetch_add(1, Ordering::SeqCst);
+        assert!(before > 0, "a snapshot that began");
+    }
+
+    pub(crate) fn end_snapshot(&self) {
+        let before = self.snapshots.0.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a snapshot that began");
+    }
+
+    /// Snapshots and scans under way.
+    pub(crate) fn snapshots(&self) -> usize {
+        self.snapshots.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        (size_of_val(&*self.stripes) + size_of_val(&*self.slots) + size_of::<Self>()) as u64
+    }
+}

@@ -1,0 +1,103 @@
+//! The manifest: what tables, ranges and value segments there are, as a log of changes.
+//!
+//! It lives in an extent that one root word names: a header with a nonce, then records, numbered without holes. The first is
+//! a checkpoint, the whole state; each later one is one atomic [`Edit`]. A record is stored and fenced before
+//! anything that relies on it, one after the other, and never changed. When the extent is full, or at leisure, the state is checkpointed into a
+//! new extent, and the root word is set to it: that one 8-byte store is the change-over.
+//!
+//! Persist order of an edit: the tables it adds, fence, the record, fence; only then is the view that it makes shown to
+//! readers, and only then may the extents of what it removes be retired.
+//!
+//! This module is bytes and state alone: [`state`] has the rules, [`codec`] the bytes of a record's body, [`record`] the
+//! records and their replay. Nothing here touches a pool.
+
+mod codec;
+pub(crate) mod record;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use lodestore_media::NvPtr;
+
+/// A key, owned.
+pub(crate) type Key = Box<[u8]>;
+
+/// A table: one immutable extent of sorted records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableDescriptor {
+    /// Its extent, untagged.
+    pub(crate) at: NvPtr,
+    /// Bytes of it that the table takes.
+    pub(crate) bytes: u64,
+    /// A number that no other table has or had.
+    pub(crate) identity: u64,
+    /// Keys in it, tombstones included; at least 1.
+    pub(crate) items: u64,
+    /// Tombstones among them.
+    pub(crate) tombstones: u64,
+    /// Bytes of large values that its records point to.
+    pub(crate) pointer_bytes: u64,
+    /// Its least key.
+    pub(crate) min: Key,
+    /// Its greatest key.
+    pub(crate) max: Key,
+}
+
+impl TableDescriptor {
+    /// Whether some key could stand in both.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.min <= other.max && other.min <= self.max
+    }
+}
+
+/// What is known of a segment of the value log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueUse {
+    /// Bytes of values that are still pointed to.
+    pub(crate) live_bytes: u64,
+    /// Bytes of values written.
+    pub(crate) total_bytes: u64,
+}
+
+/// One atomic change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// A frozen memtable became tables: in each range that it names, a new newest run.
+    Flush {
+        /// The memtable's generation. Logs of it and of all before it are of no more use.
+        generation: u64,
+        /// The greatest sequence in it.
+        last_sequence: u64,
+        /// The tables, each with its range; those of one range in key order.
+        added: Vec<(u64, Arc<TableDescriptor>)>,
+    },
+    /// Tables of a range were merged into its stable ones.
+    Compaction {
+        /// The range.
+        range_id: u64,
+        /// Tables, of buffer runs or stable, that are no more; by identity.
+        removed: Vec<u64>,
+        /// New stable tables.
+        added: Vec<Arc<TableDescriptor>>,
+        /// Tables of buffer runs that become stable as they are; by identity.
+        moved: Vec<u64>,
+    },
+    /// A range becomes two. No table of it may reach across the key.
+    SplitRange {
+        /// The range, which keeps the keys below.
+        range_id: u64,
+        /// The first key of the new range.
+        at: Key,
+        /// The new range's number, which no range has.
+        new_id: u64,
+    },
+    /// The counters of a segment of the value log; with a total of 0 it is no more.
+    ValueSegment {
+        /// The segment.
+        id: u64,
+        /// Its counters.
+        used: ValueUse,
+    },
+}

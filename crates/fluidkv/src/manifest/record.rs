@@ -1,0 +1,189 @@
+//! The records of the manifest and their replay.
+//!
+//! ```text
+//!  0      4        8          16    17      24
+//! | crc32c | words | number   | kind | zero | body, padded with zeros to whole words
+//! ```
+//! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
+//! no record of an older use of the space counts.
+//!
+//! The extent begins with 32 bytes: magic `LMAN`, crc32c of what is behind it, version u32, zero u32, nonce u64, zero u64.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{crc32c, u32_at, u64_at};
+
+use super::Edit;
+use super::codec::{Kind, Sink, Source};
+use super::state::ManifestState;
+
+/// Bytes at the start of a manifest's extent; the records follow.
+pub(crate) const EXTENT_HEADER: usize = 32;
+/// Version of the manifest's format.
+pub(crate) const MANIFEST_VERSION: u32 = 1;
+const MAGIC: [u8; 4] = *b"LMAN";
+/// Bytes of a record's header.
+const HEADER: usize = 24;
+/// Bytes of a word.
+const WORD: usize = 8;
+/// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
+const SEARCH_BYTES: usize = 64 << 10;
+
+/// What stands at the start of a manifest's extent. No other use of the space may have had the nonce.
+pub(crate) fn encode_extent_header(nonce: u64) -> [u8; EXTENT_HEADER] {
+    let mut bytes = [0; EXTENT_HEADER];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&nonce.to_le_bytes());
+    let crc = crc32c(&[&bytes[8..]]);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The nonce of the extent that begins with these bytes.
+///
+/// # Errors
+/// [`Error::NewerFormat`]; [`Error::Corrupt`] where it is no manifest: the root word names none that is not whole.
+pub(crate) fn decode_extent_header(bytes: &[u8]) -> Result<u64> {
+    let head = bytes.first_chunk::<EXTENT_HEADER>();
+    let Some(head) = head.filter(|head| head[..4] == MAGIC && crc32c(&[&head[8..]]) == u32_at(*head, 4)) else {
+        return Err(Error::corrupt("manifest", "its header is not whole"));
+    };
+    let found = u32_at(head, 8);
+    if found > MANIFEST_VERSION {
+        return Err(Error::NewerFormat { part: "fluidkv manifest".into(), found, known: MANIFEST_VERSION });
+    }
+    if found != MANIFEST_VERSION || u32_at(head, 12) != 0 || u64_at(head, 24) != 0 {
+        return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
+    }
+    Ok(u64_at(head, 16))
+}
+
+/// The record of an edit, a multiple of 8 bytes: stored behind the last one, which has the number before this one.
+pub(crate) fn encode(edit: &Edit, nonce: u64, number: u64) -> Vec<u8> {
+    sealed(nonce, number, |sink| sink.edit(edit))
+}
+
+/// The record of a whole state: the first of an extent.
+pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) -> Vec<u8> {
+    sealed(nonce, number, |sink| {
+        sink.state(state);
+        Kind::Checkpoint
+    })
+}
+
+fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    let kind = body(&mut Sink(&mut bytes));
+    bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+    let words = ((bytes.len() - HEADER) / WORD) as u32;
+    bytes[4..8].copy_from_slice(&words.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes[16] = kind as u8;
+    let crc = crc32c(&[&nonce.to_le_bytes(), &bytes[4..]]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// A record whose end is there.
+struct Found<'a> {
+    bytes: &'a [u8],
+    number: u64,
+}
+
+impl<'a> Found<'a> {
+    /// By its length alone.
+    fn likely(bytes: &'a [u8]) -> Option<Self> {
+        let head = bytes.first_chunk::<HEADER>()?;
+        let len = HEADER + u32_at(head, 4) as usize * WORD;
+        Some(Self { bytes: bytes.get(..len)?, number: u64_at(head, 8) })
+    }
+
+    fn is_whole(&self, nonce: u64) -> bool {
+        crc32c(&[&nonce.to_le_bytes(), &self.bytes[4..]]) == u32_at(self.bytes, 0)
+    }
+
+    fn whole(bytes: &'a [u8], nonce: u64) -> Option<Self> {
+        Self::likely(bytes).filter(|found| found.is_whole(nonce))
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        Kind::of(self.bytes[16]).filter(|_| self.bytes[17..HEADER].iter().all(|byte| *byte == 0))
+    }
+
+    fn body(&self) -> Source<'a> {
+        Source(&self.bytes[HEADER..])
+    }
+}
+
+/// What a manifest's records came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    /// The state.
+    pub(crate) state: ManifestState,
+    /// Where the last whole record ended, in the bytes given.
+    pub(crate) end: usize,
+    /// The number of the record that comes there.
+    pub(crate) next_number: u64,
+    /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. Checkpoint into a new
+    /// extent before the next edit.
+    pub(crate) torn: bool,
+}
+
+/// Replays the records at the start of `bytes` (behind the extent's header) up to the first that is not whole, which is the end: no record is begun
+/// before the one before it is durable.
+///
+/// # Errors
+/// [`Error::Corrupt`] where the checkpoint is not whole, a record does not follow from those before, or a later record stands
+/// whole behind one that does not.
+pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
+    let Some(first) = Found::whole(bytes, nonce) else {
+        return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
+    };
+    let is_checkpoint = first.kind() == Some(Kind::Checkpoint);
+    let Some(mut state) = first.body().state().filter(|_| is_checkpoint) else {
+        return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
+    };
+    let (mut end, mut next_number) = (first.bytes.len(), first.number.wrapping_add(1));
+    while let Some(found) = Found::whole(&bytes[end..], nonce) {
+        if found.number != next_number {
+            return Err(wrong(found.number, format!("where record {next_number} must be")));
+        }
+        let Some(edit) = found.kind().and_then(|kind| found.body().edit(kind)) else {
+            return Err(wrong(found.number, "an edit that is whole and cannot be"));
+        };
+        state
+            .apply(&edit)
+            .map_err(|refused| wrong(found.number, format!("an edit that does not follow: {refused}")))?;
+        (end, next_number) = (end + found.bytes.len(), next_number.wrapping_add(1));
+    }
+    let rest = &bytes[end..];
+    if let Some(later) = later_record(rest, nonce, next_number) {
+        return Err(wrong(next_number, format!("not whole, while record {later} is")));
+    }
+    let torn = rest.iter().take(HEADER).any(|byte| *byte != 0);
+    Ok(Replayed { state, end, next_number, torn })
+}
+
+/// The number of a whole record that follows `number`, somewhere in `rest`, at whose start none is whole. The search is given up
+/// where too much looks like a record and is none.
+fn later_record(rest: &[u8], nonce: u64, number: u64) -> Option<u64> {
+    let mut budget = rest.len().saturating_mul(4).saturating_add(SEARCH_BYTES);
+    // Each record between takes a header at least.
+    let most = (rest.len() / HEADER) as u64;
+    for at in (WORD..rest.len()).step_by(WORD) {
+        let Some(found) = Found::likely(&rest[at..]) else { continue };
+        if found.number.wrapping_sub(number) > most {
+            continue;
+        }
+        if found.is_whole(nonce) {
+            return Some(found.number);
+        }
+        budget = budget.checked_sub(found.bytes.len())?;
+    }
+    None
+}
+
+#[cold]
+fn wrong(number: u64, what: impl Into<String>) -> Error {
+    Error::corrupt(format!("manifest record {number}"), what)
+}

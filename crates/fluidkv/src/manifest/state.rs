@@ -1,0 +1,331 @@
+//! The state that the manifest's records amount to, and the rules that each change keeps.
+//!
+//! Rules of a state, which [`ManifestState::apply`] and [`ManifestState::from_parts`] check:
+//! 1. The ranges are in key order, the first from the empty key; each ends where the next begins. No number comes twice.
+//! 2. A table lies wholly in its range. Its identity and its extent are its own.
+//! 3. The tables of a run are in key order, and none reaches into the next; so are the stable ones. No run is empty.
+//! 4. Runs are newest first. Whatever leaves a run for the stable tables leaves nothing older of its keys in any run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use lodestore_contract::limits::KEY_MAX;
+
+use super::{Edit, Key, TableDescriptor, ValueUse};
+
+/// Why a change was refused; the state is as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// The rule that it breaks.
+    pub(crate) what: &'static str,
+    /// The table, range, generation or segment that breaks it.
+    pub(crate) id: u64,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.what, self.id)
+    }
+}
+
+fn require(holds: bool, what: &'static str, id: u64) -> Result<(), Refused> {
+    if holds { Ok(()) } else { Err(Refused { what, id }) }
+}
+
+/// Tables in key order, none reaching into the next.
+pub(crate) type Run = Vec<Arc<TableDescriptor>>;
+
+/// A stretch of the key space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RangeState {
+    /// Its number.
+    pub(crate) id: u64,
+    /// Its first key; the next range's is its end.
+    pub(crate) lower: Key,
+    /// Buffer runs, newest first.
+    pub(crate) runs: Vec<Run>,
+    /// Stable tables.
+    pub(crate) stable: Run,
+}
+
+impl RangeState {
+    /// Every table of the range, newest runs first, stable ones last.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableDescriptor>> {
+        self.runs.iter().flatten().chain(&self.stable)
+    }
+
+    /// Rules 2 and 3, as far as they can be seen in a range that ends at `upper`.
+    fn check(&self, upper: Option<&[u8]>) -> Result<(), Refused> {
+        for run in self.runs.iter().chain([&self.stable]) {
+            check_run(run)?;
+        }
+        require(self.runs.iter().all(|run| !run.is_empty()), "a run has no tables", self.id)?;
+        self.tables().try_for_each(|table| {
+            let inside = self.lower <= table.min && upper.is_none_or(|upper| *table.max < *upper);
+            require(inside, "a table reaches beyond its range", table.identity)
+        })
+    }
+}
+
+fn check_run(run: &[Arc<TableDescriptor>]) -> Result<(), Refused> {
+    run.windows(2).try_for_each(|pair| {
+        require(pair[0].max < pair[1].min, "tables of a run overlap or are out of order", pair[1].identity)
+    })
+}
+
+fn check_table(table: &TableDescriptor) -> Result<(), Refused> {
+    let is_key = |key: &[u8]| (1..=KEY_MAX).contains(&key.len());
+    let keys = is_key(&table.min) && is_key(&table.max) && table.min <= table.max;
+    let place = !table.at.is_null() && table.at.tag() == 0 && table.bytes > 0;
+    let counts = table.items > 0 && table.tombstones <= table.items;
+    require(keys && place && counts, "a table's description cannot be", table.identity)
+}
+
+/// Identities and extents in use: what rule 2 wants unique.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Owned {
+    identities: BTreeSet<u64>,
+    /// From the extent's first byte to the one behind its last, both as raw positions.
+    places: BTreeMap<u64, u64>,
+}
+
+impl Owned {
+    fn add(&mut self, table: &TableDescriptor) -> Result<(), Refused> {
+        check_table(table)?;
+        let from = table.at.raw();
+        let to = from.saturating_add(table.bytes);
+        let before = self.places.range(..to).next_back();
+        require(before.is_none_or(|(_, end)| *end <= from), "a table's extent is another's too", table.identity)?;
+        require(self.identities.insert(table.identity), "a table is there already", table.identity)?;
+        self.places.insert(from, to);
+        Ok(())
+    }
+
+    fn remove(&mut self, table: &TableDescriptor) {
+        self.identities.remove(&table.identity);
+        self.places.remove(&table.at.raw());
+    }
+
+    /// Adds all, or none.
+    fn add_all<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<TableDescriptor>> + Clone) -> Result<(), Refused> {
+        for (count, table) in tables.clone().enumerate() {
+            if let Err(refused) = self.add(table) {
+                tables.take(count).for_each(|table| self.remove(table));
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All that the manifest says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestState {
+    flushed_generation: u64,
+    last_sequence: u64,
+    ranges: Vec<RangeState>,
+    values: BTreeMap<u64, ValueUse>,
+    owned: Owned,
+}
+
+impl ManifestState {
+    /// The state of a new store: one range, number 0, of all keys.
+    pub(crate) fn new() -> Self {
+        let all = RangeState { id: 0, lower: Key::default(), runs: Vec::new(), stable: Run::new() };
+        Self {
+            flushed_generation: 0,
+            last_sequence: 0,
+            ranges: vec![all],
+            values: BTreeMap::new(),
+            owned: Owned::default(),
+        }
+    }
+
+    /// The state of these parts.
+    ///
+    /// # Errors
+    /// Where they keep not the rules.
+    pub(crate) fn from_parts(
+        flushed_generation: u64,
+        last_sequence: u64,
+        ranges: Vec<RangeState>,
+        values: BTreeMap<u64, ValueUse>,
+    ) -> Result<Self, Refused> {
+        let mut owned = Owned::default();
+        ranges.iter().flat_map(RangeState::tables).try_for_each(|table| owned.add(table))?;
+        let mut ids = BTreeSet::new();
+        require(ranges.first().is_some_and(|range| range.lower.is_empty()), "no range holds the least keys", 0)?;
+        for (index, range) in ranges.iter().enumerate() {
+            require(ids.insert(range.id), "a range is there twice", range.id)?;
+            require(range.lower.len() <= KEY_MAX, "a range's bound is no key", range.id)?;
+            let upper = ranges.get(index + 1).map(|next| &*next.lower);
+            require(upper.is_none_or(|upper| *range.lower < *upper), "ranges are out of order", range.id)?;
+            range.check(upper)?;
+        }
+        values.iter().try_for_each(|(id, used)| check_value_use(*id, *used))?;
+        require(!values.values().any(|used| used.total_bytes == 0), "a value segment has no bytes", 0)?;
+        Ok(Self { flushed_generation, last_sequence, ranges, values, owned })
+    }
+
+    /// The newest memtable that became tables; generations begin at 1.
+    pub(crate) fn flushed_generation(&self) -> u64 {
+        self.flushed_generation
+    }
+
+    /// The greatest sequence in a table.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    /// The ranges, in key order.
+    pub(crate) fn ranges(&self) -> &[RangeState] {
+        &self.ranges
+    }
+
+    /// The range of this number.
+    pub(crate) fn range(&self, id: u64) -> Option<&RangeState> {
+        self.ranges.iter().find(|range| range.id == id)
+    }
+
+    /// The segments of the value log.
+    pub(crate) fn values(&self) -> &BTreeMap<u64, ValueUse> {
+        &self.values
+    }
+
+    /// Makes the change, or leaves the state as it is.
+    ///
+    /// # Errors
+    /// Where it would break a rule, or names what is not there.
+    pub(crate) fn apply(&mut self, edit: &Edit) -> Result<(), Refused> {
+        match edit {
+            Edit::Flush { generation, last_sequence, added } => self.flush(*generation, *last_sequence, added),
+            Edit::Compaction { range_id, removed, added, moved } => self.compact(*range_id, removed, added, moved),
+            Edit::SplitRange { range_id, at, new_id } => self.split(*range_id, at, *new_id),
+            Edit::ValueSegment { id, used } => self.set_values(*id, *used),
+        }
+    }
+
+    fn index_of(&self, id: u64) -> Result<usize, Refused> {
+        let found = self.ranges.iter().position(|range| range.id == id);
+        found.ok_or(Refused { what: "there is no such range", id })
+    }
+
+    fn upper_of(&self, index: usize) -> Option<&[u8]> {
+        self.ranges.get(index + 1).map(|next| &*next.lower)
+    }
+
+    fn flush(
+        &mut self,
+        generation: u64,
+        last_sequence: u64,
+        added: &[(u64, Arc<TableDescriptor>)],
+    ) -> Result<(), Refused> {
+        require(generation > self.flushed_generation, "this generation was flushed already", generation)?;
+        require(last_sequence >= self.last_sequence, "sequences went back", last_sequence)?;
+        let mut fresh: BTreeMap<u64, RangeState> = BTreeMap::new();
+        for (id, table) in added {
+            let index = self.index_of(*id)?;
+            let lower = || self.ranges[index].lower.clone();
+            let range = fresh.entry(index as u64).or_insert_with(|| RangeState {
+                id: *id,
+                lower: lower(),
+                runs: vec![Run::new()],
+                stable: Run::new(),
+            });
+            range.runs[0].push(Arc::clone(table));
+        }
+        for (index, range) in &fresh {
+            range.check(self.upper_of(*index as usize))?;
+        }
+        self.owned.add_all(added.iter().map(|(_, table)| table))?;
+        for (index, mut range) in fresh {
+            self.ranges[index as usize].runs.splice(0..0, range.runs.drain(..));
+        }
+        (self.flushed_generation, self.last_sequence) = (generation, last_sequence);
+        Ok(())
+    }
+
+    fn compact(
+        &mut self,
+        range_id: u64,
+        removed: &[u64],
+        added: &[Arc<TableDescriptor>],
+        moved: &[u64],
+    ) -> Result<(), Refused> {
+        let index = self.index_of(range_id)?;
+        let range = &self.ranges[index];
+        let leaving: BTreeSet<u64> = removed.iter().chain(moved).copied().collect();
+        require(leaving.len() == removed.len() + moved.len(), "a table is named twice", range_id)?;
+        let leaves = |table: &Arc<TableDescriptor>| leaving.contains(&table.identity);
+        let gone: Vec<_> = range.tables().filter(|table| leaves(table)).cloned().collect();
+        require(gone.len() == leaving.len(), "a table that is named is not in the range", range_id)?;
+        let moving: BTreeSet<u64> = moved.iter().copied().collect();
+        let is_moving = |table: &&Arc<TableDescriptor>| moving.contains(&table.identity);
+        require(!range.stable.iter().any(|table| is_moving(&table)), "a table that moves is stable already", range_id)?;
+        check_nothing_older_stays(range, &leaving)?;
+
+        let mut changed = RangeState { id: range_id, lower: range.lower.clone(), runs: Vec::new(), stable: Run::new() };
+        for run in &range.runs {
+            let rest: Run = run.iter().filter(|table| !leaves(table)).cloned().collect();
+            changed.runs.extend((!rest.is_empty()).then_some(rest));
+        }
+        changed.stable = range.stable.iter().filter(|table| !leaves(table)).chain(added).cloned().collect();
+        changed.stable.extend(gone.iter().filter(is_moving).cloned());
+        changed.stable.sort_by(|a, b| a.min.cmp(&b.min));
+        changed.check(self.upper_of(index))?;
+        self.owned.add_all(added.iter())?;
+        gone.iter().filter(|table| !is_moving(table)).for_each(|table| self.owned.remove(table));
+        self.ranges[index] = changed;
+        Ok(())
+    }
+
+    fn split(&mut self, range_id: u64, at: &[u8], new_id: u64) -> Result<(), Refused> {
+        let index = self.index_of(range_id)?;
+        let range = &self.ranges[index];
+        let inside = *range.lower < *at && self.upper_of(index).is_none_or(|upper| at < upper) && at.len() <= KEY_MAX;
+        require(inside, "a range is split at a key that is not inside it", range_id)?;
+        require(self.range(new_id).is_none(), "a range of this number is there already", new_id)?;
+        let part = |run: &Run, high: bool| -> Run {
+            run.iter().filter(|table| (*table.min >= *at) == high).cloned().collect()
+        };
+        let half = |id: u64, lower: Key, high: bool| RangeState {
+            id,
+            lower,
+            runs: range.runs.iter().map(|run| part(run, high)).filter(|run| !run.is_empty()).collect(),
+            stable: part(&range.stable, high),
+        };
+        let low = half(range_id, range.lower.clone(), false);
+        low.check(Some(at))?;
+        let high = half(new_id, at.into(), true);
+        self.ranges.splice(index..=index, [low, high]);
+        Ok(())
+    }
+
+    fn set_values(&mut self, id: u64, used: ValueUse) -> Result<(), Refused> {
+        check_value_use(id, used)?;
+        if used.total_bytes == 0 {
+            let was = self.values.remove(&id);
+            return require(was.is_some(), "there is no such value segment", id);
+        }
+        self.values.insert(id, used);
+        Ok(())
+    }
+}
+
+fn check_value_use(id: u64, used: ValueUse) -> Result<(), Refused> {
+    require(used.live_bytes <= used.total_bytes, "a value segment has more live bytes than bytes", id)
+}
+
+/// Rule 4: an older table that stayed in a run would hide newer keys that became stable.
+fn check_nothing_older_stays(range: &RangeState, leaving: &BTreeSet<u64>) -> Result<(), Refused> {
+    let leaves = |table: &TableDescriptor| leaving.contains(&table.identity);
+    for (age, run) in range.runs.iter().enumerate() {
+        for table in run.iter().filter(|table| leaves(table)) {
+            let mut older = range.runs[age + 1..].iter().flatten();
+            let hides = older.any(|older| !leaves(older) && older.overlaps(table));
+            require(!hides, "an older table would hide what becomes stable", table.identity)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! FastStore (FluidKV, VLDB 2024): logs that each thread slot writes alone, under one ordered index in DRAM.
+//!
+//! Persist order of a write: its record, whole, with its checksum; flush; **fence: it is durable**; then its entry in the index,
+//! which is what readers find it by. So a read answers with nothing that a crash could take away.
+//!
+//! Invariants
+//! 1. The index names the newest version of each key by number; writers of one key come one after the other (`locks.rs`).
+//! 2. A tail is changed under its lock, by the threads of its slots. What stands before its end never changes.
+//! 3. Where a snapshot may want the version that a write replaces, `older` names it before the index forgets it.
+//! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lodestore_contract::{Error, Result};
+use lodestore_index::{BPlusTree, Direction, KeyResolver};
+use lodestore_media::{Mutant, NvPtr, Pool, thread_slot};
+
+use crate::entry::batch::BatchRecord;
+use crate::entry::{Entry, Frame, Op, Payload, encode_header};
+use crate::inner::lock;
+use crate::layout::KIND_LOG;
+use crate::reserve::Reserve;
+use crate::segment::{SEGMENT_HEADER, SegmentHeader, place};
+
+/// Logs of a memtable; threads beyond as many share them.
+const TAILS: usize = 64;
+/// Parts of the table of older versions.
+const OLDER: usize = 16;
+/// DRAM of one older version, about.
+const OLDER_BYTES: u64 = 40;
+/// Bytes of an entry that a descent asks for.
+const FIRST_BYTES: usize = 64;
+
+/// Finds the key behind a position.
+pub(crate) struct Records<'a>(pub(crate) &'a Pool);
+
+impl<'a> Records<'a> {
+    /// The entry at a position that the index named.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where none can be.
+    #[inline]
+    pub(crate) fn entry(&self, at: u64) -> Result<Entry<'a>> {
+        let place = NvPtr::from_raw(at);
+        let pool = self.0;
+        Entry::read(|len| pool.bytes(place, len))
+            .ok_or_else(|| Error::corrupt(format!("log entry at {place:?}"), "its lengths cannot be"))
+    }
+}
+
+impl KeyResolver for Records<'_> {
+    #[inline]
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        // What was changed on the medium behind our back has no key: the read that follows tells.
+        self.entry(payload).map_or(&[][..], |entry| entry.key()).pipe(f)
+    }
+
+    #[inline]
+    fn prefetch(&self, payload: u64) {
+        self.0.prefetch(NvPtr::from_raw(payload), FIRST_BYTES);
+    }
+}
+
+trait Pipe: Sized {
+    #[inline]
+    fn pipe<T>(self, f: impl FnOnce(Self) -> T) -> T {
+        f(self)
+    }
+}
+
+impl Pipe for &[u8] {}
+
+/// The log of one thread slot.
+#[derive(Default)]
+#[repr(align(128))]
+struct Tail(Mutex<Segment>);
+
+/// The segment that is being written; none while its capacity is 0.
+#[derive(Default)]
+struct Segment {
+    at: NvPtr,
+    capacity: u64,
+    end: u64,
+    /// The number of the next segment of this log.
+    next: u32,
+    frame: Option<Frame>,
+}
+
+/// A segment of a memtable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    pub(crate) at: NvPtr,
+    pub(crate) capacity: u64,
+    pub(crate) frame: Frame,
+}
+
+/// What a new memtable is made with.
+pub(crate) struct Make {
+    pub(crate) generation: u64,
+    /// The highest number given before it: its writes have higher ones.
+    pub(crate) base: u64,
+    /// Bytes of a log segment.
+    pub(crate) segment_bytes: u64,
+    /// Bytes of log, and of DRAM, at which it is full.
+    pub(crate) limits: (u64, u64),
+    /// What nonces are drawn from.
+    pub(crate) seed: u64,
+}
+
+/// One memtable: see the module.
+pub(crate) struct Memtable {
+    pub(crate) generation: u64,
+    pub(crate) tree: BPlusTree,
+    pool: Arc<Pool>,
+    base: u64,
+    segment_bytes: u64,
+    seed: u64,
+    /// Whether its entries are of several logs with bases of their own, all older than any snapshot.
+    replayed: bool,
+    tails: Box<[Tail]>,
+    segments: Mutex<Vec<Written>>,
+    log_bytes: AtomicU64,
+    /// Whether it should be frozen: looked at when a segment is begun.
+    full: AtomicBool,
+    /// Bytes of log, and of DRAM, at which it is.
+    limits: (u64, u64),
+    older: [Mutex<HashMap<u64, u64>>; OLDER],
+    older_count: AtomicU64,
+    flushed: AtomicBool,
+}
+
+impl Memtable {
+    pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
+        Self {
+            generation: make.generation,
+            tree: BPlusTree::new(),
+            pool: Arc::clone(pool),
+            base: make.base,
+            segment_bytes: make.segment_bytes,
+            seed: make.seed,
+            replayed: false,
+            tails: (0..TAILS).map(|_| Tail::default()).collect(),
+            segments: Mutex::new(Vec::new()),
+            log_bytes: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+            limits: make.limits,
+            older: Default::default(),
+            older_count: AtomicU64::new(0),
+            flushed: AtomicBool::new(false),
+        }
+    }
+
+    /// One for what is replayed from these segments.
+    pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, segments: Vec<Written>) -> Self {
+        let mut this = Self::new(pool, make);
+        this.replayed = true;
+        this.log_bytes = AtomicU64::new(segments.iter().map(|segment| segment.capacity).sum());
+        this.segments = Mutex::new(segments);
+        this
+    }
+
+    /// Appends one write, durable when this returns; its position. Deletes may take of the reserve.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; [`Error::Poisoned`] where a sync failed.
+    #[inline]
+    pub(crate) fn append(&self, op: &Op<'_>, number: u64, reserve: &Reserve) -> Result<u64> {
+        let len = op.entry_len();
+        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        loop {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.capacity), segment.frame) {
+                let Some(header) = encode_header(frame, slot, number, true, op) else {
+                    return Err(out_of_reach());
+                };
+                let at = segment.at.add(slot.at);
+                if self.pool.mutant(Mutant::RecordNotFlushed) {
+                    self.pool.store(at, &[header.as_bytes(), op.key, op.payload.bytes()].concat());
+                } else {
+                    self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
+                }
+                if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+                    self.pool.fence();
+                }
+                self.pool.check()?;
+                segment.end = slot.at + len as u64;
+                return Ok(at.raw());
+            }
+            let deletes = op.payload == Payload::Tombstone;
+            self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
+        }
+    }
+
+    /// Appends a batch as one record; the positions of its operations.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve) -> Result<Vec<u64>> {
+        let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
+        let len = BatchRecord::len_of(ops).ok_or_else(full)?;
+        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        loop {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.capacity), segment.frame) {
+                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
+                self.pool.store_durable(segment.at.add(slot.at), &record.parts());
+                if !self.pool.mutant(Mutant::BatchNotLogged) {
+                    self.pool.fence();
+                }
+                self.pool.check()?;
+                segment.end = slot.at + len as u64;
+                return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
+            }
+            let deletes = ops.iter().all(|op| op.payload == Payload::Tombstone);
+            self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
+        }
+    }
+
+    /// Gives a log a fresh segment in which a record of this length has room. Its header becomes durable with the first record: without
+    /// a whole header nothing in it was answered for.
+    #[cold]
+    fn begin_segment(&self, segment: &mut Segment, len: u64, reserve: &Reserve, deletes: bool) -> Result<()> {
+        let wanted = (SEGMENT_HEADER as u64 + len).max(self.segment_bytes);
+        let capacity = wanted.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
+        let at = if deletes {
+            reserve.alloc(&self.pool, capacity, KIND_LOG)?
+        } else {
+            reserve.alloc_for_put(&self.pool, capacity, KIND_LOG)?
+        };
+        let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
+        let frame = Frame { nonce, base: self.base };
+        let slot = (thread_slot() % TAILS) as u16;
+        let header = SegmentHeader {
+            generation: self.generation,
+            slot,
+            number: segment.next,
+            frame,
+            capacity,
+            previous_end: segment.end,
+        };
+        self.pool.store_durable(at, &[&header.encode()]);
+        lock(&self.segments).push(Written { at, capacity, frame });
+        let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
+        if log >= self.limits.0 || self.dram_bytes() >= self.limits.1 {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        *segment = Segment { at, capacity, end: SEGMENT_HEADER as u64, next: segment.next + 1, frame: Some(frame) };
+        Ok(())
+    }
+
+    /// Makes `at` the newest version of `key`; whether it had one here. With the stripe of the key held. `keep`: a snapshot may
+    /// want what is replaced.
+    #[inline]
+    pub(crate) fn publish(&self, key: &[u8], at: u64, keep: bool) -> bool {
+        let records = Records(&self.pool);
+        if keep && let Some(old) = self.tree.get(&records, key) {
+            lock(&self.older[Self::part_of(at)]).insert(at, old);
+            self.older_count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.tree.insert(&records, key, at).is_some()
+    }
+
+    fn part_of(at: u64) -> usize {
+        (at >> 3) as usize % OLDER
+    }
+
+    /// The newest version of a key up to a number.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], number: u64) -> Result<Option<Entry<'_>>> {
+        match self.tree.get(&Records(&self.pool), key) {
+            Some(at) => self.version(at, number),
+            None => Ok(None),
+        }
+    }
+
+    /// The version up to a number of the key whose newest one is at `at`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn version(&self, at: u64, number: u64) -> Result<Option<Entry<'_>>> {
+        let records = Records(&self.pool);
+        let mut entry = records.entry(at)?;
+        let mut at = at;
+        while number != u64::MAX && !self.replayed && entry.sequence(self.base) > number {
+            let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
+            at = older;
+            entry = records.entry(at)?;
+        }
+        Ok(Some(entry))
+    }
+
+    /// Adds the positions of keys from `from` on, in order, at most `max`; whether that was all there are.
+    pub(crate) fn collect(&self, from: Bound<&[u8]>, direction: Direction, max: usize, out: &mut Vec<u64>) -> bool {
+        self.tree.collect(&Records(&self.pool), from, direction, max, out)
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+
+    /// Whether it is as large as it may be.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its segments.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let fixed = size_of::<Self>() + TAILS * size_of::<Tail>();
+        (fixed + self.tree.dram_bytes()) as u64 + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
+    }
+
+    /// Says that its tables are durable and named: its logs go with its last holder.
+    pub(crate) fn set_flushed(&self) {
+        self.flushed.store(true, Ordering::Release);
+    }
+
+    /// Uses its logs' space for something else: a planted fault.
+    pub(crate) fn spoil(&self) {
+        for segment in lock(&self.segments).iter() {
+            self.pool.zero(segment.at, segment.capacity as usize);
+            self.pool.flush(segment.at, segment.capacity as usize);
+            self.pool.fence();
+        }
+    }
+
+    /// Its segments by position.
+    pub(crate) fn segments(&self) -> Vec<Written> {
+        let mut segments = lock(&self.segments).clone();
+        segments.sort_unstable_by_key(|segment| segment.at.raw());
+        segments
+    }
+}
+
+#[cold]
+fn out_of_reach() -> Error {
+    Error::corrupt("log", "a number or a length is out of its segment's reach")
+}
+
+impl Drop for Memtable {
+    fn drop(&mut self) {
+        if self.flushed.load(Ordering::Acquire) {
+            for segment in lock(&self.segments).drain(..) {
+                self.pool.allocator().free_extent(&self.pool, segment.at);
+            }
+        }
+    }
+}

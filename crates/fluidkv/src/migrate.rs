@@ -1,0 +1,248 @@
+//! Adaptive migration (FluidKV, VLDB 2024): who flushes and compacts, when, and how writers are held back.
+//!
+//! The rule. A frozen memtable is flushed before anything is compacted. A range is compacted when its buffered bytes have reached
+//! `buffer-percent` of its stable ones, or it has `runs-max` runs; of several the one that is furthest beyond. While nobody
+//! writes, whatever is buffered is compacted: reads find it in one place then.
+//!
+//! Writers are slowed once one memtable waits behind the one that is being flushed: each write pauses for as long as a flush of its share takes. They are
+//! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
+//!
+//! Invariants
+//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted by one thread at a time.
+//! 2. Nobody waits here while holding a stripe, or the publisher's lock.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use crate::inner::{Inner, MEMTABLES, lock};
+use crate::view::Range;
+
+/// How long a worker sleeps where there is nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long a writer waits at most before it looks again.
+const WAIT: Duration = Duration::from_millis(20);
+/// Frozen memtables at which writers are slowed.
+const SLOW: usize = 2;
+/// Longest pause of one write, in nanoseconds.
+const PAUSE_MAX: u64 = 20_000;
+
+#[derive(Default)]
+struct Busy {
+    flushing: bool,
+    ranges: HashSet<u64>,
+    /// Ranges that could not be compacted, until something changes.
+    failed: HashSet<u64>,
+    /// The last failure of a flush.
+    trouble: Option<String>,
+}
+
+/// The state of the work behind.
+#[derive(Default)]
+pub(crate) struct Migration {
+    busy: Mutex<Busy>,
+    changed: Condvar,
+    frozen: AtomicUsize,
+    pause_ns: AtomicU64,
+    /// The sequence as a worker last saw it.
+    seen: AtomicU64,
+}
+
+/// What a worker may do next.
+enum Task {
+    Flush,
+    Compact(Arc<Range>),
+}
+
+impl Migration {
+    /// Takes note of how many memtables wait.
+    pub(crate) fn set_frozen(&self, count: usize) {
+        self.frozen.store(count, Ordering::Release);
+        let pause = if count >= SLOW { (PAUSE_MAX / 40) << (2 * (count - SLOW)).min(4) } else { 0 };
+        self.pause_ns.store(pause.min(PAUSE_MAX), Ordering::Release);
+        let _busy = lock(&self.busy);
+        self.changed.notify_all();
+    }
+
+    /// What each write waits: 0 for nothing, `u64::MAX` where it must wait for a flush.
+    #[inline]
+    pub(crate) fn pause_ns(&self) -> u64 {
+        self.pause_ns.load(Ordering::Relaxed)
+    }
+
+    fn stop_writers(&self) {
+        self.pause_ns.store(u64::MAX, Ordering::Release);
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.frozen.load(Ordering::Acquire) as u64 >= MEMTABLES - 1
+    }
+
+    /// Waits until a memtable was flushed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] where the flush found no room.
+    pub(crate) fn wait_until_free(&self, inner: &Inner) -> Result<()> {
+        loop {
+            let busy = lock(&self.busy);
+            if self.pause_ns() != u64::MAX {
+                return Ok(());
+            }
+            if inner.closed.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            inner.pool.check()?;
+            if busy.trouble.is_some() && !busy.flushing {
+                drop(busy);
+                return Err(Error::Full { needed: inner.sizes.memtable, capacity: inner.pool.options().capacity });
+            }
+            drop(self.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Wakes workers, to work or to end.
+    pub(crate) fn wake(&self) {
+        let _busy = lock(&self.busy);
+        self.changed.notify_all();
+    }
+}
+
+impl Inner {
+    /// Freezes a memtable that is full, unless too many wait already: then writers wait.
+    pub(crate) fn freeze(&self, generation: u64) {
+        if self.migration.is_at_limit() {
+            self.migration.stop_writers();
+            // It may have been flushed just now.
+            if self.migration.is_at_limit() {
+                return;
+            }
+            self.migration.set_frozen(self.view.load().frozen.len());
+        }
+        self.rotate(generation);
+        if self.options.workers == 0 {
+            self.work_until_quiet(false);
+        }
+    }
+
+    /// Does what is due, on the calling thread; `all`: also what is only due while nobody writes.
+    pub(crate) fn work_until_quiet(&self, all: bool) {
+        while let Some(task) = self.next_task(all) {
+            self.run(task);
+        }
+    }
+
+    /// A worker, until the store is closed.
+    pub(crate) fn work(&self) {
+        while !self.closed.load(Ordering::Acquire) {
+            let last = self.order.last();
+            let idle = self.migration.seen.swap(last, Ordering::Relaxed) == last;
+            if let Some(task) = self.next_task(idle) {
+                self.run(task);
+                continue;
+            }
+            let busy = lock(&self.migration.busy);
+            if !self.closed.load(Ordering::Acquire) {
+                drop(self.migration.changed.wait_timeout(busy, IDLE).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+
+    fn next_task(&self, idle: bool) -> Option<Task> {
+        if self.pool.check().is_err() {
+            return None;
+        }
+        let mut busy = lock(&self.migration.busy);
+        // Behind the lock: a range is let go of when the view shows what was made of it.
+        let view = self.view.load();
+        if !view.frozen.is_empty() && !busy.flushing && busy.trouble.is_none() {
+            busy.flushing = true;
+            return Some(Task::Flush);
+        }
+        let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
+        let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, idle), range));
+        let (score, range) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        if score < 1.0 {
+            return None;
+        }
+        let range = Arc::clone(range);
+        busy.ranges.insert(range.id);
+        Some(Task::Compact(range))
+    }
+
+    /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
+    fn score(&self, range: &Range, idle: bool) -> f64 {
+        if range.runs.is_empty() {
+            return 0.0;
+        }
+        let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
+        let bytes = range.run_bytes() as f64 * 100.0 / stable / f64::from(self.options.buffer_percent);
+        let runs = range.runs.len() as f64 / self.options.runs_max as f64;
+        bytes.max(runs).max(if idle { 1.0 } else { 0.0 })
+    }
+
+    fn run(&self, task: Task) {
+        match task {
+            Task::Flush => {
+                let outcome = self.flush_oldest();
+                if let Err(error) = &outcome {
+                    self.corrupt(error);
+                }
+                let mut busy = lock(&self.migration.busy);
+                busy.flushing = false;
+                busy.trouble = outcome.err().map(|error| error.to_string());
+                busy.failed.clear();
+            }
+            Task::Compact(range) => {
+                let outcome = self.compact(&range);
+                if let Err(error) = &outcome {
+                    self.corrupt(error);
+                }
+                let mut busy = lock(&self.migration.busy);
+                busy.ranges.remove(&range.id);
+                if outcome.is_err() {
+                    busy.failed.insert(range.id);
+                } else {
+                    busy.failed.clear();
+                    busy.trouble = None;
+                }
+            }
+        }
+        self.reserve.refill(&self.pool);
+        self.migration.wake();
+    }
+
+    /// Makes room: flushes and compacts all there is; whether there is more room than before. For a write that found none, which holds nothing.
+    pub(crate) fn reclaim(&self) -> Result<bool> {
+        let room = || self.headroom() + self.reserve.held_bytes();
+        let (before, was_whole) = (room(), self.reserve.refill(&self.pool));
+        self.settle()?;
+        crate::inner::Counts::add(&self.counts.reclaimed, 1);
+        let is_whole = self.reserve.refill(&self.pool);
+        Ok(is_whole && (!was_whole || room() > before))
+    }
+
+    /// Flushes and compacts all there is, with the workers' help.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.rotate(self.view.load().active.generation);
+        {
+            let mut busy = lock(&self.migration.busy);
+            busy.trouble = None;
+            busy.failed.clear();
+        }
+        let began = Instant::now();
+        loop {
+            self.work_until_quiet(true);
+            self.pool.check()?;
+            let busy = lock(&self.migration.busy);
+            let quiet = !busy.flushing && busy.ranges.is_empty();
+            if quiet || began.elapsed() > Duration::from_secs(10) || self.closed.load(Ordering::Acquire) {
+                break;
+            }
+            drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
+    }
+}

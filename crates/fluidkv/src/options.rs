@@ -1,0 +1,152 @@
+//! Options of the engine.
+
+use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_media::PoolOptions;
+
+/// Most threads that flush and compact.
+pub(crate) const WORKERS_MAX: usize = 64;
+/// Smallest DRAM budget: one segment of each structure must fit.
+pub(crate) const BUDGET_MIN: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Options of a FluidKV store. None shapes the store: each open chooses anew.
+#[derive(Clone)]
+pub struct FluidOptions {
+    /// The pool's options.
+    pub pool: PoolOptions,
+    /// Most DRAM for the store's structures, in bytes, from 1 MiB.
+    pub dram_budget: u64,
+    /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB.
+    pub memtable_bytes: u64,
+    /// Bytes of a thread's log segment; 16 KiB to 64 MiB.
+    pub segment_bytes: u64,
+    /// Bytes at which a table is cut; 16 KiB to 64 MiB.
+    pub table_bytes: u64,
+    /// Bytes of a data block, 512 to 65536.
+    pub block_bytes: u32,
+    /// Bits of filter a key; 0 for none, up to 20.
+    pub filter_bits: u32,
+    /// Stable bytes over which a range is split; 64 KiB to 64 GiB.
+    pub range_bytes: u64,
+    /// Runs that a range may buffer before it must be compacted; 1 to 64.
+    pub runs_max: usize,
+    /// Buffered bytes of a range, in hundredths of its stable bytes, at which it is worth a compaction; 1 to 1000.
+    pub buffer_percent: u32,
+    /// Threads that flush and compact; 0: the writing thread does it (for the simulator).
+    pub workers: usize,
+    /// Whether a read compares checksums of blocks and entries.
+    pub verify_reads: bool,
+}
+
+impl Default for FluidOptions {
+    fn default() -> Self {
+        Self {
+            pool: PoolOptions::default(),
+            dram_budget: 256 * MIB,
+            memtable_bytes: 64 * MIB,
+            segment_bytes: 256 * KIB,
+            table_bytes: 256 * KIB,
+            block_bytes: 1024,
+            filter_bits: 10,
+            range_bytes: 16 * MIB,
+            runs_max: 8,
+            buffer_percent: 50,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            verify_reads: true,
+        }
+    }
+}
+
+macro_rules! spec {
+    ($name:literal, $default:literal, $help:literal) => {
+        OptionSpec { name: $name, default: $default, help: $help, fixed: false }
+    };
+}
+
+/// The options by name, for `--set name=value`.
+const SPECS: &[OptionSpec] = &[
+    spec!("dram-budget", "268435456", "most bytes of DRAM, from 1048576; writers wait for flushes where it is used up"),
+    spec!("memtable-bytes", "67108864", "bytes of log after which a memtable is flushed, 65536 to 68719476736"),
+    spec!("segment-bytes", "262144", "bytes of a thread's log segment, 16384 to 67108864"),
+    spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
+    spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536"),
+    spec!("filter-bits", "10", "bits of filter a key, 0 to 20; 0 for none"),
+    spec!("range-bytes", "16777216", "stable bytes over which a range is split, 65536 to 68719476736"),
+    spec!("runs-max", "8", "runs that a range buffers at most, 1 to 64"),
+    spec!("buffer-percent", "50", "buffered bytes in hundredths of the stable ones that begin a compaction, 1 to 1000"),
+    spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
+    spec!("verify-reads", "on", "whether a read compares the checksum of what it reads: on or off"),
+];
+
+impl FluidOptions {
+    /// The options there are.
+    pub fn specs() -> &'static [OptionSpec] {
+        SPECS
+    }
+
+    /// Options of `pool` and those named in `options`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a name or value that is none.
+    pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
+        options.check_names(SPECS)?;
+        let base = Self { pool, ..Self::default() };
+        let bytes = |name: &str, base: u64| options.read(name, base, "a number of bytes", |text| text.parse().ok());
+        let read = Self {
+            dram_budget: bytes("dram-budget", base.dram_budget)?,
+            memtable_bytes: bytes("memtable-bytes", base.memtable_bytes)?,
+            segment_bytes: bytes("segment-bytes", base.segment_bytes)?,
+            table_bytes: bytes("table-bytes", base.table_bytes)?,
+            block_bytes: options
+                .read("block-bytes", base.block_bytes, "a number of bytes", |text| text.parse().ok())?,
+            filter_bits: options.read("filter-bits", base.filter_bits, "0 to 20", |text| text.parse().ok())?,
+            range_bytes: bytes("range-bytes", base.range_bytes)?,
+            runs_max: options.read("runs-max", base.runs_max, "1 to 64", |text| text.parse().ok())?,
+            buffer_percent: options
+                .read("buffer-percent", base.buffer_percent, "1 to 1000", |text| text.parse().ok())?,
+            workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", |text| match text {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            })?,
+            pool: base.pool,
+        };
+        read.check()?;
+        Ok(read)
+    }
+
+    /// Refuses values out of range.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that is not there yet.
+    pub fn check(&self) -> Result<()> {
+        let bounds: [(&str, u64, u64, u64); 10] = [
+            ("dram-budget", self.dram_budget, BUDGET_MIN, u64::MAX),
+            ("memtable-bytes", self.memtable_bytes, 64 * KIB, 64 << 30),
+            ("segment-bytes", self.segment_bytes, 16 * KIB, 64 * MIB),
+            ("table-bytes", self.table_bytes, 16 * KIB, 64 * MIB),
+            ("block-bytes", self.block_bytes.into(), 512, 64 * KIB),
+            ("filter-bits", self.filter_bits.into(), 0, 20),
+            ("range-bytes", self.range_bytes, 64 * KIB, 64 << 30),
+            ("runs-max", self.runs_max as u64, 1, 64),
+            ("buffer-percent", self.buffer_percent.into(), 1, 1000),
+            ("workers", self.workers as u64, 0, WORKERS_MAX as u64),
+        ];
+        for (name, value, low, high) in bounds {
+            if !(low..=high).contains(&value) {
+                let why = format!("it takes {low} to {high}");
+                return Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why });
+            }
+        }
+        if let Durability::Interval(_) = self.pool.durability {
+            return Err(Error::Unsupported {
+                engine: crate::layout::ENGINE,
+                what: "durability interval".into(),
+                instead: "use process or power",
+            });
+        }
+        Ok(())
+    }
+}

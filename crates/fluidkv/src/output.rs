@@ -1,0 +1,130 @@
+//! Writing tables: items in, tables on the medium out.
+//!
+//! Each table is built in DRAM and stored once, into an extent of its own; all of them are durable after the fence of [`Output::finish`].
+//! Nothing names them yet: dropped without having been taken over, they give their extents back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestore_contract::Result;
+use lodestore_media::Mutant;
+
+use crate::cursor::Pair;
+use crate::inner::Inner;
+use crate::layout::KIND_TABLE;
+use crate::manifest::{Key, TableDescriptor};
+use crate::table::ItemKind;
+use crate::table::{Item, TableBuilder, hash};
+use crate::tables::TableHandle;
+use crate::view::Known;
+
+/// Identities for tables, none twice.
+pub(crate) struct Identities(AtomicU64);
+
+impl Identities {
+    /// Those above all that were ever given in the state that these tables are of.
+    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>) -> Self {
+        // Each open has a block of its own.
+        let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
+        Self(AtomicU64::new((last_block + 1) << 32))
+    }
+
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What is written but not named yet: given back when dropped.
+struct Unnamed(Vec<Arc<TableHandle>>);
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|table| table.set_gone());
+    }
+}
+
+/// Tables that are being written.
+pub(crate) struct Output<'a> {
+    inner: &'a Inner,
+    /// Keys at which a table must end, ascending; those that were passed are gone.
+    cuts: &'a [Key],
+    builder: Option<(TableBuilder, u64)>,
+    done: Unnamed,
+    /// Whether deletes are left out, since there is nothing older that they hide.
+    bottom: bool,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(inner: &'a Inner, cuts: &'a [Key], bottom: bool) -> Self {
+        Self { inner, cuts, builder: None, done: Unnamed(Vec::new()), bottom }
+    }
+
+    /// Adds a pair, above all before.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Full`].
+    #[inline]
+    pub(crate) fn add(&mut self, pair: &Pair<'_>) -> Result<()> {
+        let item = match pair.known {
+            Known::Value(..) if self.bottom && pair.known.live().is_none() => return Ok(()),
+            Known::Value(value, expiry) => Item { key: pair.key, kind: ItemKind::Value, expiry, value },
+            Known::Deleted if self.bottom => return Ok(()),
+            Known::Deleted => Item { key: pair.key, kind: ItemKind::Tombstone, expiry: None, value: &[] },
+        };
+        let full = self.builder.as_ref().is_some_and(|(builder, _)| {
+            let bytes = builder.bytes() + item.key.len() + item.value.len();
+            bytes >= self.inner.sizes.table.table_bytes
+        });
+        let mut cut = full;
+        while let Some(first) = self.cuts.first().filter(|first| ***first <= *item.key) {
+            let _ = first;
+            self.cuts = &self.cuts[1..];
+            cut = true;
+        }
+        if cut {
+            self.end_table()?;
+        }
+        let (builder, _) = self.builder.get_or_insert_with(|| {
+            let identity = self.inner.identities.next();
+            (TableBuilder::new(&self.inner.sizes.table, identity), identity)
+        });
+        builder.add(&item, hash(item.key));
+        Ok(())
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        let Some((builder, identity)) = self.builder.take().filter(|(builder, _)| !builder.is_empty()) else {
+            return Ok(());
+        };
+        let pool = &self.inner.pool;
+        let built = builder.finish();
+        let bytes = built.bytes.len() as u64;
+        let at = self.inner.reserve.alloc(pool, bytes, KIND_TABLE)?;
+        pool.store_durable(at, &[&built.bytes]);
+        let descriptor = TableDescriptor {
+            at,
+            bytes,
+            identity,
+            items: built.items.into(),
+            tombstones: built.tombstones.into(),
+            pointer_bytes: 0,
+            min: built.first_key.into(),
+            max: built.last_key.into(),
+        };
+        self.done.0.push(Arc::new(TableHandle::new(pool, Arc::new(descriptor), built.meta)));
+        Ok(())
+    }
+
+    /// The tables, durable.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Full`], [`lodestore_contract::Error::Poisoned`].
+    pub(crate) fn finish(mut self) -> Result<Vec<Arc<TableHandle>>> {
+        self.end_table()?;
+        if !self.inner.pool.mutant(Mutant::TableNotFenced) {
+            self.inner.pool.fence();
+        }
+        self.inner.pool.check()?;
+        Ok(std::mem::take(&mut self.done.0))
+    }
+}

@@ -1,0 +1,348 @@
+//! From what a stop left to an open store: the manifest's state, its tables, and the logs of what was not flushed.
+//!
+//! Logs are found by the kind of their extents, not by a list: the extent table names an extent before its first byte is written. Of them
+//! those of generations that were flushed are left to be freed. The others are replayed by several threads into one memtable, each
+//! entry by its number, whichever order they come in; the memtable is frozen and flushed behind the open. How much there is is bounded
+//! by the memtables that there may be at a time.
+//!
+//! Where the open is not settled a killed process may have stored what it never flushed: what the open builds on is flushed again
+//! before it is built on, the manifest first.
+//!
+//! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, RecoveryState, Result};
+use lodestore_media::{Mutant, NvPtr, OpenReport, Pool};
+
+use crate::entry::batch::Record;
+use crate::inner::{Sizes, lock};
+use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, manifest};
+use crate::locks::Order;
+
+use crate::manifest::record::{EXTENT_HEADER, decode_extent_header, replay};
+use crate::manifest::state::ManifestState;
+use crate::memtable::{Memtable, Records, Written};
+use crate::segment::{Mend, Mode, SEGMENT_HEADER, SegmentHeader, SegmentReader};
+use crate::table::hash;
+use crate::tables::TableHandle;
+
+/// Most bits of a segment that are set right.
+const MENDS_MAX: usize = 64;
+
+/// How the recovery went.
+#[derive(Default)]
+pub(crate) struct Recovery {
+    pub(crate) keys: AtomicU64,
+    pub(crate) corrupt: AtomicU64,
+    pub(crate) left_out: AtomicU64,
+    pub(crate) took: Mutex<Duration>,
+}
+
+impl Recovery {
+    pub(crate) fn state(&self) -> RecoveryState {
+        let took = *lock(&self.took);
+        RecoveryState {
+            done: true,
+            share: 1.0,
+            keys: self.keys.load(Ordering::Relaxed),
+            corrupt: self.corrupt.load(Ordering::Relaxed),
+            left_out: self.left_out.load(Ordering::Relaxed),
+            ready_after: took,
+            took,
+        }
+    }
+
+    pub(crate) fn end(&self, opened: Instant) -> Duration {
+        let took = opened.elapsed();
+        *lock(&self.took) = took;
+        took
+    }
+}
+
+/// What an open found.
+pub(crate) struct Found {
+    pub(crate) state: ManifestState,
+    pub(crate) handles: Vec<Arc<TableHandle>>,
+    /// What was replayed, and the highest number in it; none where there was nothing.
+    pub(crate) replayed: Option<Arc<Memtable>>,
+    pub(crate) generation: u64,
+    pub(crate) order: Order,
+    /// Errors of tables, to be told.
+    pub(crate) damage: Vec<Error>,
+    old_manifest: NvPtr,
+}
+
+impl Found {
+    /// Frees the manifest that was read, once another has taken its place.
+    pub(crate) fn free_old_manifest(&self, pool: &Pool) {
+        pool.allocator().free_extent(pool, self.old_manifest);
+    }
+}
+
+/// How an open goes about it.
+pub(crate) struct How {
+    pub(crate) settled: bool,
+    pub(crate) salvage: bool,
+    pub(crate) threads: usize,
+    pub(crate) sizes: Sizes,
+    pub(crate) seed: u64,
+}
+
+/// Reads a store that was there.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
+pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &Recovery) -> Result<Found> {
+    let (at, bytes) = manifest(pool)?;
+    let state = read_manifest(pool, at, bytes, how)?;
+    let mut damage = Vec::new();
+    let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
+    let handles = descriptors.iter().map(|descriptor| {
+        let (handle, error) = TableHandle::open(pool, descriptor);
+        damage.extend(error);
+        Arc::new(handle)
+    });
+    let handles: Vec<_> = handles.collect();
+    recovery.corrupt.fetch_add(damage.len() as u64, Ordering::Relaxed);
+
+    let segments = find_segments(pool, state.flushed_generation(), how, recovery)?;
+    settle_extents(pool, at, &state, &segments)?;
+    let generation = segments.iter().map(|segment| segment.header.generation).max();
+    let generation = generation.unwrap_or(0).max(state.flushed_generation());
+    let order = Order::new(state.last_sequence());
+    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery)?;
+    let _ = report;
+    Ok(Found { state, handles, replayed, generation, order, damage, old_manifest: at })
+}
+
+fn read_manifest(pool: &Pool, at: NvPtr, bytes: u64, how: &How) -> Result<ManifestState> {
+    let all = pool.bytes(at, bytes as usize).ok_or_else(|| Error::corrupt("manifest", "its extent is nowhere"))?;
+    let nonce = decode_extent_header(all)?;
+    let replayed = replay(&all[EXTENT_HEADER..], nonce)?;
+    if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
+        pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
+        pool.flush(at, EXTENT_HEADER + replayed.end);
+        pool.fence();
+        pool.check()?;
+    }
+    Ok(replayed.state)
+}
+
+/// A segment whose writes were not flushed.
+struct Segment {
+    at: NvPtr,
+    header: SegmentHeader,
+    /// What the next segment's header says of it.
+    known_end: u64,
+}
+
+/// The segments of generations behind the flushed one.
+fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    for at in pool.allocator().extents_of(pool, KIND_LOG) {
+        let Some(head) = pool.bytes(at, SEGMENT_HEADER) else { continue };
+        let capacity = SegmentHeader::capacity_of(head).and_then(|capacity| usize::try_from(capacity).ok());
+        let bytes = capacity.and_then(|capacity| pool.bytes(at, capacity)).unwrap_or(head);
+        match SegmentHeader::decode(bytes) {
+            Ok(Some(header)) if header.generation > flushed => {
+                segments.push(Segment { at, header, known_end: 0 });
+            }
+            Ok(_) => {}
+            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Err(error) if !how.salvage => return Err(error),
+            Err(_) => {
+                recovery.corrupt.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    segments.sort_unstable_by_key(|segment| (segment.header.generation, segment.header.slot, segment.header.number));
+    for index in 0..segments.len() {
+        let header = segments[index].header;
+        let before = index.checked_sub(1).map(|before| segments[before].header);
+        let same_log = before.filter(|other| (other.generation, other.slot) == (header.generation, header.slot));
+        let expected = same_log.map_or(0, |other| other.number + 1);
+        if header.number != expected {
+            recovery.corrupt.fetch_add(1, Ordering::Relaxed);
+            if !how.salvage {
+                let place = format!("log of slot {}, generation {}", header.slot, header.generation);
+                return Err(Error::corrupt(
+                    place,
+                    format!("segment {expected} is missing: open it with salvage to keep the rest"),
+                ));
+            }
+        } else if same_log.is_some() {
+            segments[index - 1].known_end = header.previous_end;
+        }
+    }
+    Ok(segments)
+}
+
+/// Says to the allocator what is in use, or frees what an earlier process let go of too late.
+fn settle_extents(pool: &Pool, manifest: NvPtr, state: &ManifestState, segments: &[Segment]) -> Result<()> {
+    let tables = state.ranges().iter().flat_map(|range| range.tables()).map(|table| (table.at, KIND_TABLE));
+    let logs = segments.iter().map(|segment| (segment.at, KIND_LOG));
+    let used: Vec<_> = tables.chain(logs).chain([(manifest, KIND_MANIFEST)]).collect();
+    let allocator = pool.allocator();
+    let used: Vec<_> = used.into_iter().skip(usize::from(pool.mutant(Mutant::RecordNotMarked))).collect();
+    if allocator.is_recovering() {
+        let _guard = pool.epochs().pin();
+        for (at, kind) in used {
+            if let Err(error) = allocator.mark_extent(pool, at, kind) {
+                pool.poison(&format!(
+                    "{error}: its space would be used twice; export the store and import it into a new one"
+                ));
+            }
+        }
+        if pool.check().is_ok() {
+            allocator.finish_recovery(pool);
+        }
+        return Ok(());
+    }
+    let mut used: Vec<u64> = used.into_iter().map(|(at, _)| at.raw()).collect();
+    used.sort_unstable();
+    for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE] {
+        for at in allocator.extents_of(pool, kind) {
+            if used.binary_search(&at.raw()).is_err() {
+                allocator.free_extent(pool, at);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replays what the segments hold.
+fn replay_segments(
+    pool: &Arc<Pool>,
+    segments: &[Segment],
+    generation: u64,
+    how: &How,
+    order: &Order,
+    recovery: &Recovery,
+) -> Result<Option<Arc<Memtable>>> {
+    if segments.is_empty() {
+        return Ok(None);
+    }
+    let mut written: Vec<Written> = segments
+        .iter()
+        .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
+        .collect();
+    written.sort_unstable_by_key(|segment| segment.at.raw());
+    let make = how.sizes.make(generation, order.last(), how.seed);
+    let memtable = Memtable::replayed(pool, &make, written.clone());
+    let job = Job { pool, memtable: &memtable, written: &written, how, order, recovery, next: AtomicUsize::new(0) };
+    let threads = how.threads.clamp(1, segments.len());
+    let outcome = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| job.work(segments))).collect();
+        let own = job.work(segments);
+        others.into_iter().fold(own, |outcome, other| {
+            outcome.and(other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a replay panicked".into() })))
+        })
+    });
+    outcome?;
+    Ok(Some(Arc::new(memtable)))
+}
+
+/// A replay, shared by its threads.
+struct Job<'a> {
+    pool: &'a Pool,
+    memtable: &'a Memtable,
+    written: &'a [Written],
+    how: &'a How,
+    order: &'a Order,
+    recovery: &'a Recovery,
+    next: AtomicUsize,
+}
+
+impl Job<'_> {
+    fn work(&self, segments: &[Segment]) -> Result<()> {
+        while let Some(segment) = segments.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            self.segment(segment)?;
+        }
+        Ok(())
+    }
+
+    fn segment(&self, segment: &Segment) -> Result<()> {
+        // Each turn but the last sets a bit right, and reads on from the start: entries that were taken in are taken in again.
+        let mut mended = Vec::new();
+        for _ in 0..MENDS_MAX {
+            let (mend, last) = self.read_segment(segment)?;
+            let Some(mend) = mend else {
+                // The last record may have been cut off in its last bit; what stands before it was whole once.
+                let damaged = mended.iter().filter(|at| **at < last).count();
+                self.recovery.corrupt.fetch_add(damaged as u64, Ordering::Relaxed);
+                return Ok(());
+            };
+            mended.push(mend.at);
+            let at = segment.at.add(mend.at);
+            self.pool.store(at, &[mend.byte]);
+            self.pool.flush(at, 1);
+            self.pool.fence();
+            self.pool.check()?;
+        }
+        let place = format!("log segment at {:?}", segment.at);
+        Err(Error::corrupt(place, "too many of its bits are wrong: restore the store from a copy"))
+    }
+
+    /// Reads a segment; a byte that must be set right before it can be read further, and where the last record begins.
+    fn read_segment(&self, segment: &Segment) -> Result<(Option<Mend>, u64)> {
+        let mut last = 0;
+        let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
+        let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
+        let mut reader = SegmentReader::new(bytes, &segment.header, mode, segment.known_end);
+        let base = segment.header.frame.base;
+        for record in reader.by_ref() {
+            let (at, record) = record.map_err(|damage| {
+                let place = format!("log segment at {:?}, byte {}", segment.at, damage.at);
+                Error::corrupt(place, format!("{}: open it with salvage to keep the rest", damage.what))
+            })?;
+            last = at;
+            match record {
+                Record::One(entry) => self.take(segment, at, entry.key(), entry.sequence(base))?,
+                Record::Batch(batch) => {
+                    for (at, entry) in batch.members() {
+                        self.take(segment, at, entry.key(), entry.sequence(base))?;
+                    }
+                }
+            }
+        }
+        if let Some(outcome) = reader.outcome() {
+            if outcome.mend.is_some() {
+                return Ok((outcome.mend, last));
+            }
+            self.recovery.corrupt.fetch_add(outcome.lost_places, Ordering::Relaxed);
+            self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
+            if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
+                self.pool.flush(segment.at, outcome.end as usize);
+                self.pool.fence();
+                self.pool.check()?;
+            }
+        }
+        Ok((None, last))
+    }
+
+    /// Takes an entry in, unless a newer one of its key is there.
+    fn take(&self, segment: &Segment, at: u64, key: &[u8], number: u64) -> Result<()> {
+        let _stripe = self.order.lock(hash(key));
+        self.order.raise(number);
+        if let Some(there) = self.memtable.tree.get(&Records(self.pool), key)
+            && self.number_of(there)? > number
+            && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)
+        {
+            return Ok(());
+        }
+        self.recovery.keys.fetch_add(1, Ordering::Relaxed);
+        self.memtable.publish(key, segment.at.add(at).raw(), false);
+        Ok(())
+    }
+
+    /// The number of an entry that was taken in.
+    fn number_of(&self, at: u64) -> Result<u64> {
+        let above = self.written.partition_point(|segment| segment.at.raw() <= at);
+        let segment = above.checked_sub(1).map(|index| self.written[index]);
+        let segment = segment.ok_or_else(|| Error::corrupt("log", "an entry outside all segments"))?;
+        Ok(Records(self.pool).entry(at)?.sequence(segment.frame.base))
+    }
+}

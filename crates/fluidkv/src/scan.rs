@@ -1,0 +1,227 @@
+//! Scans and snapshots.
+//!
+//! Isolation of a scan: snapshot. It shows each key as it was at one moment between its call and its first pair: every write that
+//! returned before the call is in it, and of two writes the later is never shown without the earlier. A snapshot is a view and a number:
+//! what is written later has a higher number, or stands in memtables that the view does not name.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Visit};
+
+use crate::cursor::{MemtableCursor, Merge, RangesCursor, Source};
+use crate::inner::Inner;
+use crate::read::check_key;
+use crate::store::Running;
+use crate::table::hash;
+use crate::view::{Known, View};
+
+/// Pairs that an owned scan copies at first, and at most.
+const OWNED: (usize, usize) = (16, 256);
+
+/// The store as it was at a number: while it lives, what it shows stays.
+pub(crate) struct Moment {
+    running: Arc<Running>,
+    view: Arc<View>,
+    number: u64,
+}
+
+impl Moment {
+    pub(crate) fn now(running: &Arc<Running>) -> Self {
+        let inner = &running.inner;
+        loop {
+            let view = inner.view.load_full();
+            let number = inner.order.begin_snapshot();
+            // Had the view changed in between, a memtable with higher numbers might be among its tables already, or one with lower
+            // numbers not be named.
+            if Arc::ptr_eq(&view, &inner.view.load()) {
+                return Self { running: Arc::clone(running), view, number };
+            }
+            inner.order.end_snapshot();
+        }
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.running.inner
+    }
+
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        scan(self.inner(), &self.view, self.number, range, visit)
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        self.running.inner.order.end_snapshot();
+    }
+}
+
+/// Visits the live pairs of a range as they were at a number.
+fn scan(
+    inner: &Inner,
+    view: &View,
+    number: u64,
+    range: &ScanRange,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+) -> Result<usize> {
+    if range.excludes_all() || range.limit == 0 {
+        return Ok(0);
+    }
+    let (from, to) = match range.direction {
+        Direction::Forward => (&range.from, &range.to),
+        Direction::Backward => (&range.to, &range.from),
+    };
+    let from = from.as_ref().map(Vec::as_slice);
+    let mut sources = Vec::with_capacity(view.frozen.len() + 2);
+    for each in view.memtables() {
+        sources.push(Source::Memtable(MemtableCursor::new(each, number, from, range.direction)));
+    }
+    sources.push(Source::Ranges(Box::new(RangesCursor::new(&view.ranges, from, range.direction, inner.reads)?)));
+    let mut merge = Merge::new(range.direction, sources)?;
+    let mut visited = 0;
+    while visited < range.limit {
+        let Some(pair) = merge.next()? else { break };
+        let inside = match (to, range.direction) {
+            (Bound::Unbounded, _) => true,
+            (_, Direction::Forward) => range.below_to(pair.key),
+            (_, Direction::Backward) => range.above_from(pair.key),
+        };
+        if !inside {
+            break;
+        }
+        if let Some((value, _)) = pair.known.live() {
+            visited += 1;
+            if visit(pair.key, value) == Visit::Stop {
+                break;
+            }
+        }
+    }
+    Ok(visited)
+}
+
+/// An owned scan: pairs are copied by the chunk.
+struct Owned {
+    moment: Moment,
+    range: ScanRange,
+    chunk: VecDeque<Entry>,
+    size: usize,
+    ended: bool,
+}
+
+impl Owned {
+    fn fill(&mut self) -> Result<()> {
+        let _guard = self.moment.inner().enter()?;
+        let want = self.size.min(self.range.limit);
+        self.size = (self.size * 4).min(OWNED.1);
+        let part = self.range.clone().limit(want);
+        let chunk = &mut self.chunk;
+        let found = self.moment.scan_each(&part, &mut |key, value| {
+            chunk.push_back(Entry { key: key.to_vec(), value: value.to_vec() });
+            Visit::More
+        })?;
+        self.range.limit -= found;
+        self.ended = found < want || self.range.limit == 0;
+        if let Some(last) = self.chunk.back() {
+            let bound = Bound::Excluded(last.key.clone());
+            match self.range.direction {
+                Direction::Forward => self.range.from = bound,
+                Direction::Backward => self.range.to = bound,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Owned {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.chunk.is_empty()
+            && !self.ended
+            && let Err(error) = self.fill()
+        {
+            self.ended = true;
+            self.moment.inner().corrupt(&error);
+            return Some(Err(error));
+        }
+        self.chunk.pop_front().map(Ok)
+    }
+}
+
+impl Snapshot for Moment {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        check_key(key)?;
+        let _guard = self.inner().enter()?;
+        let known = self.view.find(key, hash(key), self.number, self.inner().reads)?;
+        Ok(known.and_then(Known::live).map(|(value, _)| value.to_vec()))
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        drop(self.inner().enter()?);
+        self.running.inner.order.again();
+        let moment = Moment { running: Arc::clone(&self.running), view: Arc::clone(&self.view), number: self.number };
+        Ok(owned(moment, range))
+    }
+}
+
+fn owned(moment: Moment, range: &ScanRange) -> Scan {
+    Box::new(Owned {
+        moment,
+        range: range.clone(),
+        chunk: VecDeque::new(),
+        size: OWNED.0,
+        ended: range.excludes_all() || range.limit == 0,
+    })
+}
+
+impl Running {
+    pub(crate) fn scan_each(
+        self: &Arc<Self>,
+        range: &ScanRange,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<usize> {
+        let _guard = self.inner.enter()?;
+        let moment = Moment::now(self);
+        moment.scan_each(range, visit).inspect_err(|error| self.inner.corrupt(error))
+    }
+
+    pub(crate) fn scan(self: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
+        drop(self.inner.enter()?);
+        Ok(owned(Moment::now(self), range))
+    }
+
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Box<dyn Snapshot>> {
+        drop(self.inner.enter()?);
+        Ok(Box::new(Moment::now(self)))
+    }
+
+    /// Visits every live pair as it is at the call; a range that cannot be read is left out, and its error is the result.
+    pub(crate) fn for_each(self: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        let _guard = self.inner.enter()?;
+        let moment = Moment::now(self);
+        let (mut visited, mut wrong, mut stopped) = (0, None::<Error>, false);
+        for index in 0..moment.view.ranges.list.len() {
+            let upper = moment.view.ranges.upper_of(index);
+            let range = ScanRange {
+                from: Bound::Included(moment.view.ranges.list[index].lower.to_vec()),
+                to: upper.map_or(Bound::Unbounded, |upper| Bound::Excluded(upper.to_vec())),
+                ..ScanRange::all()
+            };
+            let outcome = moment.scan_each(&range, &mut |key, value| {
+                visited += 1;
+                let visit = visit(key, value);
+                stopped = visit == Visit::Stop;
+                visit
+            });
+            if stopped {
+                return Ok(visited);
+            }
+            if let Err(error) = outcome {
+                self.inner.corrupt(&error);
+                wrong.get_or_insert(error);
+            }
+        }
+        wrong.map_or(Ok(visited), Err)
+    }
+}

@@ -1,0 +1,362 @@
+//! A log segment: an extent that one thread slot appends the writes of one memtable to, and its reader after a stop.
+//!
+//! ```text
+//!  0      4       8   10    12       16      24      32      40       48       56     64           128
+//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | 0    | once more | records ...
+//! ```
+//! `crc32c` covers everything behind it, up to 64. The header stands there twice, so that no damage to one of them hides what follows. The segments of one slot and generation are numbered from 0 without holes.
+//! `prev.` is what the segment before this one held durably, in bytes from its start, when this one was made; 0 where
+//! that is not known.
+//!
+//! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header. Nothing
+//! says how far a segment is written: a reader goes on to the first record that is not whole. What stands there is one of three:
+//!
+//! * the end, or a record that was cut off: no later record says that it was durable, so nobody was answered for it;
+//! * damage: a later whole record bears the mark *durable*, or the next segment's header says that there was more.
+//!
+//! A record of which one bit alone is wrong can be mended: the checksum says which.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{crc32c, u32_at, u64_at};
+
+use crate::entry::batch::Record;
+use crate::entry::{Frame, HEADER, LEAST, OFFSET_MAX, STEP, Slot, likely_span};
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a segment's header, both copies of it.
+pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
+/// Bytes of one copy.
+const COPY: usize = 64;
+/// Longest record of which each bit is tried, in bytes.
+const TRIED_MAX: usize = 512;
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+/// Version of the log's format.
+pub(crate) const LOG_VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"LLOG";
+/// Bytes that a search for later records may sum for nothing, beside four times the segment's own.
+const SEARCH_BYTES: u64 = 64 << 10;
+
+/// Where a record of `len` bytes goes in a segment that is written up to `end`: right there, or at the next line where it
+/// would otherwise touch a line more than it must. `None` where the segment has no room for it.
+#[inline]
+pub(crate) fn place(end: u64, len: usize, capacity: u64) -> Option<Slot> {
+    debug_assert!(end.is_multiple_of(STEP as u64) && len >= LEAST);
+    let len = len as u64;
+    let lines = (end % LINE).checked_add(len)?.div_ceil(LINE);
+    let at = if lines > len.div_ceil(LINE) { end.next_multiple_of(LINE) } else { end };
+    (at.checked_add(len)? <= capacity).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
+}
+
+/// What a segment says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    /// The memtable whose writes it holds.
+    pub(crate) generation: u64,
+    /// The thread slot that writes it.
+    pub(crate) slot: u16,
+    /// Its place among the segments of this slot and generation, from 0.
+    pub(crate) number: u32,
+    /// Nonce of the checksums and base of the sequences.
+    pub(crate) frame: Frame,
+    /// Bytes, header included: a multiple of 8, at most 32 GiB.
+    pub(crate) capacity: u64,
+    /// Bytes of the segment before it (by number) that were durable when this one was made; 0: not known.
+    pub(crate) previous_end: u64,
+}
+
+impl SegmentHeader {
+    /// The bytes to store.
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
+        let mut bytes = [0; SEGMENT_HEADER];
+        bytes.as_chunks_mut::<COPY>().0.fill(self.copy());
+        bytes
+    }
+
+    fn copy(&self) -> [u8; COPY] {
+        debug_assert!(is_capacity(self.capacity));
+        let mut bytes = [0; COPY];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&LOG_VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+        let words = [self.generation, self.frame.base, self.frame.nonce, self.capacity, self.previous_end];
+        for (word, place) in words.iter().zip(bytes[16..].as_chunks_mut::<8>().0) {
+            *place = word.to_le_bytes();
+        }
+        let crc = crc32c(&[&bytes[8..]]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// A whole copy of the header among these bytes.
+    fn whole(bytes: &[u8]) -> Option<&[u8; COPY]> {
+        let whole = |head: &&[u8; COPY]| head[..4] == MAGIC && crc32c(&[&head[8..]]) == u32_at(&head[..], 4);
+        bytes.first_chunk::<SEGMENT_HEADER>()?.as_chunks::<COPY>().0.iter().find(whole)
+    }
+
+    /// The capacity that the header at the start of an extent tells, where one is whole.
+    pub(crate) fn capacity_of(bytes: &[u8]) -> Option<u64> {
+        Self::whole(bytes).map(|head| u64_at(head, 40))
+    }
+
+    /// The header at the start of an extent. `None` where none is whole: the segment was never finished and holds
+    /// nothing that was answered for, unless its number is missed among those of its slot.
+    ///
+    /// # Errors
+    /// [`Error::NewerFormat`]; [`Error::Corrupt`] for a whole header that cannot be.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>> {
+        let Some(head) = Self::whole(bytes) else { return Ok(None) };
+        let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        if half(8) > LOG_VERSION {
+            let found = u32::from(half(8));
+            return Err(Error::NewerFormat { part: "fluidkv log".into(), found, known: u32::from(LOG_VERSION) });
+        }
+        let header = Self {
+            generation: u64_at(head, 16),
+            slot: half(10),
+            number: u32_at(head, 12),
+            frame: Frame { base: u64_at(head, 24), nonce: u64_at(head, 32) },
+            capacity: u64_at(head, 40),
+            previous_end: u64_at(head, 48),
+        };
+        let fits = is_capacity(header.capacity) && header.capacity <= bytes.len() as u64;
+        if half(8) != LOG_VERSION || u64_at(head, 56) != 0 || !fits {
+            return Err(Error::corrupt("log segment", "its header is whole and cannot be"));
+        }
+        Ok(Some(header))
+    }
+}
+
+fn is_capacity(bytes: u64) -> bool {
+    bytes.is_multiple_of(STEP as u64) && (SEGMENT_HEADER as u64..=OFFSET_MAX).contains(&bytes)
+}
+
+/// What a reader does about damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reports it, and reads no further.
+    Strict,
+    /// Goes on at the next whole record, and counts what was left out.
+    Salvage,
+}
+
+/// Damage in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// Offset in the segment from which a record is missing that was durable.
+    pub(crate) at: u64,
+    /// How that is known.
+    pub(crate) what: &'static str,
+}
+
+/// What stands behind the last record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Nothing: the end of the segment, or zeros.
+    Clean,
+    /// A record that was cut off, or bytes of an older use.
+    Torn,
+}
+
+/// A byte to be set right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mend {
+    /// Its offset in the segment.
+    pub(crate) at: u64,
+    /// What must stand there.
+    pub(crate) byte: u8,
+}
+
+/// How the reading of a segment went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Where the last record ended, in bytes from the segment's start.
+    pub(crate) end: u64,
+    /// What stands there.
+    pub(crate) tail: Tail,
+    /// Places at which something durable was left out; only in [`Mode::Salvage`].
+    pub(crate) lost_places: u64,
+    /// Bytes left out there.
+    pub(crate) lost_bytes: u64,
+    /// A byte to store, after which the segment is to be read anew: one bit of what follows is wrong.
+    pub(crate) mend: Option<Mend>,
+    /// False where the search for later records left some out: too much of the space looks like long ones and is none, and damage
+    /// may have been taken for an end.
+    pub(crate) searched: bool,
+}
+
+/// Reads the records of a segment in their order.
+pub(crate) struct SegmentReader<'a> {
+    bytes: &'a [u8],
+    frame: Frame,
+    mode: Mode,
+    end: u64,
+    /// All up to here was durable once.
+    durable_to: u64,
+    /// A whole record behind damage, to go on at.
+    resume: Option<u64>,
+    /// Bytes that searches may still sum.
+    budget: u64,
+    /// No search left out anything that looked right.
+    searched: bool,
+    outcome: Option<Outcome>,
+    /// Damage was reported.
+    failed: bool,
+    lost: (u64, u64),
+}
+
+impl<'a> SegmentReader<'a> {
+    /// A reader of the segment at the start of `bytes`, which `header` was decoded from. `known_end` is what the next segment's
+    /// header says of this one, or 0.
+    pub(crate) fn new(bytes: &'a [u8], header: &SegmentHeader, mode: Mode, known_end: u64) -> Self {
+        let capacity = header.capacity.min(bytes.len() as u64);
+        Self {
+            bytes: &bytes[..capacity as usize],
+            frame: header.frame,
+            mode,
+            end: SEGMENT_HEADER as u64,
+            durable_to: known_end.min(capacity),
+            resume: None,
+            budget: 4 * capacity + SEARCH_BYTES,
+            searched: true,
+            outcome: None,
+            failed: false,
+            lost: (0, 0),
+        }
+    }
+
+    /// How it went, once the iterator gave its last item. `None` before, and after damage that was reported.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    fn at(&self, at: u64) -> &'a [u8] {
+        self.bytes.get(at as usize..).unwrap_or_default()
+    }
+
+    fn record_at(&self, at: u64) -> Option<(u64, Record<'a>)> {
+        Record::checked(self.at(at), self.frame, at).map(|record| (at, record))
+    }
+
+    /// The record that follows, right here or at the next line.
+    fn following(&mut self) -> Option<(u64, Record<'a>)> {
+        if let Some(at) = self.resume.take() {
+            return self.record_at(at);
+        }
+        let fits = |at: u64, record: &Record<'_>| u64::from(record.gap()) * STEP as u64 == at - self.end;
+        [self.end, self.end.next_multiple_of(LINE)]
+            .into_iter()
+            .find_map(|at| self.record_at(at).filter(|(at, record)| fits(*at, record)))
+    }
+
+    /// The first whole record behind one that is not; on the way to the first that was written when all before it was durable.
+    ///
+    /// Each place costs a look at a header. What looks right and is not takes from the budget, at most a quarter of what is left at a
+    /// time, so that a few long ones do not end the search for short ones.
+    fn search(&mut self) -> Option<u64> {
+        let mut first = None;
+        let mut at = self.end + STEP as u64;
+        while at + LEAST as u64 <= self.bytes.len() as u64 {
+            let mut step = STEP as u64;
+            if let Some(span) = likely_span(self.at(at), self.frame, at).map(|span| span as u64) {
+                if span > self.budget / 4 {
+                    self.searched = false;
+                } else if let Some((_, record)) = self.record_at(at) {
+                    first.get_or_insert(at);
+                    self.durable_to = self.durable_to.max(if record.is_durable() { at } else { 0 });
+                    step = record.len() as u64;
+                } else {
+                    self.budget -= span;
+                }
+            }
+            if first.is_some() && self.durable_to > self.end {
+                break;
+            }
+            at += step;
+        }
+        first
+    }
+
+    /// The byte that would make a record here whole, if one bit is all that is wrong. Be it damage, or a record that was cut off in its last bit:
+    /// to have it is right either way.
+    fn mend_at(&self, at: u64) -> Option<Mend> {
+        if self.record_at(at).is_some() {
+            // Whole, and not what comes here.
+            return None;
+        }
+        let there = self.at(at);
+        let mut bytes = [0; TRIED_MAX];
+        let len = there.len().min(TRIED_MAX);
+        bytes[..len].copy_from_slice(&there[..len]);
+        // Beyond the length that the header has, only a bit of the header can be the one.
+        let span = likely_span(&bytes[..len], self.frame, at).unwrap_or(HEADER);
+        (0..(span * 8).min(len * 8)).find_map(|bit| {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let whole = Record::checked(&bytes[..len], self.frame, at).is_some();
+            let mend = Mend { at: at + (bit / 8) as u64, byte: bytes[bit / 8] };
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            whole.then_some(mend)
+        })
+    }
+
+    fn finish(&mut self, mend: Option<Mend>) {
+        let is_zero = |at: u64| self.at(at).iter().take(LEAST).all(|byte| *byte == 0);
+        let clean = is_zero(self.end) && is_zero(self.end.next_multiple_of(LINE));
+        let tail = if clean { Tail::Clean } else { Tail::Torn };
+        let (lost_places, lost_bytes) = self.lost;
+        self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched, mend });
+    }
+
+    /// Whether there is more to read behind a record that is not whole.
+    fn pass(&mut self) -> Result<bool, Damage> {
+        let places = [self.end, self.end.next_multiple_of(LINE)];
+        if let Some(mend) = places.into_iter().find_map(|at| self.mend_at(at)) {
+            self.finish(Some(mend));
+            return Ok(false);
+        }
+        let known = self.durable_to > self.end;
+        let first = self.search();
+        if self.durable_to <= self.end {
+            self.finish(None);
+            return Ok(false);
+        }
+        if self.mode == Mode::Strict {
+            let what = if known { "a durable record is missing" } else { "a later record was written after this one" };
+            return Err(Damage { at: self.end, what });
+        }
+        let next = first.unwrap_or(self.durable_to);
+        self.lost = (self.lost.0 + 1, self.lost.1 + next.saturating_sub(self.end));
+        if first.is_none() {
+            self.finish(None);
+        }
+        self.resume = first;
+        Ok(first.is_some())
+    }
+}
+
+impl<'a> Iterator for SegmentReader<'a> {
+    /// A record with its offset in the segment; or, in [`Mode::Strict`], the damage that ends the reading.
+    type Item = Result<(u64, Record<'a>), Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // Each turn gives a record, or ends the reading, or finds the record that the next turn gives.
+        while self.outcome.is_none() && !self.failed {
+            if let Some((at, record)) = self.following() {
+                self.end = at + record.len() as u64;
+                return Some(Ok((at, record)));
+            }
+            match self.pass() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(damage) => {
+                    self.failed = true;
+                    return Some(Err(damage));
+                }
+            }
+        }
+        None
+    }
+}

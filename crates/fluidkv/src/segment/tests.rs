@@ -1,0 +1,336 @@
+//! Segments written, cut, damaged and read again.
+
+use lodestore_contract::conformance::{Rng, seed};
+
+use super::*;
+use crate::entry::batch::BatchRecord;
+use crate::entry::tests::{Owned, op_of};
+use crate::entry::{Op, encode_header};
+
+const CAPACITY: u64 = 8192;
+
+/// What one record says: its offset and its operations in words.
+type Said = (u64, Vec<String>);
+
+fn said(at: u64, record: &Record<'_>) -> Said {
+    let word = |op: Op<'_>| format!("{op:?}");
+    match record {
+        Record::One(entry) => (at, vec![word(op_of(entry))]),
+        Record::Batch(batch) => (at, batch.members().map(|(_, entry)| word(op_of(&entry))).collect()),
+    }
+}
+
+struct Log {
+    header: SegmentHeader,
+    bytes: Vec<u8>,
+    records: Vec<Said>,
+    /// Where each record ends.
+    ends: Vec<u64>,
+}
+
+impl Log {
+    fn new(nonce: u64, older: &[u8]) -> Self {
+        let frame = Frame { nonce, base: 50 };
+        let header = SegmentHeader { generation: 3, slot: 2, number: 1, frame, capacity: CAPACITY, previous_end: 0 };
+        let mut bytes = older.to_vec();
+        bytes.resize(CAPACITY as usize, 0);
+        bytes[..SEGMENT_HEADER].copy_from_slice(&header.encode());
+        Self { header, bytes, records: Vec::new(), ends: vec![SEGMENT_HEADER as u64] }
+    }
+
+    fn end(&self) -> u64 {
+        self.ends[self.ends.len() - 1]
+    }
+
+    /// Appends one entry, or a batch of several. False where there is no room.
+    fn append(&mut self, owned: &[Owned], durable: bool) -> bool {
+        let ops: Vec<Op<'_>> = owned.iter().map(Owned::op).collect();
+        let one = ops.len() == 1;
+        let len = if one { ops[0].entry_len() } else { BatchRecord::len_of(&ops).expect("a small batch") };
+        let Some(slot) = place(self.end(), len, CAPACITY) else { return false };
+        let sequence = 50 + self.records.len() as u64;
+        let stored = if one {
+            let header = encode_header(self.header.frame, slot, sequence, durable, &ops[0]).expect("in reach");
+            [header.as_bytes(), ops[0].key, ops[0].payload.bytes()].concat()
+        } else {
+            let batch = BatchRecord::encode(self.header.frame, slot, sequence, durable, &ops).expect("in reach");
+            batch.parts().concat()
+        };
+        self.bytes[slot.at as usize..][..stored.len()].copy_from_slice(&stored);
+        self.records.push((slot.at, ops.iter().map(|op| format!("{op:?}")).collect()));
+        self.ends.push(slot.at + len as u64);
+        true
+    }
+
+    fn random(rng: &mut Rng, most: usize, durable: bool) -> Self {
+        let older = if rng.below(2) == 0 { Vec::new() } else { Self::full(rng).bytes };
+        let mut log = Self::new(rng.next_u64(), &older);
+        for _ in 0..most {
+            let ops = *rng.pick(&[1, 1, 1, 2, 5]);
+            let owned: Vec<Owned> = (0..ops).map(|_| Owned::random(rng)).collect();
+            if !log.append(&owned, durable) {
+                break;
+            }
+        }
+        log
+    }
+
+    fn full(rng: &mut Rng) -> Self {
+        let mut log = Self::new(rng.next_u64(), &[]);
+        while log.append(&[Owned::random(rng)], true) {}
+        log
+    }
+
+    fn read(&self, mode: Mode, known_end: u64) -> (Vec<Said>, Option<Damage>, Option<Outcome>) {
+        let header = SegmentHeader::decode(&self.bytes).expect("its version is known").expect("its header is whole");
+        let mut reader = SegmentReader::new(&self.bytes, &header, mode, known_end);
+        let (mut records, mut damage) = (Vec::new(), None);
+        for item in &mut reader {
+            match item {
+                Ok((at, record)) => records.push(said(at, &record)),
+                Err(found) => damage = Some(found),
+            }
+        }
+        assert!(reader.next().is_none(), "an end is an end");
+        (records, damage, reader.outcome())
+    }
+}
+
+fn rng() -> Rng {
+    let seed = seed();
+    println!("seed {seed:#x}");
+    Rng::new(seed)
+}
+
+#[test]
+fn small_records_share_a_line_and_none_touches_a_line_more_than_it_must() {
+    assert_eq!(place(64, 32, 4096), Some(Slot { at: 64, gap: 0 }));
+    assert_eq!(place(96, 32, 4096), Some(Slot { at: 96, gap: 0 }));
+    assert_eq!(place(104, 32, 4096), Some(Slot { at: 128, gap: 3 }));
+    assert_eq!(place(96, 288, 4096), Some(Slot { at: 96, gap: 0 }), "five lines, here as anywhere");
+    assert_eq!(place(4064, 32, 4096), Some(Slot { at: 4064, gap: 0 }));
+    assert_eq!(place(4072, 32, 4096), None);
+    for end in (64..256).step_by(8) {
+        for len in (24..400).step_by(8) {
+            let slot = place(end, len, 4096).expect("there is room");
+            let lines = (slot.at + len as u64).div_ceil(64) - slot.at / 64;
+            assert_eq!(lines, (len as u64).div_ceil(64), "{len} bytes after {end}");
+            assert!(slot.at == end + 8 * u64::from(slot.gap) && slot.gap < 8);
+        }
+    }
+}
+
+#[test]
+fn headers_come_back_and_damaged_ones_are_none() {
+    let log = Log::new(77, &[]);
+    assert_eq!(SegmentHeader::decode(&log.bytes).expect("known"), Some(log.header));
+    for bit in 0..SEGMENT_HEADER * 8 {
+        let mut bytes = log.bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(
+            SegmentHeader::decode(&bytes).expect("known"),
+            Some(log.header),
+            "bit {bit}: the other one is whole"
+        );
+        bytes[(bit / 8 + 64) % 128] ^= 1;
+        assert_eq!(SegmentHeader::decode(&bytes).expect("known"), None, "bit {bit}");
+    }
+    assert_eq!(SegmentHeader::decode(&log.bytes[..127]).expect("known"), None);
+    assert!(SegmentHeader::decode(&log.bytes[..4096]).is_err(), "shorter than it says");
+    let mut newer = log.header.encode();
+    newer[8] = 2;
+    let crc = crc32c(&[&newer[8..64]]);
+    newer[4..8].copy_from_slice(&crc.to_le_bytes());
+    assert!(matches!(SegmentHeader::decode(&newer), Err(Error::NewerFormat { found: 2, .. })));
+}
+
+#[test]
+fn all_that_was_written_is_read_and_the_end_is_found() {
+    let mut rng = rng();
+    for round in 0..200 {
+        let most = rng.below(40);
+        let log = Log::random(&mut rng, most, round % 2 == 0);
+        for mode in [Mode::Strict, Mode::Salvage] {
+            let (records, damage, outcome) = log.read(mode, log.end());
+            let outcome = outcome.expect("it was read to the end");
+            assert_eq!((&records, damage, outcome.end), (&log.records, None, log.end()), "round {round}");
+            assert_eq!((outcome.lost_places, outcome.lost_bytes, outcome.searched), (0, 0, true));
+        }
+    }
+    let (_, _, outcome) = Log::new(1, &[]).read(Mode::Strict, 0);
+    assert_eq!(outcome.map(|outcome| outcome.tail), Some(Tail::Clean));
+}
+
+#[test]
+fn any_cut_gives_the_records_before_it() {
+    let mut rng = rng();
+    for round in 0..60 {
+        let log = Log::random(&mut rng, 12, true);
+        let cut = SEGMENT_HEADER + rng.below(log.end() as usize - SEGMENT_HEADER + 1);
+        let mut torn = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        let filler = rng.bytes(CAPACITY as usize - cut);
+        match round % 3 {
+            0 => torn.bytes[cut..].fill(0),
+            1 => torn.bytes[cut..].copy_from_slice(&filler),
+            _ => torn.bytes[cut..].copy_from_slice(&Log::full(&mut rng).bytes[cut..]),
+        }
+        let whole = log.ends.iter().filter(|end| **end <= cut as u64).count() - 1;
+        let (records, damage, outcome) = torn.read(Mode::Strict, 0);
+        // An entry's padding is no part of it, so one more may be whole.
+        assert!(records == log.records[..whole] || records == log.records[..whole + 1], "round {round}, cut at {cut}");
+        assert_eq!(damage, None);
+        assert!(outcome.is_some_and(|outcome| outcome.searched), "round {round}");
+    }
+}
+
+#[test]
+fn damage_before_a_durable_mark_is_told_and_salvage_gives_the_rest() {
+    let mut rng = rng();
+    for round in 0..200 {
+        let log = Log::random(&mut rng, 14, true);
+        if log.records.len() < 2 {
+            continue;
+        }
+        let hit = rng.below(log.records.len() - 1);
+        let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        // A header has no byte that is not covered.
+        let bit = log.records[hit].0 * 8 + rng.below(16 * 8) as u64;
+        let one = 1u8 << (bit % 8);
+        hurt.bytes[bit as usize / 8] ^= one | one.rotate_left(1);
+        let (records, damage, outcome) = hurt.read(Mode::Strict, 0);
+        assert_eq!(records, log.records[..hit], "round {round}");
+        assert_eq!((damage.map(|damage| damage.at), outcome), (Some(log.ends[hit]), None), "round {round}");
+        let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
+        let rest = [&log.records[..hit], &log.records[hit + 1..]].concat();
+        assert_eq!((records, damage), (rest, None), "round {round}");
+        let outcome = outcome.expect("it was read to the end");
+        assert_eq!((outcome.end, outcome.lost_places), (log.end(), 1), "round {round}");
+        assert_eq!(outcome.lost_bytes, log.records[hit + 1].0 - log.ends[hit], "round {round}");
+    }
+}
+
+#[test]
+fn whole_records_behind_one_that_was_never_durable_do_not_count() {
+    let mut rng = rng();
+    for round in 0..100 {
+        let log = Log::random(&mut rng, 10, false);
+        let mut torn = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        let hit = rng.below(log.records.len());
+        torn.bytes[log.records[hit].0 as usize + 4] ^= 3;
+        for mode in [Mode::Strict, Mode::Salvage] {
+            let (records, damage, outcome) = torn.read(mode, 0);
+            assert_eq!((records.as_slice(), damage), (&log.records[..hit], None), "round {round}");
+            let outcome = outcome.expect("it was read to the end");
+            assert_eq!((outcome.tail, outcome.end, outcome.lost_places), (Tail::Torn, log.ends[hit], 0));
+        }
+    }
+}
+
+#[test]
+fn a_record_at_the_next_line_is_not_reached_over_one_that_was_cut_off() {
+    let mut log = Log::new(5, &[]);
+    let value = [1; 8];
+    for key in [&b"a"[..], b"b", b"8 bytes."] {
+        let op = Op { key, payload: crate::entry::Payload::Value(&value), expiry: None };
+        let slot = place(log.end(), op.entry_len(), CAPACITY).expect("there is room");
+        let header = encode_header(log.header.frame, slot, 60, false, &op).expect("in reach");
+        log.bytes[slot.at as usize..][..op.key.len() + 24].copy_from_slice(&[header.as_bytes(), key, &value].concat());
+        log.records.push((slot.at, vec![format!("{op:?}")]));
+        log.ends.push(slot.at + op.entry_len() as u64);
+    }
+    assert_eq!(log.records.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [128, 160, 192]);
+    assert_eq!(log.read(Mode::Strict, 0).0, log.records);
+    log.bytes[160 + 20] ^= 3;
+    let (records, damage, outcome) = log.read(Mode::Strict, 0);
+    assert_eq!((records.as_slice(), damage), (&log.records[..1], None));
+    assert_eq!(outcome.map(|outcome| outcome.end), Some(160));
+}
+
+#[test]
+fn damage_of_the_last_record_is_told_by_the_next_segment() {
+    let mut rng = rng();
+    let log = Log::random(&mut rng, 5, true);
+    let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+    let last = log.records.len() - 1;
+    hurt.bytes[log.records[last].0 as usize] ^= 3;
+    assert_eq!(hurt.read(Mode::Strict, 0).1, None, "by itself it is a record that was cut off");
+    let (_, damage, _) = hurt.read(Mode::Strict, log.end());
+    assert_eq!(damage.map(|damage| damage.at), Some(log.ends[last]));
+    let (records, _, outcome) = hurt.read(Mode::Salvage, log.end());
+    let outcome = outcome.expect("it was read to the end");
+    assert_eq!(records, log.records[..last]);
+    assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]));
+}
+
+#[test]
+fn one_wrong_bit_is_found_and_can_be_set_right() {
+    let mut rng = rng();
+    for round in 0..60 {
+        let log = Log::random(&mut rng, 6, true);
+        let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        let hit = rng.below(log.records.len());
+        let from = log.records[hit].0 as usize;
+        if log.ends[hit + 1] as usize - from > TRIED_MAX {
+            continue;
+        }
+        let bit = from * 8 + rng.below((log.ends[hit + 1] as usize - from) * 8);
+        hurt.bytes[bit / 8] ^= 1 << (bit % 8);
+        let (records, damage, outcome) = hurt.read(Mode::Strict, 0);
+        assert_eq!(damage, None, "round {round}");
+        let Some(mend) = outcome.and_then(|outcome| outcome.mend) else {
+            assert_eq!(records, log.records, "round {round}: a bit of padding is nobody's");
+            continue;
+        };
+        assert_eq!(records, log.records[..hit], "round {round}");
+        hurt.bytes[mend.at as usize] = mend.byte;
+        assert_eq!(hurt.read(Mode::Strict, 0).0, log.records, "round {round}");
+    }
+}
+
+#[test]
+fn several_damages_are_all_counted() {
+    let mut rng = Rng::new(5);
+    let log = Log::full(&mut rng);
+    let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+    let hits: Vec<usize> = (1..log.records.len() - 1).step_by(4).collect();
+    hits.iter().for_each(|hit| hurt.bytes[log.records[*hit].0 as usize + 1] ^= 5);
+    let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
+    assert_eq!((records.len(), damage), (log.records.len() - hits.len(), None));
+    assert_eq!(outcome.map(|outcome| outcome.lost_places), Some(hits.len() as u64));
+}
+
+#[test]
+fn a_search_through_false_headers_ends() {
+    let mut log = Log::new(9, &[]);
+    // Everywhere the header of an entry that reaches to the segment's end, over bytes that are not its own.
+    let mut at = SEGMENT_HEADER;
+    while let Some(slot) = place(at as u64, 16 + 8, CAPACITY) {
+        at = slot.at as usize;
+        let key = vec![1; CAPACITY as usize - at - 16];
+        let op = Op { key: &key, payload: crate::entry::Payload::Value(&[]), expiry: None };
+        let header = encode_header(log.header.frame, slot, 60, true, &op).expect("in reach");
+        log.bytes[at..at + 16].copy_from_slice(header.as_bytes());
+        at += 16;
+    }
+    let (records, damage, outcome) = log.read(Mode::Salvage, 0);
+    assert_eq!((records.len(), damage), (0, None));
+    assert_eq!(outcome.map(|outcome| (outcome.searched, outcome.tail)), Some((false, Tail::Torn)));
+}
+
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let mut rng = rng();
+    for _round in 0..300 {
+        let mut log = Log::random(&mut rng, 20, true);
+        for _ in 0..rng.below(30) {
+            let at = SEGMENT_HEADER + rng.below(CAPACITY as usize - SEGMENT_HEADER);
+            log.bytes[at] ^= rng.next_u64() as u8;
+        }
+        let known = rng.next_u64() >> rng.below(64);
+        for mode in [Mode::Strict, Mode::Salvage] {
+            let (records, _, _) = log.read(mode, known);
+            assert!(records.iter().all(|record| log.records.contains(record)), "nothing that was not written is read");
+        }
+        let _ = SegmentHeader::decode(&rng.bytes(80));
+    }
+}

@@ -1,0 +1,410 @@
+//! The open store: making, opening, closing, and the contract's operations.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use lodestore_contract::{
+    Batch, Capabilities, Change, Error, Event, Expiry, MediumUse, Progress, Result, Scan, ScanRange, Snapshot, Stats,
+    Store, Swap, VerifyReport, Visit,
+};
+use lodestore_media::{OpenReport, Pool};
+
+use crate::inner::{Counts, Inner, Sizes, lock};
+use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock_lost};
+use crate::locks::Order;
+use crate::manifest::state::ManifestState;
+use crate::memtable::Memtable;
+use crate::migrate::Migration;
+use crate::options::FluidOptions;
+use crate::output::Identities;
+use crate::publisher::Publisher;
+use crate::recover::{self, How, Recovery};
+use crate::reserve::Reserve;
+use crate::table::Reads;
+use crate::view::View;
+use crate::write::When;
+
+/// A FluidKV store, open in this process. See the crate's page for what it promises.
+///
+/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost, and the next open
+/// replays the logs.
+pub struct FluidKv {
+    running: Arc<Running>,
+}
+
+/// The store with its threads, which scans and snapshots hold as well.
+pub(crate) struct Running {
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    closing: Mutex<()>,
+}
+
+impl FluidKv {
+    /// Makes a new store in directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    pub fn create(dir: &Path, options: &FluidOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
+    }
+
+    /// Opens the store in directory `dir`, and replays what was not flushed when it was left.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
+    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open(dir: &Path, options: &FluidOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
+        Self::start(pool, &report, options)
+    }
+
+    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    ///
+    /// # Errors
+    /// As [`FluidKv::create`] and [`FluidKv::open`].
+    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Self> {
+        let opened = Instant::now();
+        let there = has_superblock(&pool)?;
+        if !there && (report.engine_created || (report.clean && !report.created)) {
+            return Err(superblock_lost());
+        }
+        let inner = Arc::new(if there { open(pool, report, options)? } else { make(pool, options)? });
+        inner.pool.mark_created()?;
+        let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+        let ready_after = running.inner.recovery.end(opened);
+        running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
+        for number in 0..options.workers {
+            let behind = Arc::clone(&running.inner);
+            running.spawn(&format!("lodestore-fluid-{number}"), move || behind.work())?;
+        }
+        Ok(Self { running: Arc::new(running) })
+    }
+
+    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then.
+    ///
+    /// # Errors
+    /// The contract's common ones.
+    pub fn settle(&self) -> Result<()> {
+        let inner = &self.running.inner;
+        let _guard = inner.enter()?;
+        inner.settle()
+    }
+}
+
+/// What a store is put together from.
+struct Parts {
+    order: Order,
+    publisher: Publisher,
+    recovery: Recovery,
+    replayed: Option<Arc<Memtable>>,
+    /// The newest generation that there was.
+    generation: u64,
+}
+
+fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
+    let sizes = Sizes::of(options, pool.options().capacity);
+    let largest = sizes.segment.max(2 * sizes.table.table_bytes as u64).max((sizes.reserve / 8).min(64 << 10));
+    Arc::new(Reserve::new(sizes.reserve, largest))
+}
+
+/// What both ways to an open store have in common.
+fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
+    let sizes = Sizes::of(options, pool.options().capacity);
+    let Parts { order, publisher, recovery, replayed, generation } = parts;
+    let make = sizes.make(generation + 1, order.last(), seed);
+    let frozen: Vec<_> = replayed.into_iter().collect();
+    let count = frozen.len();
+    let view = View { active: Arc::new(Memtable::new(&pool, &make)), frozen, ranges: publisher.ranges() };
+    let migration = Migration::default();
+    migration.set_frozen(count);
+    Inner {
+        identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables())),
+        view: ArcSwap::from_pointee(view),
+        publisher: Mutex::new(publisher),
+        reads: if options.verify_reads { Reads::Verified } else { Reads::Trusted },
+        options: options.clone(),
+        counts: Counts::default(),
+        batches: AtomicU64::new(0),
+        closed: AtomicBool::new(false),
+        reserve,
+        pool,
+        sizes,
+        order,
+        migration,
+        recovery,
+        seed,
+    }
+}
+
+/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is
+/// made again.
+fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
+    // What a creation that was cut short has left.
+    if pool.allocator().is_recovering() {
+        pool.allocator().finish_recovery(&pool);
+    }
+    let seed = seed_of(&pool);
+    let reserve = reserve_of(&pool, options);
+    let publisher = Publisher::new(&pool, &reserve, ManifestState::new(), Vec::new(), seed)?;
+    store_superblock(&pool);
+    pool.fence();
+    pool.check()?;
+    let made = Parts { order: Order::new(0), publisher, recovery: Recovery::default(), replayed: None, generation: 0 };
+    Ok(assemble(pool, options, made, reserve, seed))
+}
+
+fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
+    let seed = seed_of(&pool);
+    let recovery = Recovery::default();
+    let how = How {
+        settled: report.settled,
+        salvage: options.pool.salvage,
+        threads: options.workers,
+        sizes: Sizes::of(options, pool.options().capacity),
+        seed,
+    };
+    let found = recover::read(&pool, report, &how, &recovery)?;
+    let reserve = reserve_of(&pool, options);
+    let publisher = Publisher::new(&pool, &reserve, found.state.clone(), found.handles.clone(), seed)?;
+    found.free_old_manifest(&pool);
+    let (damage, generation) = (found.damage, found.generation);
+    let parts = Parts { order: found.order, publisher, recovery, replayed: found.replayed, generation };
+    let inner = assemble(pool, options, parts, reserve, seed);
+    damage.iter().for_each(|error| inner.corrupt(error));
+    Ok(inner)
+}
+
+/// Use of the medium; what is held in reserve is free.
+fn space_of(inner: &Inner) -> MediumUse {
+    let (space, held) = (inner.pool.space(), inner.reserve.held_bytes());
+    MediumUse { live: space.live.saturating_sub(held), free: space.free + held, ..space }
+}
+
+/// What nonces are drawn from: no other opening of the store has it.
+fn seed_of(pool: &Pool) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&pool.opening().to_le_bytes())
+}
+
+impl Running {
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(work)
+            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Stops operations and threads; whether this call was the first.
+    fn stop(&self) -> bool {
+        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        self.inner.migration.wake();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            let _ = thread.join();
+        }
+        if first {
+            self.inner.pool.epochs().synchronize();
+        }
+        first
+    }
+
+    fn close(&self) -> Result<()> {
+        let _turn = lock(&self.closing);
+        if !self.stop() {
+            return Ok(());
+        }
+        let inner = &self.inner;
+        // A poisoned store is left as after a crash; what could not be flushed stays in its logs.
+        let whole = inner.pool.check().is_ok();
+        if whole {
+            inner.rotate(inner.view.load().active.generation);
+            while matches!(inner.flush_oldest(), Ok(true)) {}
+        }
+        inner.pool.close(whole && inner.pool.check().is_ok())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.stop() {
+            // As after a crash: the clean flag stays unset.
+            let _ = self.inner.pool.close(false);
+        }
+    }
+}
+
+impl FluidKv {
+    /// Counters of the engine's own, by name.
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let inner = &self.running.inner;
+        let view = inner.view.load();
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &inner.counts;
+        let runs = view.ranges.list.iter().map(|range| range.runs.len() as u64);
+        let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
+        BTreeMap::from([
+            ("memtables", 1 + view.frozen.len() as u64),
+            ("memtable_dram_bytes", view.memtables().map(|memtable| memtable.dram_bytes()).sum()),
+            ("log_bytes", view.memtables().map(|memtable| memtable.log_bytes()).sum()),
+            ("ranges", view.ranges.list.len() as u64),
+            ("runs_most", runs.max().unwrap_or(0)),
+            ("buffered_bytes", view.ranges.list.iter().map(|range| range.run_bytes()).sum()),
+            ("stable_bytes", view.ranges.list.iter().map(|range| range.stable.bytes).sum()),
+            ("tables", sorted().map(|sorted| sorted.tables.len() as u64).sum()),
+            ("flushes", load(&counts.flushes)),
+            ("flushed_bytes", load(&counts.flushed_bytes)),
+            ("compactions", load(&counts.compactions)),
+            ("compacted_bytes", load(&counts.compacted_bytes)),
+            ("moved_tables", load(&counts.moved_tables)),
+            ("range_splits", load(&counts.splits)),
+            ("writers_slowed", load(&counts.slowed)),
+            ("writers_slowed_ns", load(&counts.slowed_ns)),
+            ("writers_stopped", load(&counts.stopped)),
+            ("writers_stopped_ns", load(&counts.stopped_ns)),
+            ("reclaims", load(&counts.reclaimed)),
+            ("snapshots", inner.order.snapshots() as u64),
+        ])
+    }
+}
+
+impl Store for FluidKv {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            scan: true,
+            batch: true,
+            snapshot: true,
+            expiry: true,
+            power: true,
+            estimates: true,
+            interval: false,
+        }
+    }
+
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.running.inner.get_into(key, value)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.running.inner.contains(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.running.inner.multi_get(keys, each)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.running.inner.expiry(key)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        self.running.inner.put(key, value, expiry, When::Always).map(|_| ())
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.running.inner.put(key, value, None, When::Absent)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.running.inner.put(key, value, None, When::Present)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.running.inner.delete(key)
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.running.inner.compare_and_swap(key, expected, new)
+    }
+
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.running.inner.update_with(key, change)
+    }
+
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.running.scan_each(range, visit)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        self.running.scan(range)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.running.for_each(visit)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.running.inner.write_batch(batch)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        self.running.snapshot()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.running.for_each(&mut |_, _| Visit::More)
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        let mut empty = true;
+        self.running.for_each(&mut |_, _| {
+            empty = false;
+            Visit::Stop
+        })?;
+        Ok(empty)
+    }
+
+    fn stats(&self) -> Stats {
+        let inner = &self.running.inner;
+        let (dram_bytes, dram_fixed_bytes) = inner.dram();
+        let view = inner.view.load();
+        let items = view.ranges.list.iter().flat_map(|range| range.sorted()).flat_map(|sorted| &sorted.tables);
+        let in_tables: u64 =
+            items.map(|table| table.descriptor.items.saturating_sub(2 * table.descriptor.tombstones)).sum();
+        Stats {
+            engine: ENGINE,
+            medium: inner.pool.medium_name(),
+            durability: inner.pool.durability(),
+            keys: in_tables + view.memtables().map(|memtable| memtable.tree.len() as u64).sum::<u64>(),
+            dram_bytes,
+            dram_fixed_bytes,
+            dram_budget_bytes: inner.options.dram_budget,
+            space: space_of(inner),
+            flushes: inner.pool.flushes(),
+            fences: inner.pool.fences(),
+            bytes_written: inner.pool.bytes_written(),
+            wear: inner.pool.allocator().wear(&inner.pool),
+            recovery: inner.recovery.state(),
+            engine_counters: self.counters(),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _guard = self.running.inner.enter()?;
+        self.running.inner.pool.sync()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.running.inner.verify(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.running.close()
+    }
+}

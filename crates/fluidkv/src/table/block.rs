@@ -1,0 +1,312 @@
+//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each key before its value. A
+//! *general* block holds any items:
+//!
+//! ```text
+//! | count: u32 | tags: 1 byte each | places: u16 each | items ... |
+//! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value |
+//! ```
+//!
+//! A place is counted from the first item; an item ends where the next one begins. A tag is bits 8 to 15 of the key's hash, so that a
+//! get looks at one key only, nearly always. Which encoding a block has says the index, not the block.
+
+use std::cmp::Ordering;
+
+use super::head::head_of;
+use super::{Item, ItemKind};
+
+/// Bytes of a general block before the tags.
+pub(super) const COUNT_BYTES: usize = 4;
+/// Bytes of a general block for each item besides the item.
+pub(super) const ITEM_BYTES: usize = 3;
+/// Items that are looked at one by one from where a key should be.
+const NEAR: usize = 8;
+
+/// Lengths of the items of a fixed block; a key length of 0 stands for a general one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Shape {
+    pub key: u16,
+    pub value: u16,
+}
+
+impl Shape {
+    /// The shape of a general block.
+    pub(super) const GENERAL: Self = Self { key: 0, value: 0 };
+
+    /// The shape of a fixed block that could hold `item`.
+    #[inline]
+    pub(super) fn of(item: &Item<'_>) -> Self {
+        let plain = item.kind == ItemKind::Value && item.expiry.is_none();
+        match (u16::try_from(item.key.len()), u16::try_from(item.value.len())) {
+            (Ok(key), Ok(value)) if plain => Self { key, value },
+            _ => Self::GENERAL,
+        }
+    }
+
+    /// Bytes of an item in a fixed block; 0 for a general one.
+    #[inline]
+    pub(super) fn stride(self) -> usize {
+        if self.key == 0 { 0 } else { usize::from(self.key) + usize::from(self.value) }
+    }
+
+    /// Whether blocks of this shape are fixed.
+    #[inline]
+    pub(super) fn is_fixed(self) -> bool {
+        self.key != 0
+    }
+}
+
+/// The tag of a key's hash.
+#[inline]
+pub(super) fn tag_of(hash: u64) -> u8 {
+    (hash >> 8) as u8
+}
+
+/// Appends `item` as it stands in a general block.
+pub(super) fn encode(item: &Item<'_>, out: &mut Vec<u8>) {
+    let kind = match item.kind {
+        ItemKind::Value => 0,
+        ItemKind::Tombstone => 1,
+        ItemKind::Pointer => 2,
+    };
+    let mut word = (item.key.len() - 1) * 8 + usize::from(item.expiry.is_some()) * 4 + kind;
+    while word > 0x7f {
+        out.push(word as u8 | 0x80);
+        word >>= 7;
+    }
+    out.push(word as u8);
+    if let Some(expiry) = item.expiry {
+        out.extend_from_slice(&expiry.to_le_bytes());
+    }
+    out.extend_from_slice(item.key);
+    out.extend_from_slice(item.value);
+}
+
+/// Bytes that [`encode`] would append.
+pub(super) fn encoded_len(item: &Item<'_>) -> usize {
+    let word = match item.key.len() {
+        0..=16 => 1,
+        17..=2048 => 2,
+        _ => 3,
+    };
+    word + 8 * usize::from(item.expiry.is_some()) + item.key.len() + item.value.len()
+}
+
+/// The item that these bytes are; none if they are none.
+#[inline]
+fn decode(bytes: &[u8]) -> Option<Item<'_>> {
+    let (first, mut rest) = bytes.split_first()?;
+    let mut word = usize::from(first & 0x7f);
+    if first & 0x80 != 0 {
+        let (second, after) = rest.split_first()?;
+        (word, rest) = (word | usize::from(second & 0x7f) << 7, after);
+        if second & 0x80 != 0 {
+            let (third, after) = rest.split_first()?;
+            (word, rest) = (word | usize::from(*third) << 14, after);
+        }
+    }
+    let kind = match word & 3 {
+        0 => ItemKind::Value,
+        1 => ItemKind::Tombstone,
+        2 => ItemKind::Pointer,
+        _ => return None,
+    };
+    let mut expiry = None;
+    if word & 4 != 0 {
+        let (bytes, after) = rest.split_first_chunk::<8>()?;
+        (expiry, rest) = (Some(u64::from_le_bytes(*bytes)), after);
+    }
+    let (key, value) = rest.split_at_checked((word >> 3) + 1)?;
+    Some(Item { key, kind, expiry, value })
+}
+
+/// A data block to read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    bytes: &'a [u8],
+    shape: Shape,
+    count: usize,
+}
+
+impl<'a> View<'a> {
+    /// The block in `bytes`; none if its count cannot be.
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Option<Self> {
+        let count = if shape.is_fixed() {
+            bytes.len() / shape.stride()
+        } else {
+            let count = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+            if count > bytes.len() / ITEM_BYTES || COUNT_BYTES + count * ITEM_BYTES > bytes.len() {
+                return None;
+            }
+            count
+        };
+        Some(Self { bytes, shape, count })
+    }
+
+    /// The block in `bytes`, known to have `count` items.
+    #[inline]
+    pub(super) fn counted(bytes: &'a [u8], shape: Shape, count: usize) -> Self {
+        Self { bytes, shape, count }
+    }
+
+    /// How many items it has.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Item `at`; none if it is not there, or cannot be what was written.
+    #[inline]
+    pub(super) fn item(&self, at: usize) -> Option<Item<'a>> {
+        if self.shape.is_fixed() {
+            let stride = self.shape.stride();
+            let bytes = self.bytes.get(at * stride..(at + 1) * stride)?;
+            let (key, value) = bytes.split_at_checked(usize::from(self.shape.key))?;
+            return Some(Item { key, kind: ItemKind::Value, expiry: None, value });
+        }
+        if at >= self.count {
+            return None;
+        }
+        let items = self.bytes.get(COUNT_BYTES + self.count * ITEM_BYTES..)?;
+        let from = self.place(at)?;
+        let to = if at + 1 < self.count { self.place(at + 1)? } else { items.len() };
+        decode(items.get(from..to)?)
+    }
+
+    /// Where item `at` of a general block begins, from the first one.
+    #[inline]
+    fn place(&self, at: usize) -> Option<usize> {
+        let bytes = self.bytes.get(COUNT_BYTES + self.count + 2 * at..)?;
+        bytes.first_chunk::<2>().map(|bytes| usize::from(u16::from_le_bytes(*bytes)))
+    }
+
+    /// The key of item `at` of a fixed block.
+    #[inline]
+    fn fixed_key(&self, at: usize) -> Option<&'a [u8]> {
+        let from = at * self.shape.stride();
+        self.bytes.get(from..from + usize::from(self.shape.key))
+    }
+
+    /// The item of `key`; an error if one that has to be looked at cannot be what was written.
+    #[inline]
+    pub(super) fn get(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Item<'a>>, Broken> {
+        if self.shape.is_fixed() {
+            if key.len() != usize::from(self.shape.key) {
+                return Ok(None);
+            }
+            return Ok(self.search_fixed(key, prefix, guess)?.ok().and_then(|at| self.item(at)));
+        }
+        let tags = self.bytes.get(COUNT_BYTES..COUNT_BYTES + self.count).ok_or(Broken)?;
+        let mut from = 0;
+        while let Some(at) = find(tags, tag_of(hash), from) {
+            let item = self.item(at).ok_or(Broken)?;
+            if item.key == key {
+                return Ok(Some(item));
+            }
+            from = at + 1;
+        }
+        Ok(None)
+    }
+
+    /// Where `key` is, or would be, as a search in a slice says it. Keys of the block share `prefix` bytes with `key`.
+    pub(super) fn search(&self, key: &[u8], prefix: usize, guess: usize) -> Result<Result<usize, usize>, Broken> {
+        if self.shape.is_fixed() {
+            return self.search_fixed(key, prefix, guess);
+        }
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = from.midpoint(to);
+            match self.item(middle).ok_or(Broken)?.key.cmp(key) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Greater => to = middle,
+            }
+        }
+        Ok(Err(from))
+    }
+
+    /// [`search`](Self::search) in a fixed block: from the place where the key should be one by one, then by halves.
+    #[inline]
+    fn search_fixed(&self, key: &[u8], prefix: usize, guess: usize) -> Result<Result<usize, usize>, Broken> {
+        let head = head_of(key, prefix);
+        let order = |at: usize| -> Result<Ordering, Broken> {
+            let other = self.fixed_key(at).ok_or(Broken)?;
+            Ok(head_of(other, prefix).cmp(&head).then_with(|| other.cmp(key)))
+        };
+        // Items before `from` are below the key, and items from `to` on above it.
+        let (mut from, mut to) = (0, self.count);
+        let mut at = guess.min(self.count.saturating_sub(1));
+        for _ in 0..NEAR {
+            if at >= to || at < from {
+                return Ok(Err(from));
+            }
+            match order(at)? {
+                Ordering::Less => (from, at) = (at + 1, at + 1),
+                Ordering::Equal => return Ok(Ok(at)),
+                Ordering::Greater => (to, at) = (at, at.wrapping_sub(1)),
+            }
+        }
+        while from < to {
+            let middle = from.midpoint(to);
+            match order(middle)? {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Greater => to = middle,
+            }
+        }
+        Ok(Err(from))
+    }
+}
+
+/// An item that cannot be what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// The first place from `from` on where `tags` has `tag`.
+#[inline]
+fn find(tags: &[u8], tag: u8, from: usize) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, last) = tags.get(from..)?.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let differs = u64::from_le_bytes(*word) ^ (ONES * u64::from(tag));
+        // The lowest bit that is set is that of the first byte that is 0.
+        let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if zero != 0 {
+            return Some(from + at * 8 + zero.trailing_zeros() as usize / 8);
+        }
+    }
+    last.iter().position(|other| *other == tag).map(|at| from + words.len() * 8 + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_read_as_it_was_encoded_and_as_long_as_foretold() {
+        for key_len in [1, 16, 17, 2048, 2049, 65_536] {
+            for (kind, expiry) in [(ItemKind::Value, None), (ItemKind::Tombstone, Some(7)), (ItemKind::Pointer, None)] {
+                let key = vec![3; key_len];
+                let item = Item { key: &key, kind, expiry, value: b"value" };
+                let mut bytes = Vec::new();
+                encode(&item, &mut bytes);
+                assert_eq!(bytes.len(), encoded_len(&item));
+                assert_eq!(decode(&bytes), Some(item));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_is_found_wherever_it_stands() {
+        for len in 0..40 {
+            for at in 0..len {
+                let mut tags = vec![1; len];
+                tags[at] = 0;
+                assert_eq!(find(&tags, 0, 0), Some(at));
+                assert_eq!(find(&tags, 0, at), Some(at));
+                assert_eq!(find(&tags, 0, at + 1), None);
+                assert_eq!(find(&tags, 2, 0), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Where what stands in a table, its header, and what is kept of it in DRAM.
+//!
+//! ```text
+//! header, 128 bytes:
+//!    0  8  magic "LSTABLE\x01"        8  4  format version            12  4  crc32c of bytes 0..12 and 16..128
+//!   16  8  identity                  24  4  length of the table      28  4  items
+//!   32  4  tombstones                36  4  pointers                 40  4  items that expire
+//!   44  4  blocks                    48  4  offset of the blocks     52  4  length of the blocks
+//!   56  4  offset of the index       60  4  offset of the filter     64  4  lines of the filter
+//!   68  4  offset of the keys        72  4  length of the least key  76  4  length of the greatest key
+//!   80  4  bytes all keys share      84  2  key length, if uniform   86  2  value length, if uniform
+//!   88  4  bytes of a uniform block  92  1  line: below              93  1  line: above
+//!   94  1  bits for a key (filter)   95  1  0                        96  8  head of the first block
+//!  104  8  line: scale              112  4  crc32c of the index     116  4  of the filter
+//!  120  4  of the keys              124  4  0
+//! ```
+//!
+//! A *uniform* table has fixed blocks of one shape only, all of one length but the last: its index does not describe them one by one.
+//! The index is: heads (8 bytes a block), tops (8 bytes each 32 blocks, where there are more than 32 blocks), descriptions
+//! (8 bytes a block: offset from the first block u32, key length u16, value length u16; not in a uniform table), checksums (4 bytes a block).
+
+use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
+use lodestore_contract::{Error, Result};
+use lodestore_media::{crc32c, u32_at, u64_at};
+
+use super::block::Shape;
+use super::filter::LINE;
+use super::head::{FAN, Line};
+use super::read::Table;
+
+/// Newest format of tables that is known here.
+pub const TABLE_FORMAT: u32 = 1;
+/// First bytes of a table.
+const MAGIC: [u8; 8] = *b"LSTABLE\x01";
+/// Bytes of the header.
+pub(super) const HEADER_BYTES: usize = 128;
+/// Parts of a table begin at multiples of this.
+pub(super) const ALIGN: usize = 64;
+/// Numbers that stand for parts in their checksums; smaller ones are blocks.
+pub(super) const INDEX_PART: u32 = u32::MAX;
+pub(super) const FILTER_PART: u32 = u32::MAX - 1;
+pub(super) const KEYS_PART: u32 = u32::MAX - 2;
+const HEADER_PART: u32 = u32::MAX - 3;
+/// Where the header has its checksums.
+const CRC_AT: usize = 12;
+pub(super) const INDEX_CRC_AT: usize = 112;
+pub(super) const FILTER_CRC_AT: usize = 116;
+pub(super) const KEYS_CRC_AT: usize = 120;
+
+/// Checksum of a part of the table of this identity.
+#[inline]
+pub(super) fn part_crc(identity: u64, part: u32, bytes: &[u8]) -> u32 {
+    crc32c(&[&identity.to_le_bytes(), &part.to_le_bytes(), bytes])
+}
+
+/// `at`, or the next multiple of [`ALIGN`].
+pub(super) fn aligned(at: usize) -> usize {
+    at.next_multiple_of(ALIGN)
+}
+
+/// What a get needs of a table besides its bytes: about 100 bytes for the engine to keep in DRAM. Made once, by
+/// [`open`](Self::open), from checked bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableMeta {
+    pub(super) identity: u64,
+    pub(super) line: Line,
+    pub(super) len: u32,
+    pub(super) items: u32,
+    pub(super) tombstones: u32,
+    pub(super) pointers: u32,
+    pub(super) expiring: u32,
+    pub(super) blocks: u32,
+    pub(super) data_at: u32,
+    pub(super) data_len: u32,
+    pub(super) index_at: u32,
+    pub(super) filter_at: u32,
+    pub(super) filter_lines: u32,
+    pub(super) keys_at: u32,
+    pub(super) least_len: u32,
+    pub(super) greatest_len: u32,
+    pub(super) prefix: u32,
+    pub(super) block_len: u32,
+    pub(super) uniform: Shape,
+    pub(super) probes: u8,
+}
+
+impl TableMeta {
+    /// Checks a table's header, index, filter and keys and gives what reads need. Data blocks are not read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where this is no whole table of this identity, [`Error::NewerFormat`] of a version not known here.
+    pub fn open(bytes: &[u8], identity: u64) -> Result<Self> {
+        let meta = Self::read(bytes, identity)?;
+        meta.check_part(bytes, "index", INDEX_PART)?;
+        meta.check_part(bytes, "filter", FILTER_PART)?;
+        meta.check_part(bytes, "least and greatest key", KEYS_PART)?;
+        Ok(meta)
+    }
+
+    /// As [`open`](Self::open), but checks the header alone.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn read(bytes: &[u8], identity: u64) -> Result<Self> {
+        let refuse = |what: &str| Err(Error::corrupt(format!("table {identity:#x}, its header"), what));
+        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return refuse("it is cut off") };
+        if header[..8] != MAGIC {
+            return refuse("there is no table here");
+        }
+        let version = u32_at(header, 8);
+        if version > TABLE_FORMAT {
+            return Err(Error::NewerFormat { part: "fluidkv table".into(), found: version, known: TABLE_FORMAT });
+        }
+        if u32_at(header, CRC_AT) != header_crc(identity, header) {
+            return refuse("its checksum fails");
+        }
+        let meta = Self::decode(header);
+        if version == 0 || meta.identity != identity {
+            return refuse("it is of another table");
+        }
+        if !meta.is_sound() {
+            return refuse("its numbers cannot be");
+        }
+        if bytes.len() < meta.len as usize {
+            return refuse("the table is longer than its bytes");
+        }
+        Ok(meta)
+    }
+
+    /// The table in `bytes`, the same ones that this was made from.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there are fewer.
+    #[inline]
+    pub fn table<'m, 'b>(&'m self, bytes: &'b [u8]) -> Result<Table<'m, 'b>> {
+        match bytes.get(..self.len as usize) {
+            Some(bytes) => Ok(Table::new(self, bytes)),
+            None => Err(self.corrupt("its end", self.len as usize, "the bytes end before")),
+        }
+    }
+
+    /// The number that no other table has.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Bytes of the table.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Items, tombstones and pointers among them.
+    #[must_use]
+    pub fn items(&self) -> u32 {
+        self.items
+    }
+
+    /// Items that are tombstones.
+    #[must_use]
+    pub fn tombstones(&self) -> u32 {
+        self.tombstones
+    }
+
+    /// Items that are pointers.
+    #[must_use]
+    pub fn pointers(&self) -> u32 {
+        self.pointers
+    }
+
+    /// Items that expire.
+    #[must_use]
+    pub fn expiring(&self) -> u32 {
+        self.expiring
+    }
+
+    /// Data blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Where the index, the filter and the keys lie.
+    pub(super) fn part(&self, part: u32) -> std::ops::Range<usize> {
+        match part {
+            INDEX_PART => self.index_at as usize..self.index_at as usize + self.index_len(),
+            FILTER_PART => self.filter_at as usize..self.filter_at as usize + self.filter_lines as usize * LINE,
+            _ => self.keys_at as usize..self.keys_at as usize + (self.least_len + self.greatest_len) as usize,
+        }
+    }
+
+    /// Checks the checksum of the index, the filter or the keys.
+    pub(super) fn check_part(&self, bytes: &[u8], name: &str, part: u32) -> Result<()> {
+        let at = match part {
+            INDEX_PART => INDEX_CRC_AT,
+            FILTER_PART => FILTER_CRC_AT,
+            _ => KEYS_CRC_AT,
+        };
+        let range = self.part(part);
+        let from = range.start;
+        match bytes.get(range) {
+            Some(bytes_of) if part_crc(self.identity, part, bytes_of) == u32_at(bytes, at) => Ok(()),
+            Some(_) => Err(self.corrupt(name, from, "its checksum fails")),
+            None => Err(self.corrupt(name, from, "it is cut off")),
+        }
+    }
+
+    /// An error of this table.
+    #[cold]
+    pub(super) fn corrupt(&self, part: &str, at: usize, what: &str) -> Error {
+        Error::corrupt(format!("table {:#x}, {part}, at byte {at} of the table", self.identity), what)
+    }
+
+    /// An error of one of its blocks.
+    #[cold]
+    pub(super) fn corrupt_block(&self, block: usize, at: usize, what: &str) -> Error {
+        self.corrupt(&format!("block {block}"), at, what)
+    }
+
+    /// Bytes of the tops.
+    #[inline]
+    pub(super) fn tops_len(&self) -> usize {
+        if self.blocks as usize > FAN { (self.blocks as usize).div_ceil(FAN) * 8 } else { 0 }
+    }
+
+    /// Where the descriptions of the blocks begin; in a uniform table, their checksums.
+    #[inline]
+    pub(super) fn descriptions_at(&self) -> usize {
+        self.index_at as usize + 8 * self.blocks as usize + self.tops_len()
+    }
+
+    /// Where the checksums of the blocks begin.
+    #[inline]
+    pub(super) fn checksums_at(&self) -> usize {
+        self.descriptions_at() + if self.uniform.is_fixed() { 0 } else { 8 * self.blocks as usize }
+    }
+
+    /// Bytes of the index.
+    pub(super) fn index_len(&self) -> usize {
+        self.checksums_at() + 4 * self.blocks as usize - self.index_at as usize
+    }
+
+    /// Whether all parts lie within the table, one behind the other, and the lengths can be.
+    fn is_sound(&self) -> bool {
+        let keys = KEY_MIN..=KEY_MAX;
+        let (blocks, stride) = (u64::from(self.blocks), self.uniform.stride() as u64);
+        let ends = |at: u32, len: u64, next: u32| u64::from(at) + len <= u64::from(next);
+        let described = if stride == 0 { 8 } else { 0 };
+        let index_len =
+            blocks * (12 + described) + if blocks > FAN as u64 { blocks.div_ceil(FAN as u64) * 8 } else { 0 };
+        let keys_len = u64::from(self.least_len) + u64::from(self.greatest_len);
+        let block_len = u64::from(self.block_len);
+        (1..=u64::from(self.items)).contains(&blocks)
+            && keys.contains(&(self.least_len as usize))
+            && keys.contains(&(self.greatest_len as usize))
+            && self.prefix <= self.least_len.min(self.greatest_len)
+            && self.data_at as usize >= HEADER_BYTES
+            && ends(self.data_at, u64::from(self.data_len), self.index_at)
+            && ends(self.index_at, index_len, self.filter_at)
+            && ends(self.filter_at, u64::from(self.filter_lines) * LINE as u64, self.keys_at)
+            && ends(self.keys_at, keys_len, self.len)
+            && if stride == 0 {
+                block_len == 0
+            } else {
+                block_len > 0
+                    && block_len.is_multiple_of(stride)
+                    && u64::from(self.data_len).div_ceil(block_len) == blocks
+                    && u64::from(self.items) * stride == u64::from(self.data_len)
+            }
+    }
+
+    fn decode(header: &[u8; HEADER_BYTES]) -> Self {
+        let word = |at| u32_at(header, at);
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        Self {
+            identity: u64_at(header, 16),
+            line: Line { first: u64_at(header, 96), scale: u64_at(header, 104), below: header[92], above: header[93] },
+            len: word(24),
+            items: word(28),
+            tombstones: word(32),
+            pointers: word(36),
+            expiring: word(40),
+            blocks: word(44),
+            data_at: word(48),
+            data_len: word(52),
+            index_at: word(56),
+            filter_at: word(60),
+            filter_lines: word(64),
+            keys_at: word(68),
+            least_len: word(72),
+            greatest_len: word(76),
+            prefix: word(80),
+            uniform: Shape { key: half(84), value: half(86) },
+            block_len: word(88),
+            probes: header[94],
+        }
+    }
+
+    /// The header of this table, whose parts have these checksums.
+    pub(super) fn encode(&self, index_crc: u32, filter_crc: u32, keys_crc: u32) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&MAGIC);
+        header[16..24].copy_from_slice(&self.identity.to_le_bytes());
+        let words = [
+            (8, TABLE_FORMAT),
+            (24, self.len),
+            (28, self.items),
+            (32, self.tombstones),
+            (36, self.pointers),
+            (40, self.expiring),
+            (44, self.blocks),
+            (48, self.data_at),
+            (52, self.data_len),
+            (56, self.index_at),
+            (60, self.filter_at),
+            (64, self.filter_lines),
+            (68, self.keys_at),
+            (72, self.least_len),
+            (76, self.greatest_len),
+            (80, self.prefix),
+            (84, u32::from(self.uniform.key) | u32::from(self.uniform.value) << 16),
+            (88, self.block_len),
+            (INDEX_CRC_AT, index_crc),
+            (FILTER_CRC_AT, filter_crc),
+            (KEYS_CRC_AT, keys_crc),
+        ];
+        for (at, word) in words {
+            header[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        header[92..95].copy_from_slice(&[self.line.below, self.line.above, self.probes]);
+        header[96..104].copy_from_slice(&self.line.first.to_le_bytes());
+        header[104..112].copy_from_slice(&self.line.scale.to_le_bytes());
+        let crc = header_crc(self.identity, &header);
+        header[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+}
+
+fn header_crc(identity: u64, header: &[u8; HEADER_BYTES]) -> u32 {
+    let (before, behind) = (&header[..CRC_AT], &header[CRC_AT + 4..]);
+    crc32c(&[&identity.to_le_bytes(), &HEADER_PART.to_le_bytes(), before, behind])
+}

@@ -1,0 +1,154 @@
+//! Damaged, foreign and unfinished bytes.
+
+use lodestore_contract::Error;
+
+use super::super::{Built, Cursor, Place, Reads, Table, TableMeta, hash, verify};
+use super::{IDENTITY, Model, Rng, build, is_item, random_model, random_options};
+
+fn damage(bytes: &mut [u8], rng: &mut Rng) {
+    for _ in 0..=rng.below(3) {
+        let at = rng.below(bytes.len());
+        match rng.below(3) {
+            0 => bytes[at] ^= 1 << rng.below(8),
+            1 => bytes[at] = rng.next() as u8,
+            _ => {
+                let end = (at + rng.below(200)).min(bytes.len());
+                bytes[at..end].fill(rng.of([0, 0xff]) as u8);
+            }
+        }
+    }
+}
+
+/// Reads all in every way. With checks on, what is read is right or refused.
+fn read_all(table: &Table<'_, '_>, model: &Model, reads: Reads, seed: u64) {
+    let right =
+        |found: &super::super::Item<'_>| model.get(found.key).is_some_and(|rest| is_item(found, found.key, rest));
+    for key in model.keys().step_by(1 + model.len() / 100) {
+        match table.get(key, hash(key), reads) {
+            Ok(found) => assert!(
+                reads == Reads::Trusted || found.as_ref().is_some_and(right),
+                "seed {seed}: {key:?} is {found:?}"
+            ),
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "seed {seed}: {error}"),
+        }
+        let mut cursor = Cursor::new(*table, reads);
+        for place in [Place::Before(key), Place::After(key)] {
+            let _ = cursor.seek(place);
+            let _ = (cursor.next(), cursor.prev(), cursor.prev());
+        }
+    }
+    let mut cursor = Cursor::new(*table, reads);
+    let mut steps = 0;
+    loop {
+        steps += 1;
+        assert!(steps <= 100_000, "seed {seed}: a walk ends");
+        match cursor.next() {
+            Ok(None) => break,
+            Ok(Some(item)) => assert!(reads == Reads::Trusted || right(&item), "seed {seed}: {item:?}"),
+            Err(_) => {}
+        }
+    }
+    while !matches!(cursor.prev(), Ok(None)) {
+        steps += 1;
+        assert!(steps <= 200_000, "seed {seed}: a walk back ends");
+    }
+}
+
+fn findings(bytes: &[u8]) -> Vec<Error> {
+    let mut findings = Vec::new();
+    verify(bytes, IDENTITY, &mut |finding| findings.push(finding));
+    findings
+}
+
+/// Blocks alone are damaged in half of the cases, so that the table opens.
+fn damaged(built: &Built, rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = built.bytes.clone();
+    if rng.below(2) == 0 {
+        damage(&mut bytes, rng);
+    } else {
+        let from = built.meta.data_at as usize;
+        damage(&mut bytes[from..from + built.meta.data_len as usize], rng);
+    }
+    bytes
+}
+
+#[test]
+fn damage_is_refused_or_harmless_and_never_panics() {
+    for seed in 1000..1400 {
+        let mut rng = Rng(seed);
+        let model = random_model(&mut rng);
+        let built = build(&model, &random_options(&mut rng));
+        let bytes = damaged(&built, &mut rng);
+        let found = findings(&bytes);
+        if let Ok(meta) = TableMeta::open(&bytes, IDENTITY) {
+            let table = meta.table(&bytes).expect("as long as before");
+            read_all(&table, &model, Reads::Verified, seed);
+            read_all(&table, &model, Reads::Trusted, seed);
+            let data = built.meta.data_at as usize..(built.meta.data_at + built.meta.data_len) as usize;
+            assert_eq!(found.is_empty(), bytes[data.clone()] == built.bytes[data], "seed {seed}: {found:?}");
+        } else {
+            assert!(!found.is_empty(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn damage_after_the_open_never_panics() {
+    for seed in 2000..2200 {
+        let mut rng = Rng(seed);
+        let model = random_model(&mut rng);
+        let built = build(&model, &random_options(&mut rng));
+        let mut bytes = built.bytes.clone();
+        for _ in 0..10 {
+            damage(&mut bytes, &mut rng);
+        }
+        let table = built.meta.table(&bytes).expect("as long as before");
+        read_all(&table, &model, Reads::Trusted, seed);
+    }
+}
+
+#[test]
+fn a_foreign_an_unfinished_and_a_cut_table_are_refused() {
+    let mut rng = Rng(7);
+    let built = build(&random_model(&mut rng), &random_options(&mut rng));
+    assert!(TableMeta::open(&built.bytes, IDENTITY).is_ok());
+    assert!(matches!(TableMeta::open(&built.bytes, IDENTITY + 1), Err(Error::Corrupt { .. })));
+    for len in [0, 1, 127, 128, built.bytes.len() - 1] {
+        assert!(matches!(TableMeta::open(&built.bytes[..len], IDENTITY), Err(Error::Corrupt { .. })), "{len}");
+        assert!(built.meta.table(&built.bytes[..len]).is_err(), "{len}");
+    }
+    let mut unfinished = built.bytes.clone();
+    unfinished[..128].fill(0);
+    assert!(matches!(TableMeta::open(&unfinished, IDENTITY), Err(Error::Corrupt { .. })));
+    let mut newer = built.bytes.clone();
+    newer[8] = 2;
+    assert!(matches!(TableMeta::open(&newer, IDENTITY), Err(Error::NewerFormat { found: 2, .. })));
+}
+
+#[test]
+fn a_block_of_an_earlier_table_at_the_same_place_is_refused() {
+    let mut rng = Rng(9);
+    let mut model = Model::new();
+    while model.len() < 400 {
+        model.insert(rng.bytes(8, 256), (super::ItemKind::Value, None, rng.bytes(8, 256)));
+    }
+    let options = super::TableOptions { block_bytes: 512, ..super::TableOptions::default() };
+    let mut other = super::TableBuilder::new(&options, IDENTITY + 1);
+    for (key, (kind, expiry, value)) in &model {
+        other.add(&super::Item { key, kind: *kind, expiry: *expiry, value }, hash(key));
+    }
+    // The same items under another identity: their checksums differ in every block.
+    let (mine, other) = (build(&model, &options), other.finish());
+    let mut bytes = mine.bytes.clone();
+    let sums = mine.meta.checksums_at()..mine.meta.checksums_at() + 4 * mine.meta.blocks() as usize;
+    for at in sums.clone().step_by(4) {
+        assert_ne!(bytes[at..at + 4], other.bytes[at..at + 4]);
+    }
+    bytes[sums.clone()].copy_from_slice(&other.bytes[sums]);
+    let table = mine.meta.table(&bytes).expect("as long as before");
+    for key in model.keys() {
+        let refused = table.get(key, hash(key), Reads::Verified).expect_err("not this table's").to_string();
+        assert!(refused.contains("block") && refused.contains("at byte") && refused.contains("checksum"), "{refused}");
+    }
+    assert!(findings(&bytes).len() >= mine.meta.blocks() as usize);
+}

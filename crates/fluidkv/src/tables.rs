@@ -1,0 +1,166 @@
+//! Tables of the store: handles that share their descriptor with the manifest, and sorted lists of them.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestore_contract::{Error, Result};
+use lodestore_index::key_head;
+use lodestore_media::Pool;
+
+use crate::manifest::TableDescriptor;
+use crate::table::{Item, Reads, Table, TableMeta};
+
+/// A table that some view names.
+///
+/// Invariant: its extent holds its bytes as long as the handle lives. It is freed with the last handle, and only when the manifest no longer names it.
+pub(crate) struct TableHandle {
+    pub(crate) descriptor: Arc<TableDescriptor>,
+    /// `None` where the table was found damaged: each read of it says so.
+    meta: Option<TableMeta>,
+    pool: Arc<Pool>,
+    gone: AtomicBool,
+}
+
+impl TableHandle {
+    /// The handle of a table that was just written.
+    pub(crate) fn new(pool: &Arc<Pool>, descriptor: Arc<TableDescriptor>, meta: TableMeta) -> Self {
+        Self { descriptor, meta: Some(meta), pool: Arc::clone(pool), gone: AtomicBool::new(false) }
+    }
+
+    /// The handle of a table that the manifest names: its header, index, filter and keys are checked. Where they are damaged the handle
+    /// answers so to every read, and the error is given beside it.
+    pub(crate) fn open(pool: &Arc<Pool>, descriptor: &Arc<TableDescriptor>) -> (Self, Option<Error>) {
+        let bytes = usize::try_from(descriptor.bytes).ok().and_then(|len| pool.bytes(descriptor.at, len));
+        let meta = bytes
+            .ok_or_else(|| Error::corrupt(place_of(descriptor), "the manifest puts it nowhere"))
+            .and_then(|bytes| TableMeta::open(bytes, descriptor.identity));
+        let (meta, error) = match meta {
+            Ok(meta) => (Some(meta), None),
+            Err(error) => (None, Some(error)),
+        };
+        let descriptor = Arc::clone(descriptor);
+        (Self { descriptor, meta, pool: Arc::clone(pool), gone: AtomicBool::new(false) }, error)
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.pool.bytes(self.descriptor.at, self.descriptor.bytes as usize).unwrap_or_default()
+    }
+
+    /// To read it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn table(&self) -> Result<Table<'_, '_>> {
+        match &self.meta {
+            Some(meta) => meta.table(self.bytes()),
+            None => Err(self.damaged()),
+        }
+    }
+
+    /// The item of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'_>>> {
+        self.table()?.get(key, hash, reads)
+    }
+
+    #[cold]
+    fn damaged(&self) -> Error {
+        Error::corrupt(place_of(&self.descriptor), "it was found damaged when the store was opened")
+    }
+
+    /// Says that the manifest no longer names it: its extent goes with the last handle.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// DRAM of it, keys included.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let descriptor = &self.descriptor;
+        (size_of::<Self>() + size_of::<TableDescriptor>() + descriptor.min.len() + descriptor.max.len() + 48) as u64
+    }
+}
+
+/// Where a table stands, for errors.
+pub(crate) fn place_of(descriptor: &TableDescriptor) -> String {
+    format!("table {:#x} at {:?}", descriptor.identity, descriptor.at)
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if self.gone.load(Ordering::Acquire) {
+            self.pool.allocator().free_extent(&self.pool, self.descriptor.at);
+        }
+    }
+}
+
+/// Tables in key order, none reaching into the next, with the heads of their least keys side by side.
+#[derive(Default)]
+pub(crate) struct Sorted {
+    pub(crate) tables: Vec<Arc<TableHandle>>,
+    heads: Vec<u64>,
+    pub(crate) bytes: u64,
+}
+
+impl Sorted {
+    pub(crate) fn new(tables: Vec<Arc<TableHandle>>) -> Self {
+        let heads = tables.iter().map(|table| key_head(&table.descriptor.min)).collect();
+        let bytes = tables.iter().map(|table| table.descriptor.bytes).sum();
+        Self { tables, heads, bytes }
+    }
+
+    /// How many tables begin at or below `key`: the last of them is the only one that may have it.
+    #[inline]
+    fn not_above(&self, key: &[u8]) -> usize {
+        let head = key_head(key);
+        let mut at = self.heads.partition_point(|other| *other <= head);
+        while at > 0 && self.heads[at - 1] == head && *self.tables[at - 1].descriptor.min > *key {
+            at -= 1;
+        }
+        at
+    }
+
+    /// The table that may have `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&TableHandle> {
+        let table = &self.tables[self.not_above(key).checked_sub(1)?];
+        (*key <= *table.descriptor.max).then_some(table)
+    }
+
+    /// The item of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'_>>> {
+        match self.find(key) {
+            Some(table) => table.get(key, hash, reads),
+            None => Ok(None),
+        }
+    }
+
+    /// The first table that has keys at or behind a lower bound.
+    pub(crate) fn first_from(&self, from: Bound<&[u8]>) -> usize {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else { return 0 };
+        let at = self.not_above(key);
+        let reaches = at > 0 && *self.tables[at - 1].descriptor.max >= *key;
+        if reaches { at - 1 } else { at }
+    }
+
+    /// How many tables have keys at or before an upper bound.
+    pub(crate) fn count_to(&self, to: Bound<&[u8]>) -> usize {
+        let (Bound::Included(key) | Bound::Excluded(key)) = to else { return self.tables.len() };
+        self.not_above(key)
+    }
+
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let own = self.heads.capacity() * size_of::<u64>() + self.tables.capacity() * size_of::<Arc<TableHandle>>();
+        own as u64 + self.tables.iter().map(|table| table.dram_bytes()).sum::<u64>()
+    }
+}

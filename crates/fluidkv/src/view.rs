@@ -1,0 +1,156 @@
+//! The immutable view that readers share: memtables newest first, then the ranges.
+//!
+//! Invariants
+//! 1. A view is never changed. A change makes a new one and publishes it by one store; who loaded an older one may finish on it, and
+//!    what it names stays until then.
+//! 2. All that a view shows is durable, as far as the store's durability goes, before the view is published.
+//! 3. From new to old: the active memtable, the frozen ones, a range's runs, its stable tables. The first that knows a key decides.
+
+use std::sync::Arc;
+
+use lodestore_contract::Result;
+use lodestore_index::key_head;
+
+use crate::entry::{Entry, Payload};
+use crate::manifest::Key;
+use crate::memtable::Memtable;
+use crate::table::{Item, ItemKind, Reads};
+use crate::tables::Sorted;
+
+/// A stretch of the key space.
+pub(crate) struct Range {
+    pub(crate) id: u64,
+    pub(crate) lower: Key,
+    /// Buffer runs, newest first.
+    pub(crate) runs: Vec<Sorted>,
+    pub(crate) stable: Sorted,
+    /// Keys at which it is to be split once no table reaches across.
+    pub(crate) cuts: Vec<Key>,
+}
+
+impl Range {
+    pub(crate) fn run_bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.bytes).sum()
+    }
+
+    /// All of its sorted lists, newest first.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
+        self.runs.iter().chain([&self.stable])
+    }
+
+    /// What the range knows of a key.
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Known<'_>>> {
+        for run in &self.runs {
+            if let Some(item) = run.get(key, hash, reads)? {
+                return Ok(Some(Known::of_item(&item)));
+            }
+        }
+        Ok(self.stable.get(key, hash, reads)?.map(|item| Known::of_item(&item)))
+    }
+}
+
+/// All ranges, in key order; the first begins at the empty key.
+pub(crate) struct Ranges {
+    pub(crate) list: Vec<Arc<Range>>,
+    heads: Vec<u64>,
+}
+
+impl Ranges {
+    pub(crate) fn new(list: Vec<Arc<Range>>) -> Self {
+        assert!(list.first().is_some_and(|first| first.lower.is_empty()), "the ranges cover every key");
+        let heads = list.iter().map(|range| key_head(&range.lower)).collect();
+        Self { list, heads }
+    }
+
+    /// The range of a key.
+    #[inline]
+    pub(crate) fn index_of(&self, key: &[u8]) -> usize {
+        let head = key_head(key);
+        let mut at = self.heads.partition_point(|other| *other <= head);
+        while at > 1 && self.heads[at - 1] == head && *self.list[at - 1].lower > *key {
+            at -= 1;
+        }
+        at.max(1) - 1
+    }
+
+    /// Where the range ends; `None`: nowhere.
+    pub(crate) fn upper_of(&self, index: usize) -> Option<&[u8]> {
+        self.list.get(index + 1).map(|next| &*next.lower)
+    }
+
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let own = |range: &Arc<Range>| {
+            size_of::<Range>() + range.lower.len() + range.cuts.iter().map(|cut| cut.len() + 16).sum::<usize>()
+        };
+        let tables = |range: &Arc<Range>| range.sorted().map(Sorted::dram_bytes).sum::<u64>();
+        self.list.iter().map(|range| own(range) as u64 + tables(range) + 16).sum()
+    }
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known<'a> {
+    /// Its value, and when it expires.
+    Value(&'a [u8], Option<u64>),
+    /// It was deleted.
+    Deleted,
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn of_entry(entry: &Entry<'a>) -> Self {
+        match entry.payload() {
+            Payload::Value(value) => Self::Value(value, entry.expiry().map(|expiry| expiry.millis())),
+            // There are no value segments in this format yet: no entry is written that points.
+            Payload::Pointer(_) | Payload::Tombstone => Self::Deleted,
+        }
+    }
+
+    pub(crate) fn of_item(item: &Item<'a>) -> Self {
+        match item.kind {
+            ItemKind::Value => Self::Value(item.value, item.expiry),
+            ItemKind::Pointer | ItemKind::Tombstone => Self::Deleted,
+        }
+    }
+
+    /// The value to show, and its expiry: none where it was deleted or has expired.
+    #[inline]
+    pub(crate) fn live(self) -> Option<(&'a [u8], Option<u64>)> {
+        match self {
+            Self::Value(value, None) => Some((value, None)),
+            Self::Value(value, Some(expiry)) => {
+                (!lodestore_contract::Expiry::at_millis(expiry).is_past()).then_some((value, Some(expiry)))
+            }
+            Self::Deleted => None,
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct View {
+    pub(crate) active: Arc<Memtable>,
+    /// Newest first.
+    pub(crate) frozen: Vec<Arc<Memtable>>,
+    pub(crate) ranges: Arc<Ranges>,
+}
+
+impl View {
+    /// All memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(&self.frozen)
+    }
+
+    /// What is known of a key by its newest version up to `number`.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64, reads: Reads) -> Result<Option<Known<'_>>> {
+        for memtable in self.memtables() {
+            if let Some(entry) = memtable.find(key, number)? {
+                return Ok(Some(Known::of_entry(&entry)));
+            }
+        }
+        self.ranges.list[self.ranges.index_of(key)].find(key, hash, reads)
+    }
+}

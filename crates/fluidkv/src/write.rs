@@ -1,0 +1,232 @@
+//! Writing single keys, and batches.
+//!
+//! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
+//! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
+//! slot are free. One fence each, whatever it is. A write that finds its memtable full freezes it, behind its own end.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use lodestore_contract::limits::{check_batch, check_value};
+use lodestore_contract::{Batch, BatchOp, Change, Error, Event, Expiry, Result, Swap};
+
+use crate::entry::{Op, Payload};
+use crate::inner::{Counts, Inner};
+use crate::memtable::Memtable;
+use crate::read::check_key;
+use crate::table::hash;
+use crate::view::{Known, View};
+
+/// Which keys a write changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    Absent,
+    Present,
+}
+
+/// How often a write that found no room is tried again behind a reclaim.
+const TRIES: usize = 3;
+
+impl Inner {
+    /// Appends and publishes one operation; with the stripe held.
+    fn apply(&self, memtable: &Memtable, op: &Op<'_>) -> Result<()> {
+        let number = self.order.next();
+        let at = memtable.append(op, number, &self.reserve)?;
+        memtable.publish(op.key, at, self.order.has_snapshots());
+        Ok(())
+    }
+
+    /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.
+    fn with_stripe<T>(&self, hash: u64, mut work: impl FnMut(&View) -> Result<T>) -> Result<T> {
+        let _guard = self.enter_write()?;
+        let mut tries = 0;
+        loop {
+            self.throttle()?;
+            let writing = self.order.writing();
+            let stripe = self.order.lock(hash);
+            let view = self.view.load();
+            let outcome = work(&view);
+            drop(stripe);
+            drop(writing);
+            let generation = view.active.generation;
+            let over = view.active.is_full();
+            drop(view);
+            if over {
+                self.freeze(generation);
+            }
+            match outcome {
+                Err(Error::Full { .. }) if tries < TRIES && self.reclaim()? => tries += 1,
+                Err(error) => {
+                    if let Error::Full { needed, .. } = error {
+                        self.tell(&Event::Full { needed });
+                    }
+                    return Err(error);
+                }
+                Ok(done) => return Ok(done),
+            }
+        }
+    }
+
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
+        check_key(key)?;
+        check_value(value)?;
+        let hash = hash(key);
+        let op = Op { key, payload: Payload::Value(value), expiry };
+        self.with_stripe(hash, |view| {
+            if when != When::Always {
+                let present = self.live(view, key, hash)?.is_some();
+                if present != (when == When::Present) {
+                    return Ok(false);
+                }
+            }
+            self.apply(&view.active, &op)?;
+            Ok(true)
+        })
+    }
+
+    /// The live value of a key whose stripe is held.
+    fn live<'v>(&self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<&'v [u8]>> {
+        let known = view.find(key, hash, u64::MAX, self.reads).inspect_err(|error| self.corrupt(error))?;
+        Ok(known.and_then(Known::live).map(|(value, _)| value))
+    }
+
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let hash = hash(key);
+        self.with_stripe(hash, |view| {
+            if self.live(view, key, hash)?.is_none() {
+                return Ok(false);
+            }
+            self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None })?;
+            Ok(true)
+        })
+    }
+
+    pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        check_key(key)?;
+        new.map_or(Ok(()), check_value)?;
+        let hash = hash(key);
+        self.with_stripe(hash, |view| {
+            let now = self.live(view, key, hash)?;
+            if now != expected {
+                return Ok(Swap::Differs(now.map(<[u8]>::to_vec)));
+            }
+            let payload = match (new, now) {
+                (Some(value), _) => Payload::Value(value),
+                (None, Some(_)) => Payload::Tombstone,
+                (None, None) => return Ok(Swap::Done),
+            };
+            self.apply(&view.active, &Op { key, payload, expiry: None })?;
+            Ok(Swap::Done)
+        })
+    }
+
+    pub(crate) fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        check_key(key)?;
+        let hash = hash(key);
+        // The closure is called once: what it wanted is kept where the write must be tried again, unless the value changed meanwhile.
+        let mut wanted: Option<(Option<Vec<u8>>, Change)> = None;
+        self.with_stripe(hash, |view| {
+            let now = self.live(view, key, hash)?;
+            let known = wanted.take().filter(|(before, _)| before.as_deref() == now);
+            let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
+            let outcome = match &wants {
+                Change::Keep => Ok(()),
+                Change::Put(value, expiry) => check_value(value).and_then(|()| {
+                    self.apply(&view.active, &Op { key, payload: Payload::Value(value), expiry: *expiry })
+                }),
+                Change::Delete if now.is_none() => Ok(()),
+                Change::Delete => self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }),
+            };
+            wanted = Some((now.map(<[u8]>::to_vec), wants));
+            outcome
+        })
+    }
+
+    /// Writes a batch: one record, one number for all of it.
+    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
+        check_batch(batch)?;
+        let _guard = self.enter_write()?;
+        let ops = last_of_each(batch);
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            self.throttle()?;
+            let (generation, over, outcome) = self.try_batch(&ops);
+            if over {
+                self.freeze(generation);
+            }
+            match outcome {
+                Err(Error::Full { .. }) if tries < TRIES && self.reclaim()? => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
+        let _writing = self.order.writing();
+        let _stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
+        let view = self.view.load();
+        let memtable = &view.active;
+        // Deletes of absent keys need no record, but they do no harm in one.
+        let number = self.order.next();
+        let outcome = memtable.append_batch(ops, number, &self.reserve).map(|places| {
+            let keep = self.order.has_snapshots();
+            self.batches.fetch_add(1, Ordering::SeqCst);
+            for (op, at) in ops.iter().zip(places) {
+                memtable.publish(op.key, at, keep);
+            }
+            self.batches.fetch_sub(1, Ordering::SeqCst);
+        });
+        (memtable.generation, memtable.is_full(), outcome)
+    }
+
+    /// Waits where the flushes are behind: a little first, until there is room at last.
+    #[inline]
+    fn throttle(&self) -> Result<()> {
+        let pause = self.migration.pause_ns();
+        if pause == 0 { Ok(()) } else { self.wait_for_flushes(pause) }
+    }
+
+    #[cold]
+    fn wait_for_flushes(&self, pause_ns: u64) -> Result<()> {
+        let began = Instant::now();
+        if pause_ns < u64::MAX {
+            while began.elapsed().as_nanos() < u128::from(pause_ns) {
+                std::hint::spin_loop();
+            }
+            Counts::add(&self.counts.slowed, 1);
+            Counts::add(&self.counts.slowed_ns, pause_ns);
+            return Ok(());
+        }
+        self.migration.wait_until_free(self)?;
+        Counts::add(&self.counts.stopped, 1);
+        Counts::add(&self.counts.stopped_ns, began.elapsed().as_nanos() as u64);
+        Ok(())
+    }
+}
+
+/// The operations of a batch without those that a later one of the same key undoes.
+fn last_of_each(batch: &Batch) -> Vec<Op<'_>> {
+    let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.ops.len());
+    for (index, op) in batch.ops.iter().enumerate() {
+        let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
+        last.insert(key, index);
+    }
+    let mut ops = Vec::with_capacity(last.len());
+    for (index, op) in batch.ops.iter().enumerate() {
+        let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
+        if last.get(key.as_slice()) != Some(&index) {
+            continue;
+        }
+        ops.push(match op {
+            BatchOp::Put { key, value, expiry } => Op { key, payload: Payload::Value(value), expiry: *expiry },
+            BatchOp::Delete { key } => Op { key, payload: Payload::Tombstone, expiry: None },
+        });
+    }
+    ops
+}

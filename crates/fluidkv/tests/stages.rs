@@ -1,0 +1,210 @@
+//! What the published code of FluidKV got wrong, each as a test: keys are followed through memtables, buffer runs, stable tables and restarts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestore_contract::{Direction, ScanRange, Snapshot, Store};
+use lodestore_fluidkv::{FluidKv, FluidOptions};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
+
+/// Tiny memtables, so that flushes and compactions go on all the time.
+fn tiny(workers: usize) -> FluidOptions {
+    FluidOptions {
+        pool: PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
+        memtable_bytes: 64 << 10,
+        segment_bytes: 16 << 10,
+        table_bytes: 16 << 10,
+        range_bytes: 64 << 10,
+        workers,
+        ..FluidOptions::default()
+    }
+}
+
+fn key(index: u64) -> Vec<u8> {
+    format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
+}
+
+fn value(index: u64, version: u64) -> Vec<u8> {
+    format!("{index}/{version}/{}", "v".repeat((index % 90) as usize)).into_bytes()
+}
+
+fn fill(store: &FluidKv, keys: u64, version: u64) {
+    for index in 0..keys {
+        store.put(&key(index), &value(index, version)).expect("put");
+    }
+}
+
+#[track_caller]
+fn assert_all(store: &FluidKv, keys: u64, version: u64) {
+    for index in 0..keys {
+        assert_eq!(store.get(&key(index)).expect("get"), Some(value(index, version)), "key {index}");
+    }
+}
+
+fn counter(store: &FluidKv, name: &str) -> u64 {
+    store.stats().engine_counters[name]
+}
+
+/// The published code looks through its buffer runs oldest first.
+#[test]
+fn the_newest_of_several_buffered_versions_is_read() {
+    let scratch = Scratch::new();
+    let options = FluidOptions { runs_max: 64, buffer_percent: 1000, ..tiny(0) };
+    let store = FluidKv::create(&scratch.store(), &options).expect("created");
+    for version in 0..6 {
+        fill(&store, 400, version);
+        assert_all(&store, 400, version);
+    }
+    assert!(counter(&store, "flushes") > 3, "versions stand in several runs");
+    store.settle().expect("settled");
+    assert_eq!(counter(&store, "buffered_bytes"), 0);
+    assert_all(&store, 400, 5);
+}
+
+/// There a delete of a flushed key does nothing.
+#[test]
+fn deletes_of_flushed_keys_hold_in_every_stage_and_after_reopening() {
+    let scratch = Scratch::new();
+    let mut store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    fill(&store, 1000, 1);
+    store.settle().expect("settled");
+    for index in (0..1000).step_by(2) {
+        assert!(store.delete(&key(index)).expect("delete"), "it was there");
+    }
+    for stage in ["memtable", "stable", "reopened"] {
+        match stage {
+            "stable" => store.settle().expect("settled"),
+            "reopened" => {
+                store.close().expect("closed");
+                drop(store);
+                store = FluidKv::open(&scratch.store(), &tiny(2)).expect("opened");
+            }
+            _ => {}
+        }
+        for index in 0..1000 {
+            let expected = (index % 2 == 1).then(|| value(index, 1));
+            assert_eq!(store.get(&key(index)).expect("get"), expected, "{stage}, key {index}");
+        }
+        assert_eq!(store.len().expect("len"), 500, "{stage}");
+    }
+}
+
+/// There half of the stable keys, and the open segment of each thread, are lost on a restart.
+#[test]
+fn nothing_is_lost_when_a_store_is_dropped_in_any_stage() {
+    let scratch = Scratch::new();
+    let mut store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    for round in 1..6 {
+        fill(&store, 1500, round);
+        if round % 2 == 0 {
+            store.settle().expect("settled");
+        }
+        drop(store);
+        store = FluidKv::open(&scratch.store(), &tiny(2)).expect("opened");
+        assert_all(&store, 1500, round);
+    }
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// There two threads crash, or lose writes, where memtables change.
+#[test]
+fn two_writers_and_a_reader_lose_nothing_while_memtables_change() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, done) = (&store, &done);
+        let writers: Vec<_> = (0..2u64)
+            .map(|writer| {
+                scope.spawn(move || {
+                    for round in 0..8 {
+                        for index in (writer..3000).step_by(2) {
+                            store.put(&key(index), &value(index, round)).expect("put");
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            let mut seen = vec![None; 3000];
+            while !done.load(Ordering::Relaxed) {
+                for index in (0..3000).step_by(7) {
+                    let found = store.get(&key(index)).expect("get");
+                    let version = found.map(|found| {
+                        let text = String::from_utf8(found).expect("text");
+                        text.split('/').nth(1).and_then(|part| part.parse::<u64>().ok()).expect("a version")
+                    });
+                    assert!(version >= seen[index as usize], "key {index} went back to {version:?}");
+                    seen[index as usize] = version;
+                }
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_all(&store, 3000, 7);
+    assert!(counter(&store, "flushes") > 5 && counter(&store, "compactions") > 0);
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// There scans know neither the buffer runs nor values.
+#[test]
+fn a_scan_sees_all_stages_with_values_both_ways() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &FluidOptions { runs_max: 64, buffer_percent: 1000, ..tiny(0) });
+    let store = store.expect("created");
+    fill(&store, 900, 1);
+    store.settle().expect("settled");
+    fill(&store, 300, 2);
+    (300..330).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
+    let mut expected: Vec<_> = (0..900)
+        .filter(|index| !(300..330).contains(index))
+        .map(|index| (key(index), value(index, if index < 300 { 2 } else { 1 })))
+        .collect();
+    expected.sort();
+    for direction in [Direction::Forward, Direction::Backward] {
+        let range = ScanRange { direction, ..ScanRange::all() };
+        let found: Vec<_> = store
+            .scan(&range)
+            .expect("scan")
+            .map(|entry| entry.expect("entry"))
+            .map(|entry| (entry.key, entry.value))
+            .collect();
+        assert!(found == expected, "{direction:?}: {} of {}", found.len(), expected.len());
+        expected.reverse();
+    }
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_through_overwrites_deletes_flushes_and_compactions() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    fill(&store, 500, 1);
+    let snapshot: Box<dyn Snapshot> = store.snapshot().expect("snapshot");
+    for version in 2..6 {
+        fill(&store, 800, version);
+    }
+    (0..100).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
+    store.settle().expect("settled");
+    for index in 0..800 {
+        let expected = (index < 500).then(|| value(index, 1));
+        assert_eq!(snapshot.get(&key(index)).expect("get"), expected, "key {index}");
+    }
+    assert_eq!(snapshot.scan(&ScanRange::all()).expect("scan").count(), 500);
+    drop(snapshot);
+    assert_eq!(store.len().expect("len"), 700);
+}
+
+#[test]
+fn overwriting_everything_again_and_again_takes_no_more_space() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    let mut live = Vec::new();
+    for version in 0..8 {
+        fill(&store, 2000, version);
+        store.settle().expect("settled");
+        live.push(store.stats().space.live);
+    }
+    assert!(live[7] <= live[1] + live[1] / 4, "{live:?}");
+    assert_all(&store, 2000, 7);
+}

@@ -1,0 +1,146 @@
+//! FluidKV on simulated media.
+
+use std::sync::{Arc, LazyLock};
+
+use lodestore_contract::{Direction, Durability, Result};
+use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
+use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+
+use crate::op::{Op, Outcome};
+use crate::pool_subject::PoolSubject;
+use crate::subject::{Engine, Pair, Shape, Subject};
+
+/// The FluidKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes, so that flushes,
+/// compactions and splits go on all the time.
+#[derive(Debug, Clone, Copy)]
+pub struct FluidEngine;
+
+/// Mode of a [`Shape`]: each flush is compacted at once, in place of every third.
+pub const MODE_EAGER: u32 = 1;
+/// Mode of a [`Shape`]: tables have no filter.
+pub const MODE_NO_FILTER: u32 = 2;
+/// Mode of a [`Shape`]: runs are kept as long as they may be.
+pub const MODE_LAZY: u32 = 4;
+
+/// Asking the machine for its cores takes longer than a small recovery: once.
+static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
+
+fn options(shape: &Shape) -> FluidOptions {
+    let pool = PoolOptions {
+        capacity: shape.capacity,
+        region_bytes: shape.region_bytes,
+        chunk_bytes: shape.chunk_bytes,
+        durability: Durability::Process,
+        huge_pages: false,
+        prefault: Prefault::None,
+        ..PoolOptions::default()
+    };
+    let mode = |bit: u32| shape.mode & bit != 0;
+    FluidOptions {
+        pool,
+        workers: 0,
+        block_bytes: 512,
+        filter_bits: if mode(MODE_NO_FILTER) { 0 } else { 10 },
+        runs_max: if mode(MODE_EAGER) { 1 } else { 3 },
+        buffer_percent: if mode(MODE_LAZY) { 1000 } else { 50 },
+        ..BASE.clone()
+    }
+}
+
+/// A store, whose account of live bytes depends on how far it is flushed: leaks are found by its own `verify`, which knows every extent.
+struct FluidSubject(PoolSubject);
+
+impl Subject for FluidSubject {
+    fn recorder(&self) -> &Recorder {
+        self.0.recorder()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.0.wait_recovered()
+    }
+
+    fn apply(&self, op: &Op) -> Result<Outcome> {
+        self.0.apply(op)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {
+        self.0.scan(direction)
+    }
+
+    fn pairs(&self) -> Result<Vec<Pair>> {
+        self.0.pairs()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn verify(&self) -> Result<Vec<String>> {
+        self.0.verify()
+    }
+
+    fn live_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        0
+    }
+
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
+    let store = Arc::new(FluidKv::start(Arc::clone(&pool), report, &options(shape))?);
+    let settler = Arc::clone(&store);
+    // What expired is swept by compactions.
+    let sweep = Box::new(move || settler.settle());
+    Ok(Box::new(FluidSubject(PoolSubject { store, pool, checkpoint_bytes: 0, sweep })))
+}
+
+impl Engine for FluidEngine {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    // Not `RegionNotInHeader`: these small stores seldom grow, and the exploration of the pool's other engines has it.
+    fn mutants(&self) -> &'static [Mutant] {
+        &[
+            Mutant::RecordNotFlushed,
+            Mutant::NoFenceBeforePublish,
+            Mutant::ExtentWordLate,
+            Mutant::HeaderInPlace,
+            Mutant::RecordNotMarked,
+            Mutant::RootEarly,
+            Mutant::BatchNotLogged,
+            Mutant::ManifestNotFenced,
+            Mutant::EditNotFenced,
+            Mutant::TableNotFenced,
+            Mutant::TableFreedEarly,
+            Mutant::LogFreedEarly,
+            Mutant::LogNotSettled,
+            Mutant::ManifestNotSettled,
+        ]
+    }
+
+    fn mutants_of_threads(&self) -> &'static [Mutant] {
+        &[Mutant::ReplayIgnoresNumbers]
+    }
+
+    fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+
+    fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options(shape).pool)?;
+        start(pool, &report, shape)
+    }
+}
