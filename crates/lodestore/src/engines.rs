@@ -108,6 +108,9 @@ pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engi
     }
     ENGINES.iter().find(|engine| engine.name == found).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
-        Error::WrongEngine { found, asked: known.join(" or ") }
+        // A comma between all but the last two.
+        let asked = known.join(", ");
+        let asked = asked.rsplit_once(", ").map_or(asked.clone(), |(all, last)| format!("{all} or {last}"));
+        Error::WrongEngine { found, asked }
     })
 }
