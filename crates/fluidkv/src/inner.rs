@@ -1,6 +1,6 @@
 //! What all parts of an open store share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -103,6 +103,8 @@ pub(crate) struct Inner {
     pub(crate) reserve: Arc<Reserve>,
     /// Batches whose entries are on their way into the index.
     pub(crate) batches: AtomicU64,
+    /// The share of absent keys among those that are asked for (`read.rs`).
+    pub(crate) absent: AtomicU32,
     pub(crate) seed: u64,
     pub(crate) closed: AtomicBool,
 }

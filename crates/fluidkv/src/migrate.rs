@@ -23,6 +23,8 @@ use crate::view::Range;
 
 /// How long a worker sleeps where there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
+/// How long nobody must have written until what is buffered is compacted without need.
+const QUIET: Duration = Duration::from_millis(100);
 /// How long a writer waits at most before it looks again.
 const WAIT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are slowed.
@@ -47,8 +49,8 @@ pub(crate) struct Migration {
     changed: Condvar,
     frozen: AtomicUsize,
     pause_ns: AtomicU64,
-    /// The sequence as a worker last saw it.
-    seen: AtomicU64,
+    /// The sequence as workers last saw it change, and when.
+    seen: Mutex<Option<(u64, Instant)>>,
 }
 
 /// What a worker may do next.
@@ -71,6 +73,18 @@ impl Migration {
     #[inline]
     pub(crate) fn pause_ns(&self) -> u64 {
         self.pause_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody has written for a while, given the last number.
+    fn is_idle(&self, last: u64) -> bool {
+        let mut seen = lock(&self.seen);
+        match *seen {
+            Some((number, since)) if number == last => since.elapsed() >= QUIET,
+            _ => {
+                *seen = Some((last, Instant::now()));
+                false
+            }
+        }
     }
 
     fn stop_writers(&self) {
@@ -137,8 +151,7 @@ impl Inner {
     /// A worker, until the store is closed.
     pub(crate) fn work(&self) {
         while !self.closed.load(Ordering::Acquire) {
-            let last = self.order.last();
-            let idle = self.migration.seen.swap(last, Ordering::Relaxed) == last;
+            let idle = self.migration.is_idle(self.order.last());
             if let Some(task) = self.next_task(idle) {
                 self.run(task);
                 continue;

@@ -7,7 +7,17 @@ use lodestore_contract::{Error, Expiry, Result};
 
 use crate::inner::Inner;
 use crate::table::hash;
+use crate::tables::How;
 use crate::view::{Known, View};
+
+/// One look-up in this many, less one, is counted: bits of the hash.
+const SAMPLED: u64 = 63 << 20;
+/// What an absent key adds to the moving share of them, of which a sixteenth is forgotten with each look-up: 16 of these are all.
+const ABSENT_UNIT: u32 = 4096;
+/// The share from which filters are asked: one look-up in sixteen.
+const ABSENT_LEAST: u32 = ABSENT_UNIT;
+/// Keys that are asked for together.
+const GROUP: usize = 16;
 
 /// Refuses keys that no store takes.
 #[inline]
@@ -25,7 +35,24 @@ impl Inner {
             // The batch holds the stripes of all its keys until it is whole.
             drop(self.order.lock(hash));
         }
-        view.find(key, hash, u64::MAX, self.reads)
+        let found = view.find(key, hash, u64::MAX, self.how())?;
+        if hash & SAMPLED == 0 {
+            self.note_found(found.is_some());
+        }
+        Ok(found)
+    }
+
+    /// How tables are read just now. The filters of stable tables are asked only where a part of the keys that are asked for is absent.
+    #[inline]
+    pub(crate) fn how(&self) -> How {
+        How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_LEAST }
+    }
+
+    /// Takes a look-up into the share of absent keys.
+    #[cold]
+    fn note_found(&self, found: bool) {
+        let before = self.absent.load(Ordering::Relaxed);
+        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
     }
 
     /// Calls `with` for the live value of a key.
@@ -69,9 +96,31 @@ impl Inner {
         let _guard = self.enter()?;
         for (index, key) in keys.iter().enumerate() {
             let view = self.view.load();
+            if index.is_multiple_of(GROUP) {
+                prefetch(&view, &keys[index..(index + GROUP).min(keys.len())]);
+            }
             let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
             each(index, known.and_then(Known::live).map(|(value, _)| value));
         }
         Ok(())
+    }
+}
+
+/// Asks for what gets of these keys will read, all of them at once: first the indexes, then the items.
+fn prefetch(view: &View, keys: &[&[u8]]) {
+    if !view.active.is_empty() {
+        view.active.tree.prefetch_batch(keys.iter().copied());
+    }
+    for key in keys {
+        let range = &view.ranges.list[view.ranges.index_of(key)];
+        if !range.runs.is_empty() {
+            let hash = hash(key);
+            range.runs.iter().filter_map(|run| run.find(key)).for_each(|table| table.prefetch_filter(hash));
+        }
+        range.stable.find(key).into_iter().for_each(|table| table.prefetch_index(key));
+    }
+    for key in keys {
+        let range = &view.ranges.list[view.ranges.index_of(key)];
+        range.stable.find(key).into_iter().for_each(|table| table.prefetch_item(key));
     }
 }

@@ -153,7 +153,7 @@ impl Snapshot for Moment {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
         let _guard = self.inner().enter()?;
-        let known = self.view.find(key, hash(key), self.number, self.inner().reads)?;
+        let known = self.view.find(key, hash(key), self.number, self.inner().how())?;
         Ok(known.and_then(Known::live).map(|(value, _)| value.to_vec()))
     }
 

@@ -11,6 +11,14 @@ use lodestore_media::Pool;
 use crate::manifest::TableDescriptor;
 use crate::table::{Item, Reads, Table, TableMeta};
 
+/// How a table is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) reads: Reads,
+    /// Whether the filter is asked. It costs a cache line, and saves some where the key is absent.
+    pub(crate) filtered: bool,
+}
+
 /// A table that some view names.
 ///
 /// Invariant: its extent holds its bytes as long as the handle lives. It is freed with the last handle, and only when the manifest no longer names it.
@@ -61,13 +69,46 @@ impl TableHandle {
         }
     }
 
-    /// The item of `key`.
+    /// The item of `key`. `filtered`: the filter is asked first.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'_>>> {
-        self.table()?.get(key, hash, reads)
+    pub(crate) fn get(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Item<'_>>> {
+        let table = self.table()?;
+        if how.filtered && !table.may_have(hash) {
+            return Ok(None);
+        }
+        match table.locate(key, how.reads)? {
+            Some(block) => table.get_in(&block, key, hash, how.reads),
+            None => Ok(None),
+        }
+    }
+
+    /// Asks for the lines of the index that a get of `key` reads.
+    pub(crate) fn prefetch_index(&self, key: &[u8]) {
+        if let Ok(table) = self.table() {
+            let range = table.index_range(key);
+            self.pool.prefetch(self.descriptor.at.add(range.start as u64), range.len());
+        }
+    }
+
+    /// Asks for the line of the filter that a get of a key of this hash reads.
+    pub(crate) fn prefetch_filter(&self, hash: u64) {
+        if let Ok(table) = self.table() {
+            let range = table.filter_range(hash);
+            self.pool.prefetch(self.descriptor.at.add(range.start as u64), range.len());
+        }
+    }
+
+    /// Asks for the line where `key` should be; the index is there already, hopefully.
+    pub(crate) fn prefetch_item(&self, key: &[u8]) {
+        if let Ok(table) = self.table()
+            && let Ok(Some(block)) = table.locate(key, Reads::Trusted)
+        {
+            let range = block.near();
+            self.pool.prefetch(self.descriptor.at.add(range.start as u64), range.len());
+        }
     }
 
     #[cold]
@@ -126,11 +167,10 @@ impl Sorted {
         at
     }
 
-    /// The table that may have `key`.
+    /// The table that may have `key`: the last that begins at or below it.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&TableHandle> {
-        let table = &self.tables[self.not_above(key).checked_sub(1)?];
-        (*key <= *table.descriptor.max).then_some(table)
+        Some(&self.tables[self.not_above(key).checked_sub(1)?])
     }
 
     /// The item of `key`.
@@ -138,9 +178,9 @@ impl Sorted {
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'_>>> {
+    pub(crate) fn get(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Item<'_>>> {
         match self.find(key) {
-            Some(table) => table.get(key, hash, reads),
+            Some(table) => table.get(key, hash, how),
             None => Ok(None),
         }
     }

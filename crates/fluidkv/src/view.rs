@@ -14,8 +14,8 @@ use lodestore_index::key_head;
 use crate::entry::{Entry, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
-use crate::table::{Item, ItemKind, Reads};
-use crate::tables::Sorted;
+use crate::table::{Item, ItemKind};
+use crate::tables::{How, Sorted};
 
 /// A stretch of the key space.
 pub(crate) struct Range {
@@ -38,15 +38,15 @@ impl Range {
         self.runs.iter().chain([&self.stable])
     }
 
-    /// What the range knows of a key.
+    /// What the range knows of a key; `how` says how its stable tables are read.
     #[inline]
-    fn find(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Known<'_>>> {
+    fn find(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Known<'_>>> {
         for run in &self.runs {
-            if let Some(item) = run.get(key, hash, reads)? {
+            if let Some(item) = run.get(key, hash, How { filtered: true, ..how })? {
                 return Ok(Some(Known::of_item(&item)));
             }
         }
-        Ok(self.stable.get(key, hash, reads)?.map(|item| Known::of_item(&item)))
+        Ok(self.stable.get(key, hash, how)?.map(|item| Known::of_item(&item)))
     }
 }
 
@@ -145,12 +145,12 @@ impl View {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64, reads: Reads) -> Result<Option<Known<'_>>> {
+    pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64, how: How) -> Result<Option<Known<'_>>> {
         for memtable in self.memtables() {
             if let Some(entry) = memtable.find(key, number)? {
                 return Ok(Some(Known::of_entry(&entry)));
             }
         }
-        self.ranges.list[self.ranges.index_of(key)].find(key, hash, reads)
+        self.ranges.list[self.ranges.index_of(key)].find(key, hash, how)
     }
 }

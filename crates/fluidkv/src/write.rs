@@ -41,21 +41,30 @@ impl Inner {
     /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.
     fn with_stripe<T>(&self, hash: u64, mut work: impl FnMut(&View) -> Result<T>) -> Result<T> {
         let _guard = self.enter_write()?;
-        let mut tries = 0;
-        loop {
-            self.throttle()?;
+        self.until_there_is_room(|| {
             let writing = self.order.writing();
             let stripe = self.order.lock(hash);
             let view = self.view.load();
             let outcome = work(&view);
             drop(stripe);
             drop(writing);
-            let generation = view.active.generation;
-            let over = view.active.is_full();
-            drop(view);
-            if over {
-                self.freeze(generation);
-            }
+            (view.active.generation, view.active.is_full(), outcome)
+        })
+    }
+
+    /// Makes attempts at a write until one finds room, or there is none to be made. An attempt answers with the memtable's generation, and whether that
+    /// is full; it holds nothing when it returns.
+    #[inline]
+    fn until_there_is_room<T>(&self, mut attempt: impl FnMut() -> (u64, bool, Result<T>)) -> Result<T> {
+        let mut tries = 0;
+        loop {
+            let outcome = self.throttle().and_then(|()| {
+                let (generation, over, outcome) = attempt();
+                if over {
+                    self.freeze(generation);
+                }
+                outcome
+            });
             match outcome {
                 Err(Error::Full { .. }) if tries < TRIES && self.reclaim()? => tries += 1,
                 Err(error) => {
@@ -88,7 +97,7 @@ impl Inner {
 
     /// The live value of a key whose stripe is held.
     fn live<'v>(&self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<&'v [u8]>> {
-        let known = view.find(key, hash, u64::MAX, self.reads).inspect_err(|error| self.corrupt(error))?;
+        let known = view.find(key, hash, u64::MAX, self.how()).inspect_err(|error| self.corrupt(error))?;
         Ok(known.and_then(Known::live).map(|(value, _)| value))
     }
 
@@ -153,18 +162,7 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
-        let mut tries = 0;
-        loop {
-            self.throttle()?;
-            let (generation, over, outcome) = self.try_batch(&ops);
-            if over {
-                self.freeze(generation);
-            }
-            match outcome {
-                Err(Error::Full { .. }) if tries < TRIES && self.reclaim()? => tries += 1,
-                other => return other,
-            }
-        }
+        self.until_there_is_room(|| self.try_batch(&ops))
     }
 
     fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {

@@ -237,7 +237,7 @@ impl Holder {
         };
         let word = at.raw() | (u64::from(extent) * EXTENT);
         if pool.mutant(Mutant::PublishBeforeRecord) {
-            self.publish(slot, word);
+            self.publish(slot, word)?;
         }
         if let Some(thing) = before.as_ref().filter(|_| pool.mutant(Mutant::ReuseBeforeDurable)) {
             self.give_back(thing, true);
@@ -248,24 +248,26 @@ impl Holder {
             pool.store_durable(at, &[&bytes]);
         }
         if !pool.mutant(Mutant::NoFenceBeforePublish) {
-            pool.fence();
+            pool.fence_checked()?;
         }
-        self.publish(slot, word);
+        let published = self.publish(slot, word);
+        things.insert(key.to_vec(), Thing { slot, word, len: bytes.len(), held });
+        // What was there is given back only once it is sure that nothing names it.
+        published?;
         if let Some(thing) = before.filter(|_| !pool.mutant(Mutant::ReuseBeforeDurable)) {
             self.give_back(&thing, self.at_once);
         }
-        things.insert(key.to_vec(), Thing { slot, word, len: bytes.len(), held });
         Ok(())
     }
 
-    fn publish(&self, slot: u64, word: u64) {
+    fn publish(&self, slot: u64, word: u64) -> Result<()> {
         let at = self.word_at(slot);
         self.pool.publish_u64(at, word);
         let lost = if word == 0 { Mutant::DeleteNotFlushed } else { Mutant::EntryNotFlushed };
         if !self.pool.mutant(lost) {
             self.pool.flush(at, 8);
         }
-        self.pool.fence();
+        self.pool.fence_checked()
     }
 
     fn give_back(&self, thing: &Thing, at_once: bool) {
@@ -278,15 +280,16 @@ impl Holder {
         }
     }
 
-    fn delete(&self, things: &mut BTreeMap<Vec<u8>, Thing>, key: &[u8]) {
+    fn delete(&self, things: &mut BTreeMap<Vec<u8>, Thing>, key: &[u8]) -> Result<()> {
         if let Some(thing) = things.remove(key) {
             if self.pool.mutant(Mutant::ReuseBeforeDurable) {
                 self.give_back(&thing, true);
                 return self.publish(thing.slot, 0);
             }
-            self.publish(thing.slot, 0);
+            self.publish(thing.slot, 0)?;
             self.give_back(&thing, self.at_once);
         }
+        Ok(())
     }
 }
 
@@ -304,6 +307,9 @@ impl Subject for Holder {
     }
 
     fn apply(&self, op: &Op) -> Result<Outcome> {
+        if !matches!(op, Op::Get { .. }) {
+            self.pool.check()?;
+        }
         if matches!(op, Op::Batch { .. }) {
             return Ok(Outcome::Full);
         }
@@ -320,7 +326,7 @@ impl Subject for Holder {
             return Ok(outcome);
         }
         match state.all().next().map(|(_, held)| held.clone()) {
-            None => self.delete(&mut things, key),
+            None => self.delete(&mut things, key)?,
             Some(held) => match self.put(&mut things, key, held) {
                 Err(Error::Full { .. }) => return Ok(Outcome::Full),
                 other => other?,

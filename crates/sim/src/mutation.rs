@@ -77,6 +77,10 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
         Fault::Planted(mutant) => config.mutant = Some(*mutant),
         Fault::Lost(site) => config.drop_site = Some(site.clone()),
     }
+    if matches!(config.mutant, Some(Mutant::PublishedUnchecked | Mutant::GrowthUnchecked)) {
+        // They do harm only where a sync fails.
+        config.failing_every = config.failing_every.min(4);
+    }
     let started = Instant::now();
     let of_threads = config.mutant.is_some_and(|mutant| engine.mutants_of_threads().contains(&mutant));
     let (images, caught) = if of_threads {

@@ -43,6 +43,11 @@ pub trait Engine: Send + Sync {
         &[]
     }
 
+    /// Whether its stores can see that a sync failed. Where they cannot, none fails.
+    fn sees_failed_syncs(&self) -> bool {
+        true
+    }
+
     /// A new store.
     ///
     /// # Errors

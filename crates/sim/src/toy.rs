@@ -53,6 +53,11 @@ impl Engine for Toy {
         &[Mutant::ToyLengthFirst, Mutant::ToyDataNotFlushed, Mutant::ToyLengthNotFenced, Mutant::ToyRecoveryTwice]
     }
 
+    // It writes to its recorder, with no pool between that could be poisoned.
+    fn sees_failed_syncs(&self) -> bool {
+        false
+    }
+
     fn create(&self, spec: &SimSpec, _: &Shape) -> Result<Box<dyn Subject>> {
         let recorder = Recorder::new(spec);
         recorder.region_added(0, REGION as u64);

@@ -317,7 +317,10 @@ impl Run<'_> {
 
     /// Now and then lets one of the next fences fail, in this operation or in one after it.
     fn plan_failure(&mut self, store: &dyn Subject) {
-        if !self.config.stores_persist && self.fault_rng.one_in(self.config.failing_every) {
+        if !self.config.stores_persist
+            && self.engine.sees_failed_syncs()
+            && self.fault_rng.one_in(self.config.failing_every)
+        {
             let most = FENCES[self.fault_rng.index(FENCES.len())];
             store.recorder().fail_fence(1 + self.fault_rng.below(most));
         }
