@@ -13,7 +13,7 @@
 //! earlier table at the same place never pass for this one's.
 //!
 //! Whatever the bytes are, nothing here panics: each slice is checked. What was damaged after a table was opened is noticed by
-//! [`Reads::Verified`] in blocks, and by [`verify`] anywhere.
+//! [`Reads::Verified`] in blocks, and by `verify` anywhere.
 
 mod block;
 mod builder;
