@@ -290,6 +290,7 @@ impl Store for FluidKv {
             expiry: true,
             power: true,
             estimates: true,
+            mends: true,
             interval: false,
         }
     }

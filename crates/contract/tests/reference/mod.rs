@@ -182,5 +182,6 @@ pub fn capabilities(ordered: bool) -> Capabilities {
         power: false,
         interval: false,
         estimates: false,
+        mends: false,
     }
 }
