@@ -4,6 +4,8 @@
 //! Invariants
 //! * The thread never reads or writes a byte of a region; it makes mappings and advises the kernel about them.
 //! * At most one region is being made or kept as spare; it is unfinished (`files.rs`) until a grower takes it.
+//! * From when a grower takes a region until the pool has it, nobody else makes one of that index (`Work::taken`): both would have
+//!   the same unfinished name, and the later would take the file away from under the earlier's mapping.
 //! * The thread holds no reference to the pool; the pool joins it before it goes (`Ahead::stop`).
 //! * Joining pages makes whoever touches them wait for milliseconds, so the thread rests three times as long after each.
 
@@ -13,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lodestore_contract::Result;
+use lodestore_contract::{Error, Result};
 
 use crate::files::{Made, RegionMaker};
 use crate::mutex::lock;
@@ -31,6 +33,8 @@ struct Work {
     making: Option<(u16, u64)>,
     /// The one that is ready.
     spare: Option<(u16, Made)>,
+    /// Regions below this index were taken by a grower: a wish for one comes from a thread that counted before.
+    taken: u16,
     /// Mappings to be filled by reading, with how far each is.
     fill: VecDeque<(Arc<Mapping>, u64)>,
     /// Mappings whose pages are to be joined, with how far each is.
@@ -96,7 +100,10 @@ impl Ahead {
     /// Asks for a spare region; cheap when it was asked for already.
     pub(crate) fn want(&self, index: u16, len: u64) {
         if !self.asked.swap(true, Ordering::Relaxed) {
-            self.give(|work| work.wanted = Some((index, len)));
+            self.give(|work| match index < work.taken {
+                true => self.asked.store(false, Ordering::Relaxed),
+                false => work.wanted = Some((index, len)),
+            });
         }
     }
 
@@ -118,7 +125,8 @@ impl Ahead {
         }
     }
 
-    /// Region `index` of `len` bytes: the spare, if it is that one (waiting for it where it is being made), or a new one.
+    /// Region `index` of `len` bytes: the spare, if it is that one (waiting for it where it is being made), or a new one. One thread at
+    /// a time (the pool's growth lock).
     ///
     /// # Errors
     /// As [`RegionMaker::make`].
@@ -128,17 +136,22 @@ impl Ahead {
             work = self.shared.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
         work.wanted = None;
+        work.taken = index + 1;
         let spare = work.spare.take();
-        drop(work);
         self.asked.store(false, Ordering::Relaxed);
-        if let Some((found, made)) = spare
-            && found == index
-            && made.mapping.len() == len
-        {
-            return Ok(made);
+        drop(work);
+        if let Some((found, made)) = spare {
+            if found == index && made.mapping.len() == len {
+                return Ok(made);
+            }
+            crate::files::remove_unfinished_made(&self.shared.maker.dir, found);
         }
         let never = AtomicBool::new(false);
-        self.shared.maker.make(index, len, &never)?.ok_or(lodestore_contract::Error::Closed)
+        let made = self.shared.maker.make(index, len, &never).and_then(|made| made.ok_or(Error::Closed));
+        if made.is_err() {
+            self.shared.lock().taken = index;
+        }
+        made
     }
 
     /// Ends the thread and removes an unused spare. Idempotent.
@@ -207,5 +220,75 @@ fn run(shared: &Shared) {
         } else {
             work = shared.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::PoolOptions;
+
+    const LEN: u64 = 1 << 20;
+
+    fn ahead(dir: &Path) -> Ahead {
+        Ahead::new(RegionMaker::new(dir, &PoolOptions::default()), LEN)
+    }
+
+    fn inode(path: &Path) -> Option<u64> {
+        path.metadata().ok().map(|found| found.ino())
+    }
+
+    /// A thread that counted the regions before a growth wishes for the one that the grower is just naming: its file was replaced, and
+    /// what was stored in the region was lost with the process.
+    #[test]
+    fn a_late_wish_does_not_replace_a_region_that_is_taken() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ahead = ahead(dir.path());
+        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let own = made.mapping.file().expect("a file").metadata().expect("its data").ino();
+        ahead.want(1, LEN);
+        let unfinished = crate::files::unfinished_path(dir.path(), 1);
+        for _ in 0..30 {
+            assert_eq!(inode(&unfinished), Some(own), "the file under the mapping");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ahead.maker().finish(1, &made.mapping).expect("a name");
+        assert_eq!(inode(&crate::files::region_path(dir.path(), 1)), Some(own));
+        // The next one is made ahead as ever, and taken.
+        ahead.want(2, LEN);
+        drop(ahead.take_or_make(2, LEN).expect("room for a region"));
+        assert!(!ahead.has_asked());
+    }
+
+    /// A spare of another index or length gives way with its file.
+    #[test]
+    fn a_spare_that_does_not_fit_leaves_no_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ahead = ahead(dir.path());
+        ahead.want(3, LEN);
+        while ahead.shared.lock().spare.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
+        assert_eq!(inode(&crate::files::unfinished_path(dir.path(), 3)), None);
+        assert!(inode(&crate::files::unfinished_path(dir.path(), 1)).is_some());
+    }
+
+    /// Whoever replaced the unfinished file: the region does not take its name.
+    #[test]
+    fn a_file_that_is_not_the_one_mapped_is_not_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ahead = ahead(dir.path());
+        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let unfinished = crate::files::unfinished_path(dir.path(), 1);
+        std::fs::remove_file(&unfinished).expect("removed");
+        std::fs::write(&unfinished, vec![0; LEN as usize]).expect("written");
+        let refused = ahead.maker().finish(1, &made.mapping);
+        assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+        assert_eq!(inode(&crate::files::region_path(dir.path(), 1)), None);
     }
 }

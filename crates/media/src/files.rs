@@ -7,7 +7,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -262,18 +262,34 @@ impl RegionMaker {
         }
     }
 
-    /// Gives the unfinished region its name.
+    /// Gives the unfinished region that `mapping` maps its name, or removes it.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where a file has it already, [`Error::Io`].
-    pub(crate) fn finish(&self, index: u16) -> Result<()> {
-        let path = region_path(&self.dir, index);
-        if path.symlink_metadata().is_ok() {
-            let what = format!("it has the name of region {index}, which is only now being made");
-            return Err(Error::Foreign { path, what });
+    /// [`Error::Foreign`] where a file has the name already, or where the unfinished file is not the mapped one any more (it stays);
+    /// [`Error::Io`].
+    pub(crate) fn finish(&self, index: u16, mapping: &Mapping) -> Result<()> {
+        let (unfinished, path) = (unfinished_path(&self.dir, index), region_path(&self.dir, index));
+        if !is_mapped_by(&unfinished, mapping)? {
+            let what = format!("it has the name under which region {index} was made, and is another file");
+            return Err(Error::Foreign { path: unfinished, what });
         }
-        std::fs::rename(unfinished_path(&self.dir, index), &path).map_err(|refused| Error::io("naming", path, refused))
+        let named = if path.symlink_metadata().is_ok() {
+            let what = format!("it has the name of region {index}, which is only now being made");
+            Err(Error::Foreign { path, what })
+        } else {
+            std::fs::rename(&unfinished, &path).map_err(|refused| Error::io("naming", path, refused))
+        };
+        named.inspect_err(|_| remove_unfinished_made(&self.dir, index))
     }
+}
+
+/// Whether the file at `path` is the one under this mapping.
+fn is_mapped_by(path: &Path, mapping: &Mapping) -> Result<bool> {
+    let Some(file) = mapping.file() else { return Ok(true) };
+    let looking = |refused| Error::io("looking at", path, refused);
+    let own = file.metadata().map_err(looking)?;
+    let found = path.symlink_metadata().map_err(looking)?;
+    Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
 }
 
 /// Makes untouched pages huge at once: one small page of each huge one is touched, then they are joined. Doing so after all
@@ -322,7 +338,6 @@ pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) 
 
 /// Reserves what a region's file leaves out, as a sparse copy does: a store into a hole of a full file system would be a SIGBUS.
 fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
     let found = file.metadata().map_err(|refused| Error::io("looking at", path, refused))?;
     if found.blocks().saturating_mul(512) >= len {
         return Ok(());

@@ -103,7 +103,7 @@ impl Pool {
             if let (true, Some(file)) = (memory.persists(), mapping.file()) {
                 file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
             }
-            maker.finish(0)?;
+            maker.finish(0, &mapping)?;
             if memory.persists() {
                 files::sync_dir(dir)?;
             }

@@ -255,8 +255,8 @@ impl Pool {
         };
         let made = ahead.take_or_make(index, len)?;
         // The file takes its name when it is durable; until then any open removes it. A file of that name that is somebody else's stays.
-        let named = self.sync_new(index, &made.mapping, dir).and_then(|()| ahead.maker().finish(index));
-        named.inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
+        self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
+        ahead.maker().finish(index, &made.mapping)?;
         if self.persists()
             && let Err(refused) = crate::files::sync_dir(dir)
         {
