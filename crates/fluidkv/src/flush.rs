@@ -120,11 +120,11 @@ impl Inner {
         let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
         let count = frozen.len();
         publish(&self.view, &publisher, Arc::clone(&view.active), frozen);
+        self.migration.set_frozen(count);
         drop(publisher);
         memtable.set_flushed();
         Counts::add(&self.counts.flushes, 1);
         Counts::add(&self.counts.flushed_bytes, bytes);
-        self.migration.set_frozen(count);
         Ok(true)
     }
 }

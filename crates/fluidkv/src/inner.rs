@@ -150,7 +150,6 @@ impl Inner {
         frozen.extend(view.frozen.iter().cloned());
         let count = frozen.len();
         publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
-        drop(publisher);
         self.migration.set_frozen(count);
     }
 

@@ -9,7 +9,9 @@
 //!
 //! Invariants
 //! 1. One thread flushes at a time, the oldest memtable first; a range is compacted by one thread at a time.
-//! 2. Nobody waits here while holding a stripe, or the publisher's lock.
+//! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
+//! 3. The count of memtables that wait, and with it whether writers are stopped, changes under the publisher's lock: what is noted last is what
+//!    was published last. A count that came late would stop writers for a flush that nobody has to make.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -60,7 +62,7 @@ enum Task {
 }
 
 impl Migration {
-    /// Takes note of how many memtables wait.
+    /// Takes note of how many memtables wait; with the publisher's lock held (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
         self.frozen.store(count, Ordering::Release);
         let pause = if count >= SLOW { (PAUSE_MAX / 40) << (2 * (count - SLOW)).min(4) } else { 0 };
@@ -85,10 +87,6 @@ impl Migration {
                 false
             }
         }
-    }
-
-    fn stop_writers(&self) {
-        self.pause_ns.store(u64::MAX, Ordering::Release);
     }
 
     fn is_at_limit(&self) -> bool {
@@ -127,18 +125,23 @@ impl Migration {
 impl Inner {
     /// Freezes a memtable that is full, unless too many wait already: then writers wait.
     pub(crate) fn freeze(&self, generation: u64) {
-        if self.migration.is_at_limit() {
-            self.migration.stop_writers();
-            // It may have been flushed just now.
-            if self.migration.is_at_limit() {
-                return;
-            }
-            self.migration.set_frozen(self.view.load().frozen.len());
+        if self.migration.is_at_limit() && self.stop_writers() {
+            return;
         }
         self.rotate(generation);
         if self.options.workers == 0 {
             self.work_until_quiet(false);
         }
+    }
+
+    /// Stops writers if so many memtables wait; whether they do.
+    fn stop_writers(&self) -> bool {
+        let _publisher = lock(&self.publisher);
+        let stops = self.view.load().frozen.len() as u64 >= MEMTABLES - 1;
+        if stops {
+            self.migration.pause_ns.store(u64::MAX, Ordering::Release);
+        }
+        stops
     }
 
     /// Does what is due, on the calling thread; `all`: also what is only due while nobody writes.

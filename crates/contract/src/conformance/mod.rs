@@ -269,6 +269,8 @@ pub fn check<H: Harness>(name: &str, harness: H) {
         .unwrap_or_else(|| panic!("there is no behaviour {name}"));
     println!("{name} over {}: LODESTORE_SEED={:#x}", harness.name(), seed());
     if let Err(payload) = attempt(&behaviour, harness) {
+        // The text of one that hangs is told nowhere else.
+        println!("{name}: {}", text_of(payload.as_ref()));
         std::panic::resume_unwind(payload);
     }
 }
