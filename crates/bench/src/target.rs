@@ -135,12 +135,12 @@ impl Target for StoreTarget {
         })
     }
 
-    /// A scan sees every write that returned before it, so one that has begun means that nothing waits.
+    /// A scan sees every write that returned before it, so one that has begun means that no index waits.
     fn settle(&self) -> Result<()> {
         if self.store.capabilities().scan {
             self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;
         }
-        Ok(())
+        self.store.settle()
     }
 
     fn close(&self) -> Result<()> {

@@ -267,6 +267,15 @@ pub trait Store: Send + Sync {
     /// [`Error::DurabilityRefused`] where it cannot; [`Error::Io`], after which the store is poisoned.
     fn sync(&self) -> Result<()>;
 
+    /// Does the work behind writes that is due or would be some time: what is buffered goes to where reads find it quickest. Nothing
+    /// needs it; measurements and planned stops do well with it. Engines without such work return at once.
+    ///
+    /// # Errors
+    /// The common ones; [`Error::Full`] where there is no room for it.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits until recovery behind the open has ended, then [`stats`](Store::stats) says so.
     ///
     /// # Errors

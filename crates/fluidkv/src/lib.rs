@@ -13,6 +13,7 @@ mod cursor;
 mod entry;
 mod flush;
 mod inner;
+mod key_filter;
 mod layout;
 mod locks;
 mod manifest;

@@ -21,6 +21,7 @@ use lodestore_media::{Mutant, NvPtr, Pool, thread_slot};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Entry, Frame, Op, Payload, encode_header};
 use crate::inner::lock;
+use crate::key_filter::KeyFilter;
 use crate::layout::KIND_LOG;
 use crate::reserve::Reserve;
 use crate::segment::{SEGMENT_HEADER, SegmentHeader, place};
@@ -114,6 +115,7 @@ pub(crate) struct Make {
 pub(crate) struct Memtable {
     pub(crate) generation: u64,
     pub(crate) tree: BPlusTree,
+    keys: KeyFilter,
     pool: Arc<Pool>,
     base: u64,
     segment_bytes: u64,
@@ -137,6 +139,7 @@ impl Memtable {
         Self {
             generation: make.generation,
             tree: BPlusTree::new(),
+            keys: KeyFilter::new(make.limits.0),
             pool: Arc::clone(pool),
             base: make.base,
             segment_bytes: make.segment_bytes,
@@ -181,6 +184,8 @@ impl Memtable {
                 } else {
                     self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
                 }
+                // While the record is on its way, the lines of the index that come next.
+                self.tree.prefetch(op.key);
                 if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
                     self.pool.fence();
                 }
@@ -249,11 +254,12 @@ impl Memtable {
         Ok(())
     }
 
-    /// Makes `at` the newest version of `key`; whether it had one here. With the stripe of the key held. `keep`: a snapshot may
+    /// Makes `at` the newest version of `key`, whose hash is given; whether it had one here. With the stripe of the key held. `keep`: a snapshot may
     /// want what is replaced.
     #[inline]
-    pub(crate) fn publish(&self, key: &[u8], at: u64, keep: bool) -> bool {
+    pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> bool {
         let records = Records(&self.pool);
+        self.keys.add(hash);
         if keep && let Some(old) = self.tree.get(&records, key) {
             lock(&self.older[Self::part_of(at)]).insert(at, old);
             self.older_count.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +276,10 @@ impl Memtable {
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn find(&self, key: &[u8], number: u64) -> Result<Option<Entry<'_>>> {
+    pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64) -> Result<Option<Entry<'_>>> {
+        if !self.keys.may_have(hash) {
+            return Ok(None);
+        }
         match self.tree.get(&Records(&self.pool), key) {
             Some(at) => self.version(at, number),
             None => Ok(None),
@@ -320,7 +329,8 @@ impl Memtable {
 
     pub(crate) fn dram_bytes(&self) -> u64 {
         let fixed = size_of::<Self>() + TAILS * size_of::<Tail>();
-        (fixed + self.tree.dram_bytes()) as u64 + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
+        (fixed + self.keys.dram_bytes() + self.tree.dram_bytes()) as u64
+            + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
     }
 
     /// Says that its tables are durable and named: its logs go with its last holder.

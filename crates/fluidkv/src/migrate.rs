@@ -1,8 +1,11 @@
 //! Adaptive migration (FluidKV, VLDB 2024): who flushes and compacts, when, and how writers are held back.
 //!
 //! The rule. A frozen memtable is flushed before anything is compacted. A range is compacted when its buffered bytes have reached
-//! `buffer-percent` of its stable ones, or it has `runs-max` runs; of several the one that is furthest beyond. While nobody
-//! writes, whatever is buffered is compacted: reads find it in one place then.
+//! `buffer-percent` of its stable ones, or it has `runs-max` runs; of several the one that is furthest beyond.
+//!
+//! While nobody writes, reads are what matters (the paper's read-optimised and read-only modes): a memtable that is worth a flush is frozen,
+//! and ranges are compacted at an eighth of their threshold. Once nobody has written for long, everything goes to where reads find it in one
+//! place, and DRAM is given back. So a write now and then costs no rewriting of ranges.
 //!
 //! Writers are slowed once one memtable waits behind the one that is being flushed: each write pauses for as long as a flush of its share takes. They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
@@ -25,8 +28,14 @@ use crate::view::Range;
 
 /// How long a worker sleeps where there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long nobody must have written until what is buffered is compacted without need.
-const QUIET: Duration = Duration::from_millis(100);
+/// How long nobody must have written until reads are what matters.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long nobody must have written until everything is flushed and compacted.
+const STILL: Duration = Duration::from_secs(10);
+/// Part of a full memtable's log that is worth a flush while it is quiet.
+const WORTH: u64 = 16;
+/// How much sooner a range is compacted while it is quiet.
+const SOONER: f64 = 8.0;
 /// How long a writer waits at most before it looks again.
 const WAIT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are slowed.
@@ -55,6 +64,17 @@ pub(crate) struct Migration {
     seen: Mutex<Option<(u64, Instant)>>,
 }
 
+/// How much of the work behind is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// What writers need.
+    Needed,
+    /// What makes reads quicker, too, where it is worth it.
+    Worthwhile,
+    /// All there is.
+    All,
+}
+
 /// What a worker may do next.
 enum Task {
     Flush,
@@ -77,14 +97,18 @@ impl Migration {
         self.pause_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody has written for a while, given the last number.
-    fn is_idle(&self, last: u64) -> bool {
+    /// What is due, given the last number, by how long nobody has written.
+    fn due(&self, last: u64) -> Due {
         let mut seen = lock(&self.seen);
         match *seen {
-            Some((number, since)) if number == last => since.elapsed() >= QUIET,
+            Some((number, since)) if number == last => match since.elapsed() {
+                quiet if quiet >= STILL => Due::All,
+                quiet if quiet >= QUIET => Due::Worthwhile,
+                _ => Due::Needed,
+            },
             _ => {
                 *seen = Some((last, Instant::now()));
-                false
+                Due::Needed
             }
         }
     }
@@ -130,7 +154,7 @@ impl Inner {
         }
         self.rotate(generation);
         if self.options.workers == 0 {
-            self.work_until_quiet(false);
+            self.work_until_quiet(Due::Needed);
         }
     }
 
@@ -144,9 +168,9 @@ impl Inner {
         stops
     }
 
-    /// Does what is due, on the calling thread; `all`: also what is only due while nobody writes.
-    pub(crate) fn work_until_quiet(&self, all: bool) {
-        while let Some(task) = self.next_task(all) {
+    /// Does what is due, on the calling thread.
+    pub(crate) fn work_until_quiet(&self, due: Due) {
+        while let Some(task) = self.next_task(due) {
             self.run(task);
         }
     }
@@ -154,8 +178,9 @@ impl Inner {
     /// A worker, until the store is closed.
     pub(crate) fn work(&self) {
         while !self.closed.load(Ordering::Acquire) {
-            let idle = self.migration.is_idle(self.order.last());
-            if let Some(task) = self.next_task(idle) {
+            let due = self.migration.due(self.order.last());
+            self.freeze_if_due(due);
+            if let Some(task) = self.next_task(due) {
                 self.run(task);
                 continue;
             }
@@ -166,7 +191,23 @@ impl Inner {
         }
     }
 
-    fn next_task(&self, idle: bool) -> Option<Task> {
+    /// Freezes the active memtable while nobody writes, where that is worth it.
+    fn freeze_if_due(&self, due: Due) {
+        let (generation, bytes) = {
+            let view = self.view.load();
+            (view.active.generation, if view.active.is_empty() { 0 } else { view.active.log_bytes() })
+        };
+        let least = match due {
+            Due::Needed => return,
+            Due::Worthwhile => self.sizes.memtable / WORTH,
+            Due::All => 1,
+        };
+        if bytes >= least && self.pool.check().is_ok() && !self.migration.is_at_limit() {
+            self.rotate(generation);
+        }
+    }
+
+    fn next_task(&self, due: Due) -> Option<Task> {
         if self.pool.check().is_err() {
             return None;
         }
@@ -178,7 +219,7 @@ impl Inner {
             return Some(Task::Flush);
         }
         let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
-        let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, idle), range));
+        let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, due), range));
         let (score, range) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
         if score < 1.0 {
             return None;
@@ -189,14 +230,18 @@ impl Inner {
     }
 
     /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
-    fn score(&self, range: &Range, idle: bool) -> f64 {
+    fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
             return 0.0;
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
         let bytes = range.run_bytes() as f64 * 100.0 / stable / f64::from(self.options.buffer_percent);
         let runs = range.runs.len() as f64 / self.options.runs_max as f64;
-        bytes.max(runs).max(if idle { 1.0 } else { 0.0 })
+        match due {
+            Due::Needed => bytes.max(runs),
+            Due::Worthwhile => (bytes * SOONER).max(runs),
+            Due::All => bytes.max(runs).max(1.0),
+        }
     }
 
     fn run(&self, task: Task) {
@@ -250,7 +295,7 @@ impl Inner {
         }
         let began = Instant::now();
         loop {
-            self.work_until_quiet(true);
+            self.work_until_quiet(Due::All);
             self.pool.check()?;
             let busy = lock(&self.migration.busy);
             let quiet = !busy.flushing && busy.ranges.is_empty();

@@ -334,7 +334,7 @@ impl Job<'_> {
             return Ok(());
         }
         self.recovery.keys.fetch_add(1, Ordering::Relaxed);
-        self.memtable.publish(key, segment.at.add(at).raw(), false);
+        self.memtable.publish(key, crate::table::hash(key), segment.at.add(at).raw(), false);
         Ok(())
     }
 

@@ -88,16 +88,6 @@ impl FluidKv {
         }
         Ok(Self { running: Arc::new(running) })
     }
-
-    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then.
-    ///
-    /// # Errors
-    /// The contract's common ones.
-    pub fn settle(&self) -> Result<()> {
-        let inner = &self.running.inner;
-        let _guard = inner.enter()?;
-        inner.settle()
-    }
 }
 
 /// What a store is put together from.
@@ -396,6 +386,12 @@ impl Store for FluidKv {
     fn sync(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
         self.running.inner.pool.sync()
+    }
+
+    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then.
+    fn settle(&self) -> Result<()> {
+        let _guard = self.running.inner.enter()?;
+        self.running.inner.settle()
     }
 
     fn wait_recovered(&self) -> Result<()> {

@@ -147,7 +147,7 @@ impl View {
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64, how: How) -> Result<Option<Known<'_>>> {
         for memtable in self.memtables() {
-            if let Some(entry) = memtable.find(key, number)? {
+            if let Some(entry) = memtable.find(key, hash, number)? {
                 return Ok(Some(Known::of_entry(&entry)));
             }
         }

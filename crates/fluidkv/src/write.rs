@@ -30,11 +30,11 @@ pub(crate) enum When {
 const TRIES: usize = 3;
 
 impl Inner {
-    /// Appends and publishes one operation; with the stripe held.
-    fn apply(&self, memtable: &Memtable, op: &Op<'_>) -> Result<()> {
+    /// Appends and publishes one operation; with the stripe of the key's hash held.
+    fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         let number = self.order.next();
         let at = memtable.append(op, number, &self.reserve)?;
-        memtable.publish(op.key, at, self.order.has_snapshots());
+        memtable.publish(op.key, hash, at, self.order.has_snapshots());
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Inner {
                     return Ok(false);
                 }
             }
-            self.apply(&view.active, &op)?;
+            self.apply(&view.active, &op, hash)?;
             Ok(true)
         })
     }
@@ -108,7 +108,7 @@ impl Inner {
             if self.live(view, key, hash)?.is_none() {
                 return Ok(false);
             }
-            self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None })?;
+            self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }, hash)?;
             Ok(true)
         })
     }
@@ -127,7 +127,7 @@ impl Inner {
                 (None, Some(_)) => Payload::Tombstone,
                 (None, None) => return Ok(Swap::Done),
             };
-            self.apply(&view.active, &Op { key, payload, expiry: None })?;
+            self.apply(&view.active, &Op { key, payload, expiry: None }, hash)?;
             Ok(Swap::Done)
         })
     }
@@ -144,10 +144,12 @@ impl Inner {
             let outcome = match &wants {
                 Change::Keep => Ok(()),
                 Change::Put(value, expiry) => check_value(value).and_then(|()| {
-                    self.apply(&view.active, &Op { key, payload: Payload::Value(value), expiry: *expiry })
+                    self.apply(&view.active, &Op { key, payload: Payload::Value(value), expiry: *expiry }, hash)
                 }),
                 Change::Delete if now.is_none() => Ok(()),
-                Change::Delete => self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }),
+                Change::Delete => {
+                    self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }, hash)
+                }
             };
             wanted = Some((now.map(<[u8]>::to_vec), wants));
             outcome
@@ -176,7 +178,7 @@ impl Inner {
             let keep = self.order.has_snapshots();
             self.batches.fetch_add(1, Ordering::SeqCst);
             for (op, at) in ops.iter().zip(places) {
-                memtable.publish(op.key, at, keep);
+                memtable.publish(op.key, hash(op.key), at, keep);
             }
             self.batches.fetch_sub(1, Ordering::SeqCst);
         });

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use lodestore_contract::Store as _;
 use lodestore_contract::{Direction, Durability, Result};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};

@@ -1,0 +1,76 @@
+//! A filter over the keys of one memtable, in DRAM: most look-ups of keys that stand in tables ask one word here instead of the index.
+//!
+//! A key sets three bits of one word; both come from its hash. Which word and which bits are no matter of any format.
+//!
+//! Invariant: the bits of a key are set before its entry is in the index. So a key whose bits are not all set has no entry that a
+//! reader could be owed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of log for each word: eight entries of 32 bytes, the shortest there are with keys and values of 8.
+const LOG_BYTES: u64 = 256;
+/// Most words: 8 MiB.
+const WORDS_MAX: u64 = 1 << 20;
+
+/// See the module.
+pub(crate) struct KeyFilter(Box<[AtomicU64]>);
+
+impl KeyFilter {
+    /// One for a memtable of about so many bytes of log.
+    pub(crate) fn new(log_bytes: u64) -> Self {
+        let words = (log_bytes / LOG_BYTES).next_power_of_two().clamp(8, WORDS_MAX);
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The word of a hash, and the bits in it.
+    #[inline]
+    fn place(&self, hash: u64) -> (&AtomicU64, u64) {
+        // The stripes and the tags of blocks are of other bits.
+        let word = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
+        (&self.0[word as usize & (self.0.len() - 1)], bits)
+    }
+
+    /// Takes in a key; before its entry is in the index.
+    #[inline]
+    pub(crate) fn add(&self, hash: u64) {
+        let (word, bits) = self.place(hash);
+        if word.load(Ordering::Relaxed) & bits != bits {
+            word.fetch_or(bits, Ordering::Release);
+        }
+    }
+
+    /// Whether the key may have been taken in.
+    #[inline]
+    pub(crate) fn may_have(&self, hash: u64) -> bool {
+        let (word, bits) = self.place(hash);
+        word.load(Ordering::Acquire) & bits == bits
+    }
+
+    pub(crate) fn dram_bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::hash;
+
+    #[test]
+    fn every_key_taken_in_is_found_and_few_others_are() {
+        let count = 100_000u64;
+        let filter = KeyFilter::new(count * 32);
+        let hash_of = |number: u64| hash(&number.to_le_bytes());
+        (0..count).for_each(|number| filter.add(hash_of(number)));
+        assert!((0..count).all(|number| filter.may_have(hash_of(number))));
+        let wrong = (count..2 * count).filter(|number| filter.may_have(hash_of(*number))).count() as u64;
+        assert!(wrong < count / 12, "{wrong} of {count} absent keys look present");
+    }
+
+    #[test]
+    fn an_empty_filter_has_nothing() {
+        let filter = KeyFilter::new(0);
+        assert!((0..1000u64).all(|number| !filter.may_have(hash(&number.to_le_bytes()))));
+    }
+}
