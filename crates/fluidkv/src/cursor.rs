@@ -11,7 +11,7 @@ use lodestore_contract::{Direction, Result};
 use lodestore_index::key_head;
 
 use crate::memtable::Memtable;
-use crate::table::{Place, Reads, Walk};
+use crate::table::{Place, Reads, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::view::{Known, Ranges};
 
@@ -76,6 +76,7 @@ pub(crate) struct SortedCursor<'a> {
     tables: &'a [Arc<TableHandle>],
     /// The table of the walk; where it steps out of the list there is no more.
     index: usize,
+    table: Option<Table<'a, 'a>>,
     walk: Walk,
     direction: Direction,
     reads: Reads,
@@ -92,7 +93,7 @@ impl<'a> SortedCursor<'a> {
             Direction::Forward => sorted.first_from(from),
             Direction::Backward => sorted.count_to(from).wrapping_sub(1),
         };
-        let mut this = Self { tables, index, walk: Walk::new(reads), direction, reads };
+        let mut this = Self { tables, index, table: None, walk: Walk::new(reads), direction, reads };
         let place = match (from, direction) {
             (Bound::Unbounded, _) => this.edge(),
             (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
@@ -116,20 +117,17 @@ impl<'a> SortedCursor<'a> {
 
     fn seek(&mut self, place: Place<'_>) -> Result<()> {
         self.walk = Walk::new(self.reads);
-        match self.tables.get(self.index) {
-            Some(table) => self.walk.seek(&table.table()?, place),
-            None => Ok(()),
-        }
+        self.table = self.tables.get(self.index).map(|handle| handle.table()).transpose()?;
+        self.table.map_or(Ok(()), |table| self.walk.seek(&table, place))
     }
 
     #[inline]
     fn next(&mut self) -> Result<Option<Pair<'a>>> {
         loop {
-            let Some(handle) = self.tables.get(self.index) else { return Ok(None) };
-            let table = handle.table()?;
+            let Some(table) = &self.table else { return Ok(None) };
             let item = match self.direction {
-                Direction::Forward => self.walk.next(&table)?,
-                Direction::Backward => self.walk.prev(&table)?,
+                Direction::Forward => self.walk.next(table)?,
+                Direction::Backward => self.walk.prev(table)?,
             };
             if let Some(item) = item {
                 return Ok(Some(Pair { key: item.key, known: Known::of_item(&item) }));
@@ -253,6 +251,19 @@ impl<'a> Merge<'a> {
     /// [`lodestore_contract::Error::Corrupt`]; the merge is of no more use then.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        if let [only] = &mut self.sources[..] {
+            let pair = only.pair;
+            match only.source.next()? {
+                // Its head is for comparing with others, of which there are none any more.
+                Some(next) => only.pair = next,
+                None => self.sources.clear(),
+            }
+            return Ok(Some(pair));
+        }
+        self.next_of_many()
+    }
+
+    fn next_of_many(&mut self) -> Result<Option<Pair<'a>>> {
         let mut best = 0;
         for index in 1..self.sources.len() {
             if self.order(&self.sources[index], &self.sources[best]) == Ordering::Less {

@@ -31,6 +31,12 @@ impl KeyFilter {
         (&self.0[word as usize & (self.0.len() - 1)], bits)
     }
 
+    /// Asks for the line of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        lodestore_media::prefetch_value(self.place(hash).0);
+    }
+
     /// Takes in a key; before its entry is in the index.
     #[inline]
     pub(crate) fn add(&self, hash: u64) {

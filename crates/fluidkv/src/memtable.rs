@@ -165,6 +165,12 @@ impl Memtable {
         this
     }
 
+    /// Asks for what a write of a key of this hash will change.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.keys.prefetch(hash);
+    }
+
     /// Appends one write, durable when this returns; its position. Deletes may take of the reserve.
     ///
     /// # Errors

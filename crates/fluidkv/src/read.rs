@@ -6,7 +6,7 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Expiry, Result};
 
 use crate::inner::Inner;
-use crate::table::hash;
+use crate::table::{Reads, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
@@ -97,7 +97,7 @@ impl Inner {
         for (index, key) in keys.iter().enumerate() {
             let view = self.view.load();
             if index.is_multiple_of(GROUP) {
-                prefetch(&view, &keys[index..(index + GROUP).min(keys.len())]);
+                prefetch(&view, &keys[index..(index + GROUP).min(keys.len())], self.reads);
             }
             let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
             each(index, known.and_then(Known::live).map(|(value, _)| value));
@@ -107,7 +107,7 @@ impl Inner {
 }
 
 /// Asks for what gets of these keys will read, all of them at once: first the indexes, then the items.
-fn prefetch(view: &View, keys: &[&[u8]]) {
+fn prefetch(view: &View, keys: &[&[u8]], reads: Reads) {
     if !view.active.is_empty() {
         view.active.tree.prefetch_batch(keys.iter().copied());
     }
@@ -121,6 +121,6 @@ fn prefetch(view: &View, keys: &[&[u8]]) {
     }
     for key in keys {
         let range = &view.ranges.list[view.ranges.index_of(key)];
-        range.stable.find(key).into_iter().for_each(|table| table.prefetch_item(key));
+        range.stable.find(key).into_iter().for_each(|table| table.prefetch_item(key, reads));
     }
 }

@@ -74,7 +74,7 @@ fn scan(
     };
     let from = from.as_ref().map(Vec::as_slice);
     let mut sources = Vec::with_capacity(view.frozen.len() + 2);
-    for each in view.memtables() {
+    for each in view.memtables().filter(|memtable| !memtable.is_empty()) {
         sources.push(Source::Memtable(MemtableCursor::new(each, number, from, range.direction)));
     }
     sources.push(Source::Ranges(Box::new(RangesCursor::new(&view.ranges, from, range.direction, inner.reads)?)));

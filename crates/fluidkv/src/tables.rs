@@ -101,13 +101,13 @@ impl TableHandle {
         }
     }
 
-    /// Asks for the line where `key` should be; the index is there already, hopefully.
-    pub(crate) fn prefetch_item(&self, key: &[u8]) {
+    /// Asks for what a get of `key` reads of its block; the index is there already, hopefully.
+    pub(crate) fn prefetch_item(&self, key: &[u8], reads: Reads) {
         if let Ok(table) = self.table()
             && let Ok(Some(block)) = table.locate(key, Reads::Trusted)
         {
-            let range = block.near();
-            self.pool.prefetch(self.descriptor.at.add(range.start as u64), range.len());
+            let range = if reads == Reads::Verified { block.range() } else { block.near() };
+            lodestore_media::prefetch_bytes(self.bytes().get(range).unwrap_or_default());
         }
     }
 

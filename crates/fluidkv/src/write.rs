@@ -32,10 +32,14 @@ const TRIES: usize = 3;
 impl Inner {
     /// Appends and publishes one operation; with the stripe of the key's hash held.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        memtable.prefetch(hash);
         let number = self.order.next();
-        let at = memtable.append(op, number, &self.reserve)?;
-        memtable.publish(op.key, hash, at, self.order.has_snapshots());
-        Ok(())
+        // One pin for the look ahead and the change.
+        lodestore_index::pinned(|| {
+            let at = memtable.append(op, number, &self.reserve)?;
+            memtable.publish(op.key, hash, at, self.order.has_snapshots());
+            Ok(())
+        })
     }
 
     /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.

@@ -61,4 +61,4 @@ pub use probe::{MediumKind, MediumReport, probe};
 pub use region::MAX_REGIONS;
 pub use region_layout::RegionLayout;
 pub use slot::{MAX_SLOTS, slots_used, thread_slot};
-pub use x86::{FlushInstruction, flush_instruction, has_cmpxchg16b};
+pub use x86::{FlushInstruction, flush_instruction, has_cmpxchg16b, prefetch_bytes, prefetch_value};

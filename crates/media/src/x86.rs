@@ -134,6 +134,24 @@ pub(crate) fn prefetch_line(at: *const u8) {
     unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(at.cast()) }
 }
 
+/// Most lines that [`prefetch_bytes`] asks for: what the processor keeps on its way at a time, about.
+const PREFETCH_LINES: usize = 16;
+
+/// Asks for the first lines of these bytes, at most 16 of 64 bytes, wherever they are: a hint, nothing is read.
+#[inline]
+pub fn prefetch_bytes(bytes: &[u8]) {
+    let lines = (bytes.len() + bytes.as_ptr() as usize % LINE).div_ceil(LINE).min(PREFETCH_LINES);
+    for line in 0..lines {
+        prefetch_line(bytes.as_ptr().wrapping_add(line * LINE));
+    }
+}
+
+/// Asks for the line in which this begins: a hint, nothing is read.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    prefetch_line(std::ptr::from_ref(value).cast());
+}
+
 /// Asks for the line at this address, to be written.
 #[inline]
 pub(crate) fn prefetch_line_to_write(at: *const u8) {
