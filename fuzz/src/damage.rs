@@ -28,6 +28,16 @@ enum Sealed {
     NvhtKeys,
     BatchLog,
     Occupancy,
+    /// A copy of the header of a log segment of `fluidkv`.
+    LogSegment,
+    LogRecord,
+    Manifest,
+    Checkpoint,
+    TableIndex,
+    TableFilter,
+    TableKeys,
+    /// The header of a table of `fluidkv`, which has the checksums of its parts: made right behind them.
+    TableHeader,
 }
 
 /// An undamaged image, and where in it checksums stand.
@@ -40,7 +50,7 @@ pub struct Base {
 impl Base {
     /// Of an image whose pool has chunks of this size.
     pub fn new(image: SimImage, chunk_bytes: u32) -> Self {
-        const KINDS: [Sealed; 11] = [
+        const KINDS: [Sealed; 19] = [
             Sealed::PoolHeader,
             Sealed::RegionHeader,
             Sealed::Superblock,
@@ -52,6 +62,14 @@ impl Base {
             Sealed::NvhtKeys,
             Sealed::BatchLog,
             Sealed::Occupancy,
+            Sealed::LogSegment,
+            Sealed::LogRecord,
+            Sealed::Manifest,
+            Sealed::Checkpoint,
+            Sealed::TableIndex,
+            Sealed::TableFilter,
+            Sealed::TableKeys,
+            Sealed::TableHeader,
         ];
         let mut sealed = Vec::new();
         for (region, bytes) in image.regions.iter().enumerate() {
@@ -167,6 +185,17 @@ impl Sealed {
             Self::RegionHeader if is(b"LODEREGN") => Some((12, two(8..12, 16..64)?)),
             Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
             Self::Superblock if is(b"LSNVHT") => Some((40, one(0..40)?)),
+            Self::Superblock if is(b"LFLUID1") => Some((56, one(0..56)?)),
+            Self::LogSegment if is(b"LLOG") => Some((4, one(8..64)?)),
+            Self::Manifest if is(b"LMAN") => Some((4, one(8..32)?)),
+            Self::LogRecord if is(b"LLOG") => first_log_record(bytes),
+            Self::Checkpoint if is(b"LMAN") => {
+                let words = usize::try_from(read(bytes, 36)?).ok()?;
+                Some((32, two(16..24, 36..56 + words * 8)?))
+            }
+            Self::TableIndex | Self::TableFilter | Self::TableKeys | Self::TableHeader if is(b"LSTABLE\x01") => {
+                self.table_part(bytes)
+            }
             Self::Segment if is(b"LSEG") || is(b"LTAB") => Some((12, two(0..12, 16..24)?)),
             Self::Run if is(b"LRUN") => {
                 let count = usize::try_from(read(bytes, 16)?).ok()?;
@@ -204,6 +233,47 @@ impl Sealed {
             _ => None,
         }
     }
+}
+
+impl Sealed {
+    /// A checksum of a table of `fluidkv`, over its identity, the part's number and the part.
+    fn table_part(self, bytes: &[u8]) -> Option<(usize, u32)> {
+        let word = |at: usize| read(bytes, at).map(|word| word as usize);
+        let (number, place, part) = match self {
+            Self::TableIndex => {
+                // What lies between the index and the filter is padding of less than a line: its length follows from the blocks.
+                let (blocks, uniform) = (word(44)?, word(84)? & 0xffff != 0);
+                let tops = if blocks > 32 { blocks.div_ceil(32) * 8 } else { 0 };
+                let len = blocks.checked_mul(if uniform { 12 } else { 20 })? + tops;
+                (u32::MAX, 112, bytes.get(word(56)?..word(56)?.checked_add(len)?)?)
+            }
+            Self::TableFilter => {
+                let len = word(64)?.checked_mul(64)?;
+                (u32::MAX - 1, 116, bytes.get(word(60)?..word(60)?.checked_add(len)?)?)
+            }
+            Self::TableKeys => {
+                let len = word(72)?.checked_add(word(76)?)?;
+                (u32::MAX - 2, 120, bytes.get(word(68)?..word(68)?.checked_add(len)?)?)
+            }
+            _ => {
+                let sum =
+                    crc32c(&[bytes.get(16..24)?, &(u32::MAX - 3).to_le_bytes(), bytes.get(..12)?, bytes.get(16..128)?]);
+                return Some((12, sum));
+            }
+        };
+        Some((place, crc32c(&[bytes.get(16..24)?, &number.to_le_bytes(), part])))
+    }
+}
+
+/// The first record of a log segment of `fluidkv`, where it is a single write: over the segment's nonce, its place in steps of 8 bytes,
+/// and the record.
+fn first_log_record(bytes: &[u8]) -> Option<(usize, u32)> {
+    const AT: usize = 128;
+    let value = (read(bytes, AT + 4)? & 0x7fff_ffff) as usize;
+    let key = usize::from(*bytes.get(AT + 8)?) + 256 * usize::from(*bytes.get(AT + 9)?) + 1;
+    let expiry = if bytes.get(AT + 10)? & 2 == 2 { 8 } else { 0 };
+    let record = bytes.get(AT + 4..(AT + 16).checked_add(expiry + key + value)?)?;
+    Some((AT, crc32c(&[bytes.get(32..40)?, &((AT / 8) as u32).to_le_bytes(), record])))
 }
 
 fn read(bytes: &[u8], at: usize) -> Option<u32> {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod damage;
+pub mod fluidkv;
 pub mod hikv;
 pub mod media;
 pub mod nvht;

@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/src/damage.rs"]
 mod damage;
+#[path = "../../../fuzz/src/fluidkv.rs"]
+mod fluidkv;
 #[path = "../../../fuzz/src/hikv.rs"]
 mod hikv;
 #[path = "../../../fuzz/src/media.rs"]
@@ -33,6 +35,11 @@ fn run(name: &str, rounds: u64, target: impl Fn(&[u8]) + std::panic::RefUnwindSa
 fn all_checksums_of_the_format_are_found_to_be_forged() {
     assert_eq!(media::kinds(), 3, "pool and region headers, occupancy");
     assert_eq!(hikv::TARGETS.kinds(), 7, "pool header, occupancy, superblock, segment, run, record, batch log");
+    assert_eq!(
+        fluidkv::TARGETS.kinds(),
+        11,
+        "pool header, occupancy, superblock, log segment, its first record, manifest, its checkpoint, table, its index, filter and keys"
+    );
     assert_eq!(nvht::TARGETS.kinds(), 8, "pool header, occupancy, superblock, table, cursor, keys, record, batch log");
 }
 
@@ -51,10 +58,12 @@ fn any_damaged_pool_opens_and_works_or_is_refused() {
 fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
     run("hikv_clean", 1000, |data| hikv::TARGETS.clean(data));
     run("nvht_clean", 1000, |data| nvht::TARGETS.clean(data));
+    run("fluidkv_clean", 1000, |data| fluidkv::TARGETS.clean(data));
 }
 
 #[test]
 fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
     run("hikv_killed", 1000, |data| hikv::TARGETS.killed(data));
     run("nvht_killed", 1000, |data| nvht::TARGETS.killed(data));
+    run("fluidkv_killed", 1000, |data| fluidkv::TARGETS.killed(data));
 }
