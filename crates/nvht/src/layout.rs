@@ -134,6 +134,8 @@ pub(crate) struct Root {
 
 impl Root {
     pub(crate) const BYTES: usize = ROOT as usize;
+    /// The largest number that is sealed.
+    pub(crate) const NUMBER_MAX: u64 = (1 << 40) - 1;
 
     #[inline]
     pub(crate) fn of(pool: &Pool, partition: usize) -> Self {
@@ -158,7 +160,7 @@ impl Root {
 
     /// A number of up to 40 bits with a check of 24, so that a flipped bit is told; 0 is the number 0.
     pub(crate) fn sealed(self, number: u64) -> u64 {
-        assert!(number < 1 << 40, "a number of 40 bits");
+        assert!(number <= Self::NUMBER_MAX, "a number of 40 bits");
         if number == 0 {
             return 0;
         }
@@ -168,7 +170,7 @@ impl Root {
 
     /// What was sealed; `None` where it was changed.
     pub(crate) fn unsealed(self, word: u64) -> Option<u64> {
-        let number = word & ((1 << 40) - 1);
+        let number = word & Self::NUMBER_MAX;
         (self.sealed(number) == word).then_some(number)
     }
 }

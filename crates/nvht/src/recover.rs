@@ -172,7 +172,9 @@ impl Inner {
     pub(crate) fn save_counts(&self) {
         for partition in 0..self.partitions.len() {
             let root = Root::of(&self.pool, partition);
-            let word = self.keys_of(partition).map_or(0, |keys| root.sealed(keys + 1));
+            // A count that came from damage may be no count any more: the next open counts again.
+            let keys = self.keys_of(partition).filter(|keys| *keys < Root::NUMBER_MAX);
+            let word = keys.map_or(0, |keys| root.sealed(keys + 1));
             self.pool.publish_u64(root.keys(), word);
             self.pool.flush(root.keys(), 8);
         }

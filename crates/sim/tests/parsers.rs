@@ -61,6 +61,12 @@ fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
     run("fluidkv_clean", 1000, |data| fluidkv::TARGETS.clean(data));
 }
 
+/// A count of keys below what was deleted then: it went below zero, and the clean stop panicked on it.
+#[test]
+fn a_forged_count_of_keys_is_not_kept() {
+    nvht::TARGETS.clean(&[0x9d, 0xe8, 0xc4, 0x73, 0xac, 0x89, 0xa9, 0x2d, 0x8d]);
+}
+
 #[test]
 fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
     run("hikv_killed", 1000, |data| hikv::TARGETS.killed(data));
