@@ -6,6 +6,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
 
@@ -28,6 +29,7 @@ impl Inner {
             let edit = Edit::Compaction { range_id: range.id, removed: Vec::new(), added: Vec::new(), moved };
             return self.publish_compaction(range, &edit, Vec::new());
         }
+        let began = Instant::now();
         // A damaged block must not be copied with a fresh checksum.
         let cursor = |sorted| {
             let cursor = SortedCursor::new(sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
@@ -40,6 +42,8 @@ impl Inner {
             output.add(&pair)?;
         }
         let fresh = output.finish()?;
+        let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
+        self.migration.governor.note_compaction(bytes, began.elapsed());
         let removed = range.sorted().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new() };

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
 use lodestore_media::Mutant;
@@ -31,13 +32,21 @@ impl Inner {
         // Whoever still writes to it began before it was frozen.
         self.order.quiesce();
         let last_sequence = self.order.last();
+        let began = Instant::now();
         loop {
             let ranges = Arc::clone(&self.view.load().ranges);
             let runs = self.runs_of(&memtable, &ranges)?;
             if self.publish_flush(&memtable, &ranges, runs, last_sequence)? {
+                let threads = self.flushers(&ranges);
+                self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
                 return Ok(true);
             }
         }
+    }
+
+    /// Threads of a flush into these ranges.
+    fn flushers(&self, ranges: &Ranges) -> usize {
+        self.options.workers.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
     /// The memtable's tables, by range.
@@ -54,7 +63,7 @@ impl Inner {
                 }
             }
         };
-        let threads = self.options.workers.min(ranges.list.len()).max(1);
+        let threads = self.flushers(ranges);
         let parts = std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut parts = vec![work()];

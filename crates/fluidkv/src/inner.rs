@@ -70,6 +70,10 @@ impl Sizes {
 pub(crate) struct Counts {
     pub(crate) flushes: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
+    /// Bytes of log of the memtables that were frozen.
+    pub(crate) logged_bytes: AtomicU64,
+    /// Look-ups, about: counted one in 64.
+    pub(crate) reads: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) moved_tables: AtomicU64,
@@ -148,6 +152,7 @@ impl Inner {
         let mut frozen = Vec::with_capacity(view.frozen.len() + 1);
         frozen.push(Arc::clone(&view.active));
         frozen.extend(view.frozen.iter().cloned());
+        Counts::add(&self.counts.logged_bytes, view.active.log_bytes());
         let count = frozen.len();
         publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
         self.migration.set_frozen(count);

@@ -8,6 +8,7 @@
 //! (`recover.rs`). Readers take no lock (`view.rs`). The formats are in `docs/format/fluidkv.md`.
 #![forbid(unsafe_code)]
 
+mod adapt;
 mod compact;
 mod cursor;
 mod entry;

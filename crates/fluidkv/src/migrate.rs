@@ -3,6 +3,8 @@
 //! The rule. A frozen memtable is flushed before anything is compacted. A range is compacted when its buffered bytes have reached
 //! `buffer-percent` of its stable ones, or it has `runs-max` runs; of several the one that is furthest beyond.
 //!
+//! How many workers may do so, and how soon a range is compacted, follow what is measured: `adapt.rs` has that rule.
+//!
 //! While nobody writes, reads are what matters (the paper's read-optimised and read-only modes): a memtable that is worth a flush is frozen,
 //! and ranges are compacted at an eighth of their threshold. Once nobody has written for long, everything goes to where reads find it in one
 //! place, and DRAM is given back. So a write now and then costs no rewriting of ranges.
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
+use crate::adapt::{Governor, Reading};
 use crate::inner::{Inner, MEMTABLES, lock};
 use crate::view::Range;
 
@@ -54,7 +57,6 @@ struct Busy {
 }
 
 /// The state of the work behind.
-#[derive(Default)]
 pub(crate) struct Migration {
     busy: Mutex<Busy>,
     changed: Condvar,
@@ -62,6 +64,7 @@ pub(crate) struct Migration {
     pause_ns: AtomicU64,
     /// The sequence as workers last saw it change, and when.
     seen: Mutex<Option<(u64, Instant)>>,
+    pub(crate) governor: Governor,
 }
 
 /// How much of the work behind is due.
@@ -82,6 +85,18 @@ enum Task {
 }
 
 impl Migration {
+    /// For a store with so many workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            busy: Mutex::default(),
+            changed: Condvar::new(),
+            frozen: AtomicUsize::new(0),
+            pause_ns: AtomicU64::new(0),
+            seen: Mutex::new(None),
+            governor: Governor::new(workers),
+        }
+    }
+
     /// Takes note of how many memtables wait; with the publisher's lock held (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
         self.frozen.store(count, Ordering::Release);
@@ -180,6 +195,7 @@ impl Inner {
         while !self.closed.load(Ordering::Acquire) {
             let due = self.migration.due(self.order.last());
             self.freeze_if_due(due);
+            self.migration.governor.tick(Instant::now(), || self.reading());
             if let Some(task) = self.next_task(due) {
                 self.run(task);
                 continue;
@@ -188,6 +204,19 @@ impl Inner {
             if !self.closed.load(Ordering::Acquire) {
                 drop(self.migration.changed.wait_timeout(busy, IDLE).unwrap_or_else(PoisonError::into_inner));
             }
+        }
+    }
+
+    /// What the governor looks at.
+    fn reading(&self) -> Reading {
+        let view = self.view.load();
+        let active = view.active.log_bytes();
+        let retired = self.counts.logged_bytes.load(Ordering::Relaxed);
+        Reading {
+            logged: retired + active,
+            writes: self.order.last(),
+            reads: self.counts.reads.load(Ordering::Relaxed),
+            frozen: view.frozen.len(),
         }
     }
 
@@ -218,6 +247,10 @@ impl Inner {
             busy.flushing = true;
             return Some(Task::Flush);
         }
+        let working = busy.ranges.len() + usize::from(busy.flushing);
+        if due == Due::Needed && self.options.workers > 0 && working >= self.migration.governor.allowed() {
+            return None;
+        }
         let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
         let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, due), range));
         let (score, range) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -235,7 +268,8 @@ impl Inner {
             return 0.0;
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
-        let bytes = range.run_bytes() as f64 * 100.0 / stable / f64::from(self.options.buffer_percent);
+        let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();
+        let bytes = range.run_bytes() as f64 * 100.0 / stable / trigger;
         let runs = range.runs.len() as f64 / self.options.runs_max as f64;
         match due {
             Due::Needed => bytes.max(runs),

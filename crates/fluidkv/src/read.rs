@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Expiry, Result};
 
-use crate::inner::Inner;
+use crate::inner::{Counts, Inner};
 use crate::table::{Reads, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
-/// One look-up in this many, less one, is counted: bits of the hash.
-const SAMPLED: u64 = 63 << 20;
+/// A look-up is counted where none of these bits of its hash is set.
+const SAMPLED: u64 = (SAMPLE - 1) << 20;
+/// Look-ups for each that is counted.
+const SAMPLE: u64 = 64;
 /// What an absent key adds to the moving share of them, of which a sixteenth is forgotten with each look-up: 16 of these are all.
 const ABSENT_UNIT: u32 = 4096;
 /// The share from which filters are asked: one look-up in sixteen.
@@ -52,6 +54,7 @@ impl Inner {
     #[cold]
     fn note_found(&self, found: bool) {
         let before = self.absent.load(Ordering::Relaxed);
+        Counts::add(&self.counts.reads, SAMPLE);
         self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
     }
 

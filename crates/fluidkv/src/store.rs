@@ -114,7 +114,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
     let view = View { active: Arc::new(Memtable::new(&pool, &make)), frozen, ranges: publisher.ranges() };
-    let migration = Migration::default();
+    let migration = Migration::new(options.workers);
     migration.set_frozen(count);
     Inner {
         identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables())),
@@ -240,6 +240,7 @@ impl FluidKv {
         let view = inner.view.load();
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &inner.counts;
+        let rates = inner.migration.governor.rates();
         let runs = view.ranges.list.iter().map(|range| range.runs.len() as u64);
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
         BTreeMap::from([
@@ -262,6 +263,12 @@ impl FluidKv {
             ("writers_stopped", load(&counts.stopped)),
             ("writers_stopped_ns", load(&counts.stopped_ns)),
             ("reclaims", load(&counts.reclaimed)),
+            ("workers_allowed", inner.migration.governor.allowed() as u64),
+            ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
+            ("log_bytes_per_s", rates[0]),
+            ("flush_bytes_per_s", rates[1]),
+            ("compaction_bytes_per_s", rates[2]),
+            ("writes_per_mille", rates[3]),
             ("snapshots", inner.order.snapshots() as u64),
         ])
     }
