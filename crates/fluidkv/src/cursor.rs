@@ -11,7 +11,7 @@ use lodestore_contract::{Direction, Result};
 use lodestore_index::key_head;
 
 use crate::memtable::Memtable;
-use crate::table::{Place, Reads, Table, Walk};
+use crate::table::{Item, Place, Reads, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::view::{Known, Ranges};
 
@@ -24,6 +24,9 @@ pub(crate) struct Pair<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) known: Known<'a>,
 }
+
+/// Who is shown pairs, and says whether to go on.
+pub(crate) type Visitor<'v, 'a> = &'v mut dyn FnMut(&Pair<'a>) -> bool;
 
 /// Keys of one memtable as they were at a number.
 pub(crate) struct MemtableCursor<'a> {
@@ -141,6 +144,28 @@ impl<'a> SortedCursor<'a> {
     }
 }
 
+impl<'a> SortedCursor<'a> {
+    /// Visits what is left, until `visit` says false; whether it never did.
+    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+        if self.direction == Direction::Forward {
+            while let Some(table) = self.table {
+                let pair = |item: Item<'a>| Pair { key: item.key, known: Known::of_item(&item) };
+                if !self.walk.visit(&table, &mut |item| visit(&pair(item)))? {
+                    return Ok(false);
+                }
+                self.index += 1;
+                self.seek(Place::Start)?;
+            }
+        }
+        while let Some(pair) = self.next()? {
+            if !visit(&pair) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// All that the ranges hold, range after range.
 pub(crate) struct RangesCursor<'a> {
     ranges: &'a Ranges,
@@ -179,15 +204,35 @@ impl<'a> RangesCursor<'a> {
             if let Some(pair) = self.merge.next()? {
                 return Ok(Some(pair));
             }
-            let next = match self.direction {
-                Direction::Forward => self.index + 1,
-                Direction::Backward => self.index.wrapping_sub(1),
-            };
-            if next >= self.ranges.list.len() {
+            if !self.enter_next()? {
                 return Ok(None);
             }
-            self.index = next;
-            self.enter(Bound::Unbounded)?;
+        }
+    }
+
+    /// Goes to the next range; whether there is one.
+    fn enter_next(&mut self) -> Result<bool> {
+        let next = match self.direction {
+            Direction::Forward => self.index + 1,
+            Direction::Backward => self.index.wrapping_sub(1),
+        };
+        if next >= self.ranges.list.len() {
+            return Ok(false);
+        }
+        self.index = next;
+        self.enter(Bound::Unbounded)?;
+        Ok(true)
+    }
+
+    /// As [`SortedCursor::visit`].
+    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+        loop {
+            if !self.merge.visit(visit)? {
+                return Ok(false);
+            }
+            if !self.enter_next()? {
+                return Ok(true);
+            }
         }
     }
 }
@@ -207,6 +252,23 @@ impl<'a> Source<'a> {
             Self::Sorted(cursor) => cursor.next(),
             Self::Ranges(cursor) => cursor.next(),
         }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// As [`SortedCursor::visit`].
+    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+        match self {
+            Self::Memtable(_) => {}
+            Self::Sorted(cursor) => return cursor.visit(visit),
+            Self::Ranges(cursor) => return cursor.visit(visit),
+        }
+        while let Some(pair) = self.next()? {
+            if !visit(&pair) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -261,6 +323,25 @@ impl<'a> Merge<'a> {
             return Ok(Some(pair));
         }
         self.next_of_many()
+    }
+
+    /// Visits what is left, deleted keys among it, until `visit` says false; whether it never did. As [`next`](Self::next) again and
+    /// again, and quicker where one source is left.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub(crate) fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+        loop {
+            match &mut self.sources[..] {
+                [] => return Ok(true),
+                [only] => return Ok(visit(&only.pair) && only.source.visit(visit)?),
+                _ => {
+                    if self.next_of_many()?.is_some_and(|pair| !visit(&pair)) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
     }
 
     fn next_of_many(&mut self) -> Result<Option<Pair<'a>>> {

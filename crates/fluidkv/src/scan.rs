@@ -78,25 +78,22 @@ fn scan(
         sources.push(Source::Memtable(MemtableCursor::new(each, number, from, range.direction)));
     }
     sources.push(Source::Ranges(Box::new(RangesCursor::new(&view.ranges, from, range.direction, inner.reads)?)));
-    let mut merge = Merge::new(range.direction, sources)?;
     let mut visited = 0;
-    while visited < range.limit {
-        let Some(pair) = merge.next()? else { break };
+    Merge::new(range.direction, sources)?.visit(&mut |pair| {
         let inside = match (to, range.direction) {
             (Bound::Unbounded, _) => true,
             (_, Direction::Forward) => range.below_to(pair.key),
             (_, Direction::Backward) => range.above_from(pair.key),
         };
         if !inside {
-            break;
+            return false;
         }
         if let Some((value, _)) = pair.known.live() {
             visited += 1;
-            if visit(pair.key, value) == Visit::Stop {
-                break;
-            }
+            return visit(pair.key, value) == Visit::More && visited < range.limit;
         }
-    }
+        true
+    })?;
     Ok(visited)
 }
 

@@ -113,6 +113,33 @@ impl Walk {
         }
     }
 
+    /// Visits the items behind the place, in order, until there is none or `visit` says false; whether the end was reached. As
+    /// [`next`](Self::next) again and again, and quicker.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn visit<'b>(&mut self, table: &Table<'_, 'b>, visit: &mut dyn FnMut(Item<'b>) -> bool) -> Result<bool> {
+        loop {
+            if let Some(block) = self.block {
+                let bytes = table.bytes.get(block.range()).unwrap_or_default();
+                let view = View::counted(bytes, block.shape, self.count as usize);
+                while self.at < self.count {
+                    let item = view.item(self.at as usize);
+                    self.at += 1;
+                    if !visit(item.ok_or_else(|| table.broken(&block))?) {
+                        return Ok(false);
+                    }
+                }
+            }
+            // Here the block is used up: the next one, as a step does it.
+            match self.next(table)? {
+                Some(item) if visit(item) => {}
+                Some(_) => return Ok(false),
+                None => return Ok(true),
+            }
+        }
+    }
+
     /// The item before the place, which then is before it; none at the start.
     ///
     /// # Errors
