@@ -3,8 +3,8 @@
 # The bench itself is then built with:  cargo build --release -p lodestore-cli --features peers
 set -eu
 
-packages="libleveldb1d libdb5.3"
-libraries="libleveldb.so.1d libdb-5.3.so"
+packages="libleveldb1d libdb5.3 librocksdb7.8"
+libraries="libleveldb.so.1d libdb-5.3.so librocksdb.so.7.8"
 
 missing() {
     for library in $libraries; do

@@ -7,6 +7,7 @@ use lodestore_contract::{Durability, Error, Result};
 use crate::keys::{KEY_LEAST, KEY_MOST};
 use crate::peers;
 use crate::sweep::Sweep;
+use crate::timeline;
 use crate::workload::Workload;
 
 /// Most records and operations together: record numbers are 32 bits wide.
@@ -15,6 +16,10 @@ const NUMBERS_MOST: u64 = 1 << 31;
 const VALUE_MOST: usize = 16 << 20;
 /// Most serving threads.
 const THREADS_MOST: usize = 1024;
+/// Longest overload, in seconds: a day.
+const SECONDS_MOST: u64 = 86_400;
+/// Least DRAM budget: below it no store has room for its buffers.
+const BUDGET_LEAST: u64 = 1 << 20;
 /// Most keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
@@ -28,6 +33,18 @@ pub enum Check {
     Full,
 }
 
+/// After which workloads the stores are to settle: flush what they buffer, and do the compactions that are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Settle {
+    /// After none: the next begins while they are at it.
+    #[default]
+    Never,
+    /// After the load.
+    Load,
+    /// After each.
+    Each,
+}
+
 /// Arguments of `lodestore bench`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -37,7 +54,7 @@ pub struct Args {
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Workloads: load get multiget update delete scan, and a to f of YCSB. The load always runs, and first.
+    /// Workloads: load get multiget update delete scan, a to f of YCSB, and overload. The load always runs, and first.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
     pub workloads: Vec<Workload>,
     /// Records loaded.
@@ -70,9 +87,19 @@ pub struct Args {
     /// Most bytes of the store, such as 8G; enough for the records where not given.
     #[arg(long, value_parser = lodestore::parse_size)]
     pub size: Option<u64>,
-    /// What an acknowledged write survives: process, power or interval:MS.
-    #[arg(long, default_value_t = Durability::Process)]
-    pub durability: Durability,
+    /// What an acknowledged write survives: process, power or interval:MS. A peer that gives less is taken with each write synced, or refused.
+    /// Where not given, the engine gives process, and each peer what it gives.
+    #[arg(long)]
+    pub durability: Option<Durability>,
+    /// Bytes of DRAM for every store that takes a budget, such as 256M: an engine's structures, a peer's buffers and caches.
+    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    pub budget: Option<u64>,
+    /// After which workloads the stores flush what they buffer and do the compactions that are due.
+    #[arg(long, value_enum, default_value_t)]
+    pub settle: Settle,
+    /// How long workload overload lasts.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub seconds: u64,
     /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed.
     #[arg(long)]
     pub emulate_dax: bool,
@@ -86,7 +113,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
     /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops,
-    /// key-size, value-size, multiget, persist-ns). No peers run; a plot has a line for each workload.
+    /// key-size, value-size, multiget, persist-ns, budget). No peers run; a plot has a line for each workload.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     pub sweep: Option<Sweep>,
     /// Stop the load at these numbers of records, and take the store's account there.
@@ -107,6 +134,9 @@ pub struct Args {
     /// Draw the rates into this file as well, as SVG.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Vec<PathBuf>,
     /// Keep the stores.
     #[arg(long)]
     pub keep: bool,
@@ -120,6 +150,20 @@ fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
 }
 
 impl Args {
+    /// These with each store by the name of the setting that gives the durability asked for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where a peer cannot give it.
+    pub(crate) fn resolved(mut self) -> Result<Self> {
+        if let Some(durability) = self.durability {
+            self.engine = peers::with_durability(&self.engine, durability)?;
+            for peer in &mut self.peers {
+                *peer = peers::with_durability(peer, durability)?;
+            }
+        }
+        Ok(self)
+    }
+
     /// Refuses what cannot be run.
     ///
     /// # Errors
@@ -132,6 +176,7 @@ impl Args {
             return Err(refuse("steps", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(","), why));
         }
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
+        self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
         }
@@ -162,6 +207,8 @@ impl Args {
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
         within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
+        within("seconds", self.seconds, 1, SECONDS_MOST)?;
+        within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
         within("rounds", self.rounds as u64, 1, 1000)
     }
 
@@ -217,7 +264,17 @@ impl Args {
         words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
         words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
         words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
-        words.push(format!("--size {} --durability {}", self.capacity(), self.durability));
+        words.push(format!("--size {}", self.capacity()));
+        words.extend(self.durability.map(|durability| format!("--durability {durability}")));
+        words.extend(self.budget.map(|budget| format!("--budget {budget}")));
+        match self.settle {
+            Settle::Never => {}
+            Settle::Load => words.push("--settle load".into()),
+            Settle::Each => words.push("--settle each".into()),
+        }
+        if workloads.contains(&Workload::Overload) {
+            words.push(format!("--seconds {}", self.seconds));
+        }
         if self.emulate_dax {
             words.push("--emulate-dax".into());
         }

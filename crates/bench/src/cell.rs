@@ -10,13 +10,18 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Args, Check};
+use crate::args::{Args, Check, Settle};
 use crate::driver::{self, Drive, Outcome};
 use crate::keys::Records;
-use crate::measure::{cpu_seconds, rss_anon};
+use crate::measure::{bytes_to_devices, cpu_seconds, rss_anon};
+use crate::pauses::{self, Machine, Pauses};
 use crate::target::{Account, Facts, StoreTarget, Target};
+use crate::watch::{Progress, Sample, Seen, Watch};
 use crate::workload::{Mix, Op, Workload};
 use crate::{peers, reopen};
+
+/// The option of an engine that is a DRAM budget.
+const BUDGET: &str = "dram-budget";
 
 /// What a cell is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +58,8 @@ pub(crate) enum Message {
     Begin(String),
     /// A workload has run.
     Phase(Phase),
+    /// What a workload did by when.
+    Timeline(String, Vec<Sample>),
     /// A part of the load has run, to this number of records.
     Step(u64, Phase),
     /// Everything is loaded, and writing goes on until the process is killed.
@@ -133,7 +140,19 @@ pub(crate) struct Phase {
     pub(crate) dram_fixed_bytes: u64,
     pub(crate) rss_anon_bytes: u64,
     pub(crate) medium_bytes: u64,
+    pub(crate) medium_used_bytes: u64,
     pub(crate) medium_size_bytes: u64,
+    /// Keys and values given to the store.
+    pub(crate) put_bytes: u64,
+    /// Keys and values in it at the end.
+    pub(crate) live_bytes: u64,
+    /// What the process had written to a device.
+    pub(crate) device_bytes: u64,
+    pub(crate) peak_rss_bytes: u64,
+    /// Calls that lasted long, of those that were timed.
+    pub(crate) pauses: Pauses,
+    /// What the machine did by itself, where it was watched.
+    pub(crate) machine: Option<Machine>,
 }
 
 /// Where a cell's messages go.
@@ -178,9 +197,23 @@ pub(crate) fn drive(args: &Args) -> Drive {
         records: records(args),
         latency_every: args.latency_every,
         gather: 1,
+        lasting: None,
         full: args.check == Check::Full,
         name: "prepare",
     }
+}
+
+/// What is set of an engine: its DRAM budget where it takes one, and over it what was set by name.
+pub(crate) fn texts(args: &Args, engine: &str) -> Vec<String> {
+    let budget = args.budget.filter(|_| takes_budget(engine)).map(|bytes| format!("{BUDGET}={bytes}"));
+    budget.into_iter().chain(args.set.iter().cloned()).collect()
+}
+
+/// Whether this store takes a DRAM budget.
+fn takes_budget(name: &str) -> bool {
+    let engine = lodestore::engines().iter().find(|known| known.name == name);
+    peers::takes_budget(name)
+        || engine.is_some_and(|engine| engine.options().iter().any(|option| option.name == BUDGET))
 }
 
 /// Every setting of an engine: its options' defaults, and over them what was set.
@@ -191,7 +224,10 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
         specs.iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
     all.insert("persist-ns".into(), args.persist_ns.to_string());
     all.extend(
-        args.set.iter().filter_map(|text| text.split_once('=')).map(|(name, value)| (name.into(), value.into())),
+        texts(args, engine)
+            .iter()
+            .filter_map(|text| text.split_once('='))
+            .map(|(name, value)| (name.into(), value.into())),
     );
     all.insert("size".into(), args.capacity().to_string());
     all.insert("emulate-dax".into(), args.emulate_dax.to_string());
@@ -206,10 +242,10 @@ pub(crate) fn create(args: &Args, engine: &str, path: &Path) -> Result<StoreTarg
     let mut options = lodestore::CreateOptions::new()
         .engine(engine)
         .size(args.capacity())
-        .durability(args.durability)
+        .durability(args.durability.unwrap_or_default())
         .emulate_dax(args.emulate_dax)
         .persist_ns(args.persist_ns);
-    for text in &args.set {
+    for text in &texts(args, engine) {
         options = options.set_text(text)?;
     }
     Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
@@ -217,7 +253,7 @@ pub(crate) fn create(args: &Args, engine: &str, path: &Path) -> Result<StoreTarg
 
 fn open(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     if peers::is_peer(&cell.target) {
-        peers::open(&cell.target, &cell.path)
+        peers::open(&cell.target, &cell.path, args.budget)
     } else {
         Ok(Box::new(create(args, &cell.target, &cell.path)?))
     }
@@ -231,14 +267,16 @@ struct Bench<'a> {
     streams: Vec<Vec<Op>>,
     /// Anonymous memory of the process with the store still empty.
     rss_empty: u64,
+    /// When the store was made.
+    begun: Instant,
 }
 
 fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = mix(args);
     let streams = mix.room();
     let target = open(args, cell)?;
-    tell(Message::Facts(target.facts()))?;
-    let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon() };
+    tell(Message::Facts(facts(args, cell, &*target)))?;
+    let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -247,36 +285,61 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     for workload in args.workloads.iter().filter(|workload| **workload != Workload::Load) {
         tell(Message::Begin(workload.name().into()))?;
         if bench.target.ordered() || !workload.scans() {
-            tell(Message::Phase(bench.phase(*workload)?))?;
+            let phase = bench.phase(*workload, tell)?;
+            tell(Message::Phase(phase))?;
         }
     }
     bench.target.close()
 }
 
+/// What the store says of itself, and whether it was given the budget.
+fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
+    let mut facts = target.facts();
+    if let Some(budget) = args.budget {
+        let given = if takes_budget(&cell.target) { budget.to_string() } else { "not taken".into() };
+        facts.settings.insert("budget".into(), given);
+    }
+    facts
+}
+
 /// An account, and when it was taken.
 struct Begun {
     account: Account,
+    device_bytes: u64,
     cpu_s: f64,
     at: Instant,
 }
 
+/// What came of some streams: of a workload, or of a part of the load.
+struct Ran {
+    outcome: Outcome,
+    settled: Duration,
+    cpu_s: f64,
+    seen: Seen,
+    machine: Option<Machine>,
+    /// Records in the store at the end.
+    live: u64,
+}
+
 impl Bench<'_> {
     fn begin(&self) -> Begun {
-        Begun { account: self.target.account(), cpu_s: cpu_seconds(), at: Instant::now() }
+        let (account, device_bytes) = (self.target.account(), bytes_to_devices());
+        Begun { account, device_bytes, cpu_s: cpu_seconds(), at: Instant::now() }
     }
 
     /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
     /// is no part of the load's own time.
     fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
         if self.args.steps.is_empty() {
-            return self.phase(Workload::Load);
+            return self.phase(Workload::Load, tell);
         }
         self.mix.fill(Workload::Load, &mut self.streams);
         let drive = Drive { name: Workload::Load.name(), ..drive(self.args) };
         let records = self.args.records;
         let inner = self.args.steps.iter().copied().filter(|step| *step < records);
         let whole = self.begin();
-        let (mut all, mut settled, mut cpu_s, mut from) = (Outcome::none(), Duration::ZERO, 0.0, 0);
+        let mut all = Ran::none();
+        let mut from = 0;
         for to in inner.chain([records]) {
             let parts: Vec<&[Op]> = self
                 .streams
@@ -285,49 +348,103 @@ impl Bench<'_> {
                 .map(|(thread, stream)| &stream[self.mix.loaded_by(thread, from)..self.mix.loaded_by(thread, to)])
                 .collect();
             let begun = self.begin();
-            let outcome = driver::run(&*self.target, &parts, &drive)?;
-            self.target.settle()?;
-            let (took, used) = (begun.at.elapsed(), cpu_seconds() - begun.cpu_s);
-            tell(Message::Step(to, self.account(Workload::Load, &begun.account, &outcome, took, used)))?;
-            all.absorb(&outcome);
-            (settled, cpu_s, from) = (settled + took, cpu_s + used, to);
+            let mut ran = self.watched(Workload::Load, &parts, &drive, &begun, to == records)?;
+            ran.live = to;
+            tell(Message::Step(to, self.account(Workload::Load, &begun, &ran)))?;
+            self.tell_timeline(Workload::Load, &mut ran.seen, tell)?;
+            all.absorb(&ran);
+            from = to;
         }
-        Ok(self.account(Workload::Load, &whole.account, &all, settled, cpu_s))
+        Ok(self.account(Workload::Load, &whole, &all))
     }
 
     /// Runs `workload`, and then undoes what it changed.
-    fn phase(&mut self, workload: Workload) -> Result<Phase> {
+    fn phase(&mut self, workload: Workload, tell: Tell<'_>) -> Result<Phase> {
         self.mix.fill(workload, &mut self.streams);
         let mut drive = Drive { name: workload.name(), ..drive(self.args) };
-        if workload == Workload::Multiget {
-            drive.gather = self.args.multiget;
+        match workload {
+            Workload::Multiget => drive.gather = self.args.multiget,
+            Workload::Overload => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
+            _ => {}
         }
         let begun = self.begin();
-        let outcome = driver::run(&*self.target, &self.streams, &drive)?;
-        self.target.settle()?;
-        let (settled, cpu_s) = (begun.at.elapsed(), cpu_seconds() - begun.cpu_s);
-        let phase = self.account(workload, &begun.account, &outcome, settled, cpu_s);
+        let mut ran = self.watched(workload, &self.streams, &drive, &begun, true)?;
+        ran.live = match workload {
+            Workload::D | Workload::E => self.mix.records + ran.outcome.written,
+            Workload::Delete => self.mix.records - ran.outcome.ops,
+            _ => self.mix.records,
+        };
+        let phase = self.account(workload, &begun, &ran);
+        self.tell_timeline(workload, &mut ran.seen, tell)?;
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
-            driver::run(
-                &*self.target,
-                &self.streams,
-                &Drive { latency_every: 0, gather: 1, name: "restore", ..drive },
-            )?;
-            self.target.settle()?;
+            let back = Drive { latency_every: 0, gather: 1, lasting: None, name: "restore", ..drive };
+            driver::run(&*self.target, &self.streams, &back)?;
+            self.settle(workload, true)?;
         }
         Ok(phase)
     }
 
-    fn account(&self, workload: Workload, before: &Account, outcome: &Outcome, settled: Duration, cpu_s: f64) -> Phase {
+    /// Runs streams, waits until the store has settled as far as the arguments ask, and watches both.
+    fn watched<S>(&self, workload: Workload, streams: &[S], drive: &Drive, begun: &Begun, last: bool) -> Result<Ran>
+    where
+        S: AsRef<[Op]> + Sync,
+    {
+        let progress = Progress::new(streams.len());
+        let watch = Watch {
+            target: &*self.target,
+            progress: &progress,
+            begun: self.begun,
+            rss_empty: self.rss_empty,
+            timeline: !self.args.timeline.is_empty(),
+        };
+        let serve = || driver::run_watched(&*self.target, streams, drive, &progress);
+        let work = || {
+            let (outcome, machine) = match drive.lasting {
+                // The machine is watched before the run as well, so the store's own time begins later.
+                Some(length) => {
+                    let (outcome, machine) = pauses::beside(length, serve);
+                    (outcome?, Some(machine))
+                }
+                None => (serve()?, None),
+            };
+            self.settle(workload, last)?;
+            Ok((outcome, machine))
+        };
+        let (done, seen) = watch.over(work);
+        let (outcome, machine) = done?;
+        let before = machine.map_or(0.0, |machine| machine.before_s);
+        let settled = begun.at.elapsed().saturating_sub(Duration::from_secs_f64(before));
+        Ok(Ran { outcome, settled, cpu_s: cpu_seconds() - begun.cpu_s - before, seen, machine, live: 0 })
+    }
+
+    /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of the load, for flushes and compactions too.
+    fn settle(&self, workload: Workload, last: bool) -> Result<()> {
+        let wanted = match self.args.settle {
+            Settle::Never => false,
+            Settle::Load => workload == Workload::Load && last,
+            Settle::Each => last,
+        };
+        if wanted { self.target.settle() } else { self.target.catch_up() }
+    }
+
+    fn tell_timeline(&self, workload: Workload, seen: &mut Seen, tell: Tell<'_>) -> Result<()> {
+        if self.args.timeline.is_empty() {
+            return Ok(());
+        }
+        tell(Message::Timeline(workload.name().into(), std::mem::take(&mut seen.samples)))
+    }
+
+    fn account(&self, workload: Workload, before: &Begun, ran: &Ran) -> Phase {
         let after = self.target.account();
+        let (outcome, record) = (&ran.outcome, (self.args.key_size + self.args.value_size) as u64);
         let quantile = |q| outcome.latency.value_at_quantile(q);
         Phase {
             workload: workload.name().into(),
             ops: outcome.ops,
             wall_s: outcome.wall.as_secs_f64(),
-            settled_s: settled.as_secs_f64(),
-            cpu_s,
+            settled_s: ran.settled.as_secs_f64(),
+            cpu_s: ran.cpu_s,
             serving_cpu_s: outcome.cpu_s,
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
@@ -335,15 +452,39 @@ impl Bench<'_> {
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
             scanned: outcome.scanned,
-            flushes: after.flushes.saturating_sub(before.flushes),
-            fences: after.fences.saturating_sub(before.fences),
-            bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
+            flushes: after.flushes.saturating_sub(before.account.flushes),
+            fences: after.fences.saturating_sub(before.account.fences),
+            bytes_written: after.bytes_written.saturating_sub(before.account.bytes_written),
             dram_bytes: after.dram_bytes,
             dram_fixed_bytes: after.dram_fixed_bytes,
             rss_anon_bytes: rss_anon().saturating_sub(self.rss_empty),
             medium_bytes: after.medium_bytes,
+            medium_used_bytes: after.medium_used_bytes,
             medium_size_bytes: after.medium_size_bytes,
+            put_bytes: outcome.written * record,
+            live_bytes: ran.live * record,
+            device_bytes: bytes_to_devices().saturating_sub(before.device_bytes),
+            peak_rss_bytes: ran.seen.peak_rss_bytes,
+            pauses: Pauses::of(&outcome.latency),
+            machine: ran.machine,
         }
+    }
+}
+
+impl Ran {
+    /// Nothing yet.
+    fn none() -> Self {
+        let (settled, seen) = (Duration::ZERO, Seen::default());
+        Self { outcome: Outcome::none(), settled, cpu_s: 0.0, seen, machine: None, live: 0 }
+    }
+
+    /// Adds what came of more of the same work, done behind this.
+    fn absorb(&mut self, more: &Self) {
+        self.outcome.absorb(&more.outcome);
+        self.settled += more.settled;
+        self.cpu_s += more.cpu_s;
+        self.seen.peak_rss_bytes = self.seen.peak_rss_bytes.max(more.seen.peak_rss_bytes);
+        self.live = more.live;
     }
 }
 

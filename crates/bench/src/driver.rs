@@ -5,7 +5,7 @@
 //! as a fast operation's bookkeeping. Every value read is checked as it comes.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -14,6 +14,7 @@ use lodestore_contract::{Error, Result};
 use crate::keys::Records;
 use crate::measure::thread_cpu_seconds;
 use crate::target::Target;
+use crate::watch::Progress;
 use crate::workload::{Kind, Op};
 
 /// Longest latency that is told apart, in ns: 100 s.
@@ -30,6 +31,8 @@ pub(crate) struct Drive {
     pub(crate) gather: usize,
     /// Check the order of scanned keys as well.
     pub(crate) full: bool,
+    /// Go through the streams again and again for this long, and time every operation; once, where there is none.
+    pub(crate) lasting: Option<Duration>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
     pub(crate) name: &'static str,
 }
@@ -47,6 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) latency: Histogram<u64>,
     /// Pairs that scans visited.
     pub(crate) scanned: u64,
+    /// Values given to the target.
+    pub(crate) written: u64,
 }
 
 /// State of one serving thread.
@@ -59,7 +64,9 @@ struct Server<'a> {
     last: Vec<u8>,
     latency: Histogram<u64>,
     scanned: u64,
+    /// Values made, in the low 48 bits, behind the thread's number.
     version: u64,
+    done: &'a AtomicU64,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -74,7 +81,7 @@ fn wrong(op: Op, what: &str) -> Error {
 impl Outcome {
     /// Nothing yet.
     pub(crate) fn none() -> Self {
-        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0 }
+        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0, written: 0 }
     }
 
     /// Adds what came of more of the same work, done behind this.
@@ -84,6 +91,7 @@ impl Outcome {
         self.cpu_s += more.cpu_s;
         self.latency.add(&more.latency).expect("the bounds are the same");
         self.scanned += more.scanned;
+        self.written += more.written;
     }
 }
 
@@ -92,6 +100,17 @@ impl Outcome {
 /// # Errors
 /// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
 pub(crate) fn run<S>(target: &dyn Target, streams: &[S], drive: &Drive) -> Result<Outcome>
+where
+    S: AsRef<[Op]> + Sync,
+{
+    run_watched(target, streams, drive, &Progress::new(streams.len()))
+}
+
+/// As [`run`], and tells `progress`, which has room for as many threads, what is done.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_watched<S>(target: &dyn Target, streams: &[S], drive: &Drive, progress: &Progress) -> Result<Outcome>
 where
     S: AsRef<[Op]> + Sync,
 {
@@ -104,7 +123,7 @@ where
             .enumerate()
             .map(|(at, stream)| {
                 let serve = move || {
-                    let mut server = Server::new(target, drive, at as u64);
+                    let mut server = Server::new(target, drive, at, progress);
                     barrier.wait();
                     server.serve(stream.as_ref(), stop)
                 };
@@ -126,6 +145,7 @@ fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
         let (start, end, part) = result?;
         all.ops += part.ops;
         all.scanned += part.scanned;
+        all.written += part.written;
         all.cpu_s += part.cpu_s;
         all.latency.add(part.latency).expect("the bounds are the same");
         span = Some(span.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
@@ -135,7 +155,7 @@ fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
 }
 
 impl<'a> Server<'a> {
-    fn new(target: &'a dyn Target, drive: &'a Drive, at: u64) -> Self {
+    fn new(target: &'a dyn Target, drive: &'a Drive, at: usize, progress: &'a Progress) -> Self {
         Self {
             target,
             drive,
@@ -145,14 +165,19 @@ impl<'a> Server<'a> {
             last: Vec::new(),
             latency: histogram(),
             scanned: 0,
-            version: at << 48,
+            version: (at as u64) << 48,
+            done: progress.of(at),
         }
     }
 
     fn serve(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<Part> {
         let cpu = thread_cpu_seconds();
         let start = Instant::now();
-        let served = if self.drive.gather > 1 { self.gathered(stream, stop) } else { self.singly(stream, stop) };
+        let served = match self.drive.lasting {
+            Some(length) => self.lasting(stream, stop, length),
+            None if self.drive.gather > 1 => self.gathered(stream, stop),
+            None => self.singly(stream, stop),
+        };
         let end = Instant::now();
         if let Err(error) = served {
             stop.store(true, Ordering::Relaxed);
@@ -160,22 +185,43 @@ impl<'a> Server<'a> {
         }
         let cpu_s = thread_cpu_seconds() - cpu;
         let latency = std::mem::replace(&mut self.latency, histogram());
-        Ok((start, end, Outcome { ops: stream.len() as u64, wall: end - start, cpu_s, latency, scanned: self.scanned }))
+        let ops = self.done.load(Ordering::Relaxed);
+        let written = self.version & ((1 << 48) - 1);
+        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, scanned: self.scanned, written }))
+    }
+
+    /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
+    fn lasting(&mut self, stream: &[Op], stop: &AtomicBool, length: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let mut last = begun;
+        for (at, op) in stream.iter().cycle().enumerate() {
+            self.serve_one(*op)?;
+            self.done.store(at as u64 + 1, Ordering::Relaxed);
+            let now = Instant::now();
+            self.note_length(now - last);
+            last = now;
+            if now - begun >= length || stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn singly(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
         let every = self.drive.latency_every;
         let mut left = every;
-        for op in stream {
+        for (at, op) in stream.iter().enumerate() {
             left = left.wrapping_sub(1);
             if left != 0 {
                 self.serve_one(*op)?;
+                self.done.store(at as u64 + 1, Ordering::Relaxed);
                 continue;
             }
             left = every;
             let start = Instant::now();
             self.serve_one(*op)?;
             self.note(start);
+            self.done.store(at as u64 + 1, Ordering::Relaxed);
             if stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -184,7 +230,11 @@ impl<'a> Server<'a> {
     }
 
     fn note(&mut self, start: Instant) {
-        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(LATENCY_MOST);
+        self.note_length(start.elapsed());
+    }
+
+    fn note_length(&mut self, length: Duration) {
+        let ns = u64::try_from(length.as_nanos()).unwrap_or(LATENCY_MOST);
         self.latency.saturating_record(ns.max(1));
     }
 
@@ -262,10 +312,13 @@ impl<'a> Server<'a> {
         let size = self.drive.records.key_size();
         let mut left = every;
         let mut keys = vec![0; size * self.drive.gather];
+        let mut done = 0;
         for ops in stream.chunks(self.drive.gather) {
             left = left.wrapping_sub(1);
             let start = (left == 0).then(Instant::now);
             self.gather(ops, &mut keys[..size * ops.len()])?;
+            done += ops.len() as u64;
+            self.done.store(done, Ordering::Relaxed);
             if let Some(start) = start {
                 left = every;
                 self.note(start);

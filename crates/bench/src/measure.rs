@@ -27,6 +27,30 @@ pub(crate) fn thread_cpu_seconds() -> f64 {
     text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).map_or(0.0, |ns| ns as f64 / 1e9)
 }
 
+/// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.
+#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "peers of others write by calls, engines by mappings"))]
+pub(crate) fn bytes_given_to_files() -> u64 {
+    io_field("wchar:")
+}
+
+/// Bytes that this process had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
+pub(crate) fn bytes_to_devices() -> u64 {
+    io_field("write_bytes:")
+}
+
+fn io_field(name: &str) -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    field(&io, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Processor time that the machine's host gave to others, of all processors together, in seconds.
+pub(crate) fn stolen_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // user nice system idle iowait irq softirq steal
+    let ticks = field(&stat, "cpu ").and_then(|text| text.split_whitespace().nth(7)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) as f64 / TICKS
+}
+
 /// Processor, processors in all and kernel, one line.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -50,6 +74,17 @@ mod tests {
         let held = vec![1_u8; 64 << 20];
         let after = rss_anon();
         assert!(before > 0 && after >= before + (32 << 20), "{before} {after} {}", held.len());
+    }
+
+    #[test]
+    fn bytes_given_to_files_are_counted() {
+        let (before, path) =
+            (io_field("wchar:"), std::env::temp_dir().join(format!("lodestore-wchar-{}", std::process::id())));
+        fs::write(&path, vec![1_u8; 1 << 20]).expect("written");
+        let after = io_field("wchar:");
+        fs::remove_file(path).expect("removed");
+        assert!(after >= before + (1 << 20), "{before} {after}");
+        assert!(stolen_seconds() >= 0.0);
     }
 
     #[test]

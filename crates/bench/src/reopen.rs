@@ -60,7 +60,7 @@ pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = cell::mix(args);
     let drive = Drive { latency_every: 0, ..cell::drive(args) };
     driver::run(&target, &mix.streams(Workload::Load), &drive)?;
-    target.settle()?;
+    target.catch_up()?;
     if cell.task == Task::StopCleanly {
         return target.close();
     }
@@ -84,7 +84,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mut options = lodestore::OpenOptions::new().engine(&cell.target).persist_ns(args.persist_ns);
     let engine = lodestore::engines().iter().find(|engine| engine.name == cell.target);
     let specs = engine.map_or(&[][..], |engine| engine.options());
-    for text in &args.set {
+    for text in &cell::texts(args, &cell.target) {
         // What shapes the store was given when it was made.
         let name = text.split('=').next().unwrap_or_default();
         if !specs.iter().any(|spec| spec.fixed && spec.name == name) {
@@ -114,7 +114,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     store.wait_recovered()?;
     found.recovered_s = start.elapsed().as_secs_f64();
     let target = StoreTarget::new(store, cell::settings(args, &cell.target));
-    target.settle()?;
+    target.catch_up()?;
     found.first_scan_s = start.elapsed().as_secs_f64();
     found.rss_anon_bytes = rss_anon().saturating_sub(rss);
     (found.p50_ns, found.p99_ns) = (early.value_at_quantile(0.5), early.value_at_quantile(0.99));

@@ -6,6 +6,7 @@ use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, prese
 
 use crate::args::Args;
 use crate::measure::machine;
+use crate::pauses::{BEFORE_MOST, Machine, Pauses};
 use crate::row::{Row, each_once, rows, variants};
 use crate::session::Findings;
 
@@ -53,11 +54,18 @@ fn main_fields(row: &Row) -> Vec<String> {
         format!("{:.1}", row.medium_bytes_per_key),
         format!("{:.2}", row.flushes_per_op),
         format!("{:.2}", row.fences_per_op),
+        amplification_text(row.write_amplification),
+        amplification_text(row.space_amplification),
+        format!("{:.1}", row.peak_rss_anon_bytes as f64 / f64::from(1 << 20)),
     ]
 }
 
+fn amplification_text(times: Option<f64>) -> String {
+    times.map_or("-".into(), |times| format!("{times:.2}"))
+}
+
 /// Heads of the columns of [`main_fields`].
-const MAIN_HEADS: [&str; 18] = [
+const MAIN_HEADS: [&str; 21] = [
     "workload",
     "store",
     "ops/s",
@@ -76,7 +84,60 @@ const MAIN_HEADS: [&str; 18] = [
     "medium B/key",
     "flush/op",
     "fence/op",
+    "write x",
+    "space x",
+    "peak MiB",
 ];
+
+/// A line of what calls lasted in an overload, and beside it the machine's own pauses.
+fn overload_fields(row: &Row, machine: &Machine) -> Vec<String> {
+    let counts = |pauses: &Pauses| pauses.longer.map(|count| count.to_string()).join(" / ");
+    vec![
+        row.store.clone(),
+        rate_text(row.ops_per_s),
+        ns_text(row.p99_ns),
+        ns_text(row.p999_ns),
+        ns_text(row.p9999_ns),
+        ns_text(row.longest_ns),
+        counts(&row.pauses),
+        ns_text(machine.beside.longest_ns),
+        counts(&machine.beside),
+        ns_text(machine.before.longest_ns),
+        counts(&machine.before),
+        format!("{:.2}", machine.stolen_s),
+    ]
+}
+
+/// Heads of the columns of [`overload_fields`].
+const OVERLOAD_HEADS: [&str; 12] = [
+    "overload of",
+    "puts/s",
+    "p99",
+    "p99.9",
+    "p99.99",
+    "longest",
+    "over 1 / 10 / 50 ms",
+    "machine beside",
+    "over 1 / 10 / 50 ms",
+    "machine before",
+    "over 1 / 10 / 50 ms",
+    "stolen s",
+];
+
+/// The table of the overloads, where there are any.
+fn overloads(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    let lines: Vec<_> =
+        rows.iter().filter_map(|row| row.machine_pauses.map(|machine| overload_fields(row, &machine))).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{}\nevery put timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {} s at most",
+        draw(&OVERLOAD_HEADS, lines.into_iter()),
+        BEFORE_MOST.as_secs(),
+    )
+}
 
 fn step_fields(row: &Row) -> Vec<String> {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
@@ -152,12 +213,14 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     if let Some(ratios) = ratios(args, &rows) {
         writeln!(out, "\n{ratios}")?;
     }
+    overloads(&rows, &mut out)?;
     reopenings(&rows, &mut out)?;
     writeln!(
         out,
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
          latency of every {}. call, the longest of any round; settled: until the work behind the writes was done;\n\
-         serving and cpu ns/op: processor time of the serving threads, and of all threads; x: median ratio within a round",
+         serving and cpu ns/op: processor time of the serving threads, and of all threads; x: median ratio within a round;\n\
+         write x: bytes written to the medium for each byte put; space x: bytes taken on the medium for each live byte; peak: most that RssAnon grew",
         args.records,
         args.key_size,
         args.value_size,

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::Args;
 use crate::cell::Phase;
 use crate::measure::machine;
+use crate::pauses::{Machine, Pauses};
 use crate::reopen::Reopened;
 use crate::session::Findings;
 use crate::sweep::Variant;
@@ -76,6 +77,24 @@ pub(crate) struct Row {
     pub(crate) medium_bytes_per_key: f64,
     medium_size_bytes_per_key: f64,
     bytes_written_per_op: f64,
+    /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on tmpfs.
+    device_bytes_per_op: f64,
+    /// Bytes that the store wrote to its medium for each byte of keys and values that it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification: Option<f64>,
+    /// Bytes on the medium that hold something, or cannot be used again yet, for each byte of live keys and values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) space_amplification: Option<f64>,
+    /// The same of all bytes that exist on the medium.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space_amplification_of_size: Option<f64>,
+    /// The most that RssAnon grew above that of the empty store, in any round.
+    pub(crate) peak_rss_anon_bytes: u64,
+    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms.
+    pub(crate) pauses: Pauses,
+    /// What the machine did by itself, in all rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) machine_pauses: Option<Machine>,
     pub(crate) flushes_per_op: f64,
     pub(crate) fences_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +146,7 @@ impl Row {
             sweep: swept.map(|(value, sweep)| Swept { name: sweep.name.clone(), value }),
             threads: args.threads,
             records: args.records,
-            latency_every: args.latency_every,
+            latency_every: if workload == Workload::Overload.name() { 1 } else { args.latency_every },
             medium: facts.medium,
             durability: facts.durability,
             key_size: args.key_size,
@@ -192,7 +211,7 @@ impl Row {
         let ns = |of: &dyn Fn(&Phase) -> u64| mid(&|phase| of(phase) as f64) as u64;
         let per_op = |of: &dyn Fn(&Phase) -> f64| short(mid(&|phase| of(phase) / phase.ops as f64));
         let per_key = |of: &dyn Fn(&Phase) -> u64| short(mid(&|phase| of(phase) as f64) / records as f64);
-        self.ops = phases.first().map_or(0, |phase| phase.ops);
+        self.ops = mid(&|phase| phase.ops as f64) as u64;
         self.p50_ns = ns(&|phase| phase.p50_ns);
         self.p99_ns = ns(&|phase| phase.p99_ns);
         self.p999_ns = ns(&|phase| phase.p999_ns);
@@ -213,6 +232,22 @@ impl Row {
         self.bytes_written_per_op = per_op(&|phase| phase.bytes_written as f64);
         self.flushes_per_op = per_op(&|phase| phase.flushes as f64);
         self.fences_per_op = per_op(&|phase| phase.fences as f64);
+        self.device_bytes_per_op = per_op(&|phase| phase.device_bytes as f64);
+        self.amplification(phases);
+        self.peak_rss_anon_bytes = phases.iter().map(|phase| phase.peak_rss_bytes).max().unwrap_or(0);
+        self.pauses = phases.iter().fold(Pauses::default(), |all, phase| all.and(&phase.pauses));
+        self.machine_pauses = phases.iter().filter_map(|phase| phase.machine).reduce(|all, one| all.and(&one));
+    }
+
+    fn amplification(&mut self, phases: &[Phase]) {
+        let ratio = |of: &dyn Fn(&Phase) -> (u64, u64)| {
+            let told = phases.iter().map(of).filter(|(much, of)| *much > 0 && *of > 0);
+            let ratios: Vec<f64> = told.map(|(much, of)| much as f64 / of as f64).collect();
+            (!ratios.is_empty()).then(|| short(median(ratios.into_iter())))
+        };
+        self.write_amplification = ratio(&|phase| (phase.bytes_written, phase.put_bytes));
+        self.space_amplification = ratio(&|phase| (phase.medium_used_bytes, phase.live_bytes));
+        self.space_amplification_of_size = ratio(&|phase| (phase.medium_size_bytes, phase.live_bytes));
     }
 
     /// The row of one kind of reopening: its operations are the keys recovered.
@@ -308,6 +343,26 @@ mod tests {
         assert!((median([3.0, 1.0, 2.0].into_iter()) - 2.0).abs() < 1e-9);
         assert!((median([4.0, 1.0, 2.0, 3.0].into_iter()) - 2.5).abs() < 1e-9);
         assert!(median(std::iter::empty()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn amplification_is_told_where_something_was_put_or_is_live() {
+        let phase = |written, put| Phase {
+            ops: 10,
+            wall_s: 1.0,
+            bytes_written: written,
+            put_bytes: put,
+            medium_used_bytes: 300,
+            live_bytes: 200,
+            peak_rss_bytes: written,
+            ..Phase::default()
+        };
+        let mut row = Row::default();
+        row.take(&[phase(500, 100), phase(300, 100), phase(400, 100)], 5);
+        assert_eq!((row.write_amplification, row.space_amplification), (Some(4.0), Some(1.5)));
+        assert_eq!((row.space_amplification_of_size, row.peak_rss_anon_bytes), (None, 500));
+        row.take(&[phase(500, 0)], 5);
+        assert_eq!(row.write_amplification, None);
     }
 
     #[test]

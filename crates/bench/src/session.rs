@@ -18,6 +18,7 @@ use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;
 use crate::target::Facts;
+use crate::timeline::{self, Part};
 use crate::workload::Workload;
 
 /// Names the cell that a process is to run. Set by the process that starts it, never by hand.
@@ -36,6 +37,8 @@ pub(crate) struct Findings {
     pub(crate) steps: BTreeMap<(String, u64), Vec<Phase>>,
     /// Reopenings by store and kind, one a round.
     pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
+    /// What was done by when, in the order in which it ran.
+    pub(crate) timeline: Vec<Part>,
 }
 
 /// Runs the bench, and prints what it finds.
@@ -44,6 +47,7 @@ pub(crate) struct Findings {
 /// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
 /// answer as [`Error::Corrupt`].
 pub fn run(args: Args) -> Result<()> {
+    let args = args.resolved()?;
     args.check()?;
     if let Ok(text) = std::env::var(CELL) {
         return child(&args, &text);
@@ -63,6 +67,9 @@ pub fn run(args: Args) -> Result<()> {
             Some(sweep) => plot_sweep::draw(&args, sweep, &findings, file)?,
             None => plot::draw(&args, &findings, file)?,
         }
+    }
+    for file in &args.timeline {
+        timeline::write(&args, &findings, file)?;
     }
     if args.keep && needs_dir {
         eprintln!("kept {}", scratch.path().display());
@@ -199,6 +206,9 @@ impl Session<'_> {
             Message::Phase(phase) => {
                 let place = (label.into(), phase.workload.clone());
                 self.findings.phases.entry(place).or_default().push(phase);
+            }
+            Message::Timeline(workload, samples) => {
+                self.findings.timeline.push(Part { store: label.into(), round, workload, samples });
             }
             Message::Step(records, phase) => {
                 self.findings.steps.entry((label.into(), records)).or_default().push(phase);

@@ -103,6 +103,7 @@ impl Args {
             "key-size" => args.key_size = size()?,
             "value-size" => args.value_size = size()?,
             "multiget" => args.multiget = size()?,
+            "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
                 let engine = lodestore::engines().iter().find(|engine| engine.name == self.engine);

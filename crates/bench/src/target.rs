@@ -25,6 +25,8 @@ pub(crate) struct Account {
     pub(crate) dram_fixed_bytes: u64,
     /// Bytes on the medium in live records and structures, with rounding.
     pub(crate) medium_bytes: u64,
+    /// Those, and bytes that hold nothing live and cannot be used again yet.
+    pub(crate) medium_used_bytes: u64,
     /// Bytes that exist on the medium, whatever they hold.
     pub(crate) medium_size_bytes: u64,
     /// Bytes written to the medium since open.
@@ -33,6 +35,10 @@ pub(crate) struct Account {
     pub(crate) flushes: u64,
     /// Fences or syncs since open.
     pub(crate) fences: u64,
+    /// Flushes of buffers into tables since open.
+    pub(crate) table_flushes: Option<u64>,
+    /// Compactions since open.
+    pub(crate) compactions: Option<u64>,
 }
 
 /// A store under test. Called from several threads at once.
@@ -57,7 +63,9 @@ pub(crate) trait Target: Send + Sync {
     fn delete(&self, key: &[u8]) -> Result<bool>;
     /// Calls `each` for at most `limit` pairs in order from `from` on; how many.
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
-    /// Waits until all work behind the acknowledged writes is done.
+    /// Waits until all work behind the acknowledged writes is done that later operations would wait for.
+    fn catch_up(&self) -> Result<()>;
+    /// Waits until everything is in its final place: buffers flushed, and the compactions done that are due.
     fn settle(&self) -> Result<()>;
     /// Stops it.
     fn close(&self) -> Result<()>;
@@ -92,10 +100,13 @@ impl Target for StoreTarget {
             dram_bytes: Some(stats.dram_bytes.saturating_sub(stats.dram_fixed_bytes)),
             dram_fixed_bytes: stats.dram_fixed_bytes,
             medium_bytes: stats.space.live,
+            medium_used_bytes: stats.space.live + stats.space.dead,
             medium_size_bytes: stats.space.size,
             bytes_written: stats.bytes_written,
             flushes: stats.flushes,
             fences: stats.fences,
+            table_flushes: stats.engine_counters.get("flushes").copied(),
+            compactions: stats.engine_counters.get("compactions").copied(),
         }
     }
 
@@ -136,11 +147,16 @@ impl Target for StoreTarget {
     }
 
     /// A scan sees every write that returned before it, so one that has begun means that no index waits.
-    fn settle(&self) -> Result<()> {
+    fn catch_up(&self) -> Result<()> {
         if self.store.capabilities().scan {
             self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;
         }
-        self.store.settle()
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.store.settle()?;
+        self.catch_up()
     }
 
     fn close(&self) -> Result<()> {

@@ -28,6 +28,8 @@ pub enum Workload {
     Delete,
     /// Read a run of records in key order from one chosen uniformly.
     Scan,
+    /// Put records chosen uniformly, at full speed for `--seconds`, every call timed.
+    Overload,
     /// YCSB A: 50 % reads, 50 % updates, zipfian.
     A,
     /// YCSB B: 95 % reads, 5 % updates, zipfian.
@@ -52,6 +54,7 @@ impl Workload {
             Self::Update => "update",
             Self::Delete => "delete",
             Self::Scan => "scan",
+            Self::Overload => "overload",
             Self::A => "a",
             Self::B => "b",
             Self::C => "c",
@@ -201,6 +204,7 @@ impl Mix {
             let dice = rng.below(100);
             match workload {
                 Workload::Get | Workload::Multiget => Op::of(Kind::Get, rng.below(uniform)),
+                Workload::Overload => Op::of(Kind::Put, rng.below(uniform)),
                 Workload::Update => Op::of(Kind::Update, rng.below(uniform)),
                 Workload::Scan => Op { length: self.scan_length, ..Op::of(Kind::Scan, rng.below(uniform)) },
                 Workload::D | Workload::E if dice < 5 => {
@@ -257,6 +261,7 @@ mod tests {
             (Workload::D, Kind::Get, 0.95),
             (Workload::E, Kind::Put, 0.05),
             (Workload::E, Kind::Scan, 0.95),
+            (Workload::Overload, Kind::Put, 1.0),
             (Workload::F, Kind::ReadModifyWrite, 0.5),
             (Workload::F, Kind::Get, 0.5),
         ] {
@@ -267,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_workload_has_all_its_operations_spread_over_the_threads() {
-        for workload in [Workload::Get, Workload::A, Workload::E, Workload::Scan] {
+        for workload in [Workload::Get, Workload::A, Workload::E, Workload::Scan, Workload::Overload] {
             let lengths: Vec<_> = MIX.streams(workload).iter().map(Vec::len).collect();
             assert_eq!(lengths, [33_334, 33_334, 33_333]);
         }

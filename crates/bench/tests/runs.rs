@@ -136,6 +136,9 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --reopen",
         "--engine hikv",
         "--engine btreemap --set x",
+        "--engine btreemap --timeline picture.png",
+        "--engine btreemap --budget 1000",
+        "--engine btreemap --workloads overload --seconds 0",
     ] {
         let output = bench(words, None);
         let text = String::from_utf8_lossy(&output.stderr);
@@ -249,6 +252,110 @@ fn what_cannot_be_swept_or_stepped_is_refused_before_anything_runs() {
     }
 }
 
+#[test]
+fn an_overload_lasts_its_seconds_times_every_put_and_tells_the_machine_apart() {
+    let dir = Dir::new();
+    let words = "--engine fluidkv --workloads overload --seconds 2 --threads 2 --records 3000 --ops 100 --rounds 1 --size 1G --check full --json";
+    let rows = rows(&bench(words, Some(&dir)));
+    assert_eq!(rows.iter().map(|row| &row["store"]).collect::<Vec<_>>(), ["fluidkv", "btreemap"]);
+    for row in rows {
+        let (ops, rate) = (row["ops"].as_f64().expect("a number"), row["ops_per_s"].as_f64().expect("a number"));
+        let seconds = ops / rate;
+        assert!(ops > 200.0 && seconds >= 2.0, "{row}");
+        assert_eq!(row["latency_every"], 1);
+        assert!(row["p9999_ns"].as_u64() <= row["longest_ns"].as_u64(), "{row}");
+        assert_eq!(row["pauses"]["longest_ns"], row["longest_ns"]);
+        assert_eq!(row["pauses"]["longer"].as_array().map(Vec::len), Some(3));
+        assert!(row["machine_pauses"]["beside"]["longest_ns"].as_u64() > Some(0), "{row}");
+        assert!(row["settled_s"].as_f64() >= Some(seconds * 0.99), "{row}");
+        assert!(row["command"].as_str().expect("a command").contains("--seconds 2"));
+    }
+}
+
+#[test]
+fn a_budget_is_given_to_stores_that_take_one_and_what_is_set_by_name_counts_more() {
+    let dir = Dir::new();
+    let budget = |words: &str| -> Vec<(Value, Value)> {
+        let words = format!(
+            "--engine fluidkv --workloads load --records 2000 --rounds 1 --size 256M --json --budget 32M {words}"
+        );
+        let rows = rows(&bench(&words, Some(&dir)));
+        rows.iter().map(|row| (row["settings"]["dram-budget"].clone(), row["settings"]["budget"].clone())).collect()
+    };
+    let (given, none) = ("33554432", Value::Null);
+    assert_eq!(budget(""), [(given.into(), given.into()), (none.clone(), "not taken".into())]);
+    assert_eq!(budget("--peers none --set dram-budget=9000000"), [("9000000".into(), given.into())]);
+}
+
+/// The last line of the load in a timeline of a run with these words.
+fn end_of_load(words: &str) -> Vec<String> {
+    let dir = Dir::new();
+    let (table, picture) = (dir.0.join("timeline.csv"), dir.0.join("timeline.svg"));
+    let words = format!(
+        "--engine fluidkv --workloads load,get --records 20000 --rounds 1 --size 256M --peers none --json --timeline {} --timeline {} {words}",
+        table.display(),
+        picture.display()
+    );
+    rows(&bench(&words, Some(&dir)));
+    let text = fs::read_to_string(&table).expect("the table is there");
+    assert!(text.starts_with("store,round,workload,seconds,ops,"), "{text}");
+    let of = |workload: &str| text.lines().filter(|line| line.starts_with(&format!("fluidkv,1,{workload},"))).count();
+    // A beginning and an end at the least.
+    assert!(of("load") >= 2 && of("get") >= 2, "{text}");
+    let svg = fs::read_to_string(&picture).expect("the picture is there");
+    assert!(
+        svg.starts_with("<svg") && svg.contains("growth of RssAnon") && svg.contains("million operations a second")
+    );
+    [table, picture].iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    assert!(dir.is_empty(), "the bench left something behind");
+    let ops: u64 = text.lines().filter(|line| line.contains(",load,")).map(|line| field(line, 4)).sum();
+    assert_eq!(ops, 20_000, "{text}");
+    let last = text.lines().rfind(|line| line.contains(",load,")).expect("the load is there");
+    last.split(',').map(String::from).collect()
+}
+
+fn field(line: &str, at: usize) -> u64 {
+    line.split(',').nth(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{at} of {line}"))
+}
+
+#[test]
+fn a_timeline_has_every_operation_and_a_store_that_is_to_settle_flushes() {
+    let flushes = |words: &str| end_of_load(words)[10].parse::<u64>().expect("it counts its flushes");
+    assert_eq!(flushes(""), 0, "it buffers that little");
+    assert!(flushes("--settle load") > 0);
+    assert!(flushes("--settle each --steps 7000") > 0);
+}
+
+#[test]
+fn what_was_written_and_what_is_taken_is_told_for_each_byte() {
+    let dir = Dir::new();
+    let words = "--engine fluidkv --workloads load,get,update --records 20000 --rounds 1 --size 256M --peers none --settle each --json";
+    let rows = rows(&bench(words, Some(&dir)));
+    let told = |at: usize, name: &str| rows[at][name].as_f64();
+    for at in [0, 2] {
+        let write = told(at, "write_amplification").expect("something was put");
+        // Each byte goes into a log at least, and into a table as the store settles.
+        assert!((1.9..20.0).contains(&write), "{}", rows[at]);
+    }
+    assert_eq!(told(1, "write_amplification"), None, "a get puts nothing");
+    for row in &rows {
+        let space = row["space_amplification"].as_f64().expect("there are records");
+        assert!((1.0..200.0).contains(&space), "{row}");
+        assert!(row["peak_rss_anon_bytes"].as_f64() >= Some(0.0), "{row}");
+    }
+}
+
+#[test]
+fn sixteen_threads_run_every_workload() {
+    let dir = Dir::new();
+    for engine in ["hikv", "fluidkv"] {
+        let words = format!(
+            "--engine {engine} --workloads {ALL} --records 4000 --ops 3000 --rounds 1 --threads 16 --check full --size 256M --json"
+        );
+        assert_eq!(rows(&bench(&words, Some(&dir))).len(), 24, "{engine}");
+    }
+}
+
 #[cfg(not(feature = "peers"))]
 #[test]
 fn a_peer_of_another_build_is_refused_with_the_feature_that_has_it() {
@@ -260,8 +367,21 @@ fn a_peer_of_another_build_is_refused_with_the_feature_that_has_it() {
 }
 
 #[cfg(feature = "peers")]
-const PEERS: [&str; 8] =
-    ["leveldb", "leveldb-paper", "bdb-hash", "bdb-hash-paper", "bdb-btree", "bdb-btree-paper", "redb", "redb-sync"];
+const PEERS: [&str; 13] = [
+    "leveldb",
+    "leveldb-sync",
+    "leveldb-paper",
+    "bdb-hash",
+    "bdb-hash-paper",
+    "bdb-btree",
+    "bdb-btree-paper",
+    "redb",
+    "redb-sync",
+    "rocksdb",
+    "rocksdb-sync",
+    "fjall",
+    "fjall-sync",
+];
 
 #[cfg(feature = "peers")]
 #[test]
@@ -295,7 +415,7 @@ fn a_peer_says_what_its_writes_survive() {
         let durable = if medium.starts_with("shm") { "process" } else { "power" };
         let should = match row["store"].as_str().expect("a name") {
             "bdb-hash" | "bdb-btree" | "redb" => "none",
-            "hikv" | "leveldb" => "process",
+            "hikv" | "leveldb" | "rocksdb" | "fjall" => "process",
             _ => durable,
         };
         assert_eq!(row["durability"], should, "{row}");
@@ -312,4 +432,36 @@ fn the_table_sets_the_engine_beside_each_peer() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("x leveldb") && text.contains("x bdb-hash"), "{text}");
     assert!(text.contains("not run on bdb-hash, which keeps no order: scan"), "{text}");
+}
+
+#[cfg(feature = "peers")]
+#[test]
+fn peers_run_every_workload_with_sixteen_threads_a_budget_and_a_settled_load() {
+    let dir = Dir::new();
+    let peers = ["rocksdb", "fjall", "leveldb"];
+    let words = format!(
+        "--engine fluidkv --workloads {ALL} --records 20000 --ops 3000 --rounds 1 --threads 16 --budget 8M --settle load --check full --json --peers {}",
+        peers.join(",")
+    );
+    let rows = rows(&bench(&words, Some(&dir)));
+    assert_eq!(rows.len(), 48);
+    for row in rows.iter().filter(|row| row["workload"] == "load") {
+        assert_eq!(row["settings"]["budget"], "8388608", "{row}");
+        let write = row["write_amplification"].as_f64().expect("every store counts what it writes");
+        assert!((0.9..20.0).contains(&write), "{row}");
+        assert!(row["space_amplification"].as_f64() > Some(0.9), "{row}");
+    }
+    assert!(dir.is_empty(), "the bench left something behind");
+}
+
+#[cfg(feature = "peers")]
+#[test]
+fn a_durability_chooses_the_setting_of_each_peer_or_refuses_it() {
+    let dir = Dir::new();
+    let words = "--engine rocksdb --peers fjall,leveldb,leveldb-paper --workloads load --records 200 --rounds 1 --json --durability power";
+    let stores: Vec<_> = rows(&bench(words, Some(&dir))).iter().map(|row| row["store"].clone()).collect();
+    assert_eq!(stores, ["rocksdb-sync", "fjall-sync", "leveldb-sync", "leveldb-paper"]);
+    let output = bench("--engine rocksdb --peers bdb-hash --records 200 --durability process", Some(&dir));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("bdb-hash-paper") && text.lines().count() == 1, "{text}");
 }

@@ -2,18 +2,22 @@
 //!
 //! Floor 3 (with `contract`); only `bench` stands on it, behind its feature `peers`, and nothing of the default build does. A peer
 //! written in C or C++ is loaded at run time from the system's own library, so nothing here is compiled but
-//! Rust (`redb` is Rust itself, behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
+//! Rust (`redb` and `fjall` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
 //!
-//! Every peer comes in more than one setting, under one name each: a sane one under the plain name, and `-paper`, the setting of the NVHT
-//! paper's authors (their public bench drivers), who ask the peers to sync every put and give them small caches.
+//! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under
+//! `-sync`, and `-paper`, the setting of the NVHT paper's authors (their public bench drivers), who ask the peers to sync every put and give
+//! them small caches.
 //!
 //! `unsafe` is allowed here for bindings; each use cites an invariant of SAFETY.md.
 
 mod bdb;
+#[cfg(feature = "fjall")]
+mod fjall;
 mod leveldb;
 mod library;
 mod peer;
 #[cfg(feature = "redb")]
 mod redb;
+mod rocksdb;
 
-pub use peer::{About, Kind, Peer, Survives, kinds};
+pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};

@@ -1,6 +1,6 @@
 //! Shared libraries of the system, loaded when first asked for and kept until the process ends.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 use libloading::{AsFilename, Library};
 use lodestore_contract::{Error, Result};
@@ -78,6 +78,49 @@ pub(crate) fn length(bytes: &[u8]) -> Result<u32> {
 
 /// C's truth.
 pub(crate) const ZERO: c_int = 0;
+
+/// Bytes as C's text of a given length.
+#[inline]
+pub(crate) fn chars(bytes: &[u8]) -> *const c_char {
+    bytes.as_ptr().cast()
+}
+
+/// Declares types of which C alone knows the inside.
+macro_rules! opaque {
+    ($($name:ident)*) => {$(
+        /// A type of which C alone knows the inside.
+        #[repr(C)]
+        pub(super) struct $name {
+            inside: [u8; 0],
+        }
+    )*};
+}
+
+/// Declares `Api`, the functions of the library `$source`: each function's field, the name of its symbol, and its prototype.
+macro_rules! c_api {
+    ($source:expr, $header:literal; $($field:ident = $symbol:literal: $type:ty;)*) => {
+        #[doc = concat!("The functions, each a prototype of `", $header, "`.")]
+        pub(super) struct Api {
+            $(pub(super) $field: $type,)*
+            /// Keeps the functions where they are.
+            #[expect(dead_code, reason = "held, so that the library stays loaded")]
+            library: libloading::Library,
+        }
+
+        impl Api {
+            fn load() -> lodestore_contract::Result<Self> {
+                let library = $source.load()?;
+                Ok(Self {
+                    // SAFETY: Inv 2: the type stands beside the name in the list, as in the library's header.
+                    $($field: unsafe { $crate::library::function::<$type>(&library, &$source, $symbol) }?,)*
+                    library,
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {c_api, opaque};
 
 #[cfg(test)]
 mod tests {

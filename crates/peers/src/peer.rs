@@ -5,9 +5,11 @@ use std::path::Path;
 
 use lodestore_contract::Result;
 
+#[cfg(feature = "fjall")]
+use crate::fjall;
 #[cfg(feature = "redb")]
 use crate::redb;
-use crate::{bdb, leveldb};
+use crate::{bdb, leveldb, rocksdb};
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,22 @@ pub struct About {
     pub settings: BTreeMap<String, String>,
 }
 
+/// What is asked of a peer beyond its setting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Bytes of DRAM for its buffers and caches together; its setting's own where none is given.
+    pub budget: Option<u64>,
+}
+
+/// A peer's own account at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// DRAM of its buffers, caches and tables' indexes, in bytes; none where it does not count it.
+    pub dram_bytes: Option<u64>,
+    /// Compactions that were done since it was opened; none where it does not count them.
+    pub compactions: Option<u64>,
+}
+
 /// A store of others, open. Called from several threads at once. Dropping it gives back all that it holds.
 pub trait Peer: Send + Sync {
     /// What it says of itself.
@@ -38,6 +56,18 @@ pub trait Peer: Send + Sync {
     /// # Errors
     /// What the store answered, as text.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    /// Calls `each` once for each of `keys`, with its place and its value.
+    ///
+    /// # Errors
+    /// As [`Peer::get`].
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let mut value = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let found = self.get(key, &mut value)?;
+            each(at, found.then_some(&value));
+        }
+        Ok(())
+    }
     /// Gives `key` this value.
     ///
     /// # Errors
@@ -67,18 +97,35 @@ pub trait Peer: Send + Sync {
     /// # Errors
     /// As [`Peer::get`].
     fn flush(&self) -> Result<()>;
+    /// Waits until all that was written is flushed from its buffers and no compaction is left to do; at once where it has neither.
+    ///
+    /// # Errors
+    /// As [`Peer::get`].
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Its account now.
+    fn account(&self) -> Account {
+        Account::default()
+    }
 }
 
 /// A peer in one setting.
 pub struct Kind {
     /// Its name on the command line.
     pub name: &'static str,
+    /// The name of its usual setting: kinds of one family are one store in several settings.
+    pub family: &'static str,
     /// What it is, one line.
     pub about: &'static str,
     /// Whether it keeps keys in order, and so scans.
     pub ordered: bool,
+    /// What an acknowledged write survives.
+    pub survives: Survives,
+    /// Whether it takes a DRAM budget.
+    pub budget: bool,
     ready: fn() -> Result<()>,
-    open: fn(&Path) -> Result<Box<dyn Peer>>,
+    open: fn(&Path, &Asked) -> Result<Box<dyn Peer>>,
 }
 
 impl Kind {
@@ -94,12 +141,12 @@ impl Kind {
     ///
     /// # Errors
     /// As [`Kind::ready`]; what the store answered, as text.
-    pub fn create(&self, dir: &Path) -> Result<Box<dyn Peer>> {
-        (self.open)(dir)
+    pub fn create(&self, dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
+        (self.open)(dir, asked)
     }
 }
 
-/// Every peer of this crate.
+/// Every peer of this crate; the first of a family that gives a durability is its usual setting with it.
 pub fn kinds() -> &'static [Kind] {
     KINDS
 }
@@ -107,60 +154,136 @@ pub fn kinds() -> &'static [Kind] {
 const KINDS: &[Kind] = &[
     Kind {
         name: "leveldb",
+        family: "leveldb",
         about: "LevelDB, no sync, no compression, 64 MiB buffer, Bloom filter, 512 MiB cache",
         ordered: true,
+        survives: Survives::Process,
+        budget: true,
         ready: leveldb::ready,
-        open: |dir| leveldb::create(dir, &leveldb::SANE),
+        open: |dir, asked| leveldb::create(dir, &leveldb::SANE.within(asked)),
+    },
+    Kind {
+        name: "leveldb-sync",
+        family: "leveldb",
+        about: "LevelDB as `leveldb`, with a sync of every put",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: true,
+        ready: leveldb::ready,
+        open: |dir, asked| leveldb::create(dir, &leveldb::SYNC.within(asked)),
     },
     Kind {
         name: "leveldb-paper",
+        family: "leveldb",
         about: "LevelDB as NVHT's authors ran it: sync of every put, 4 MiB buffer",
         ordered: true,
+        survives: Survives::Medium,
+        budget: false,
         ready: leveldb::ready,
-        open: |dir| leveldb::create(dir, &leveldb::PAPER),
+        open: |dir, _| leveldb::create(dir, &leveldb::PAPER),
     },
     Kind {
         name: "bdb-hash",
+        family: "bdb-hash",
         about: "Berkeley DB hash, 1 GiB cache, no sync",
         ordered: false,
+        survives: Survives::Stop,
+        budget: true,
         ready: bdb::ready,
-        open: |dir| bdb::create(dir, bdb::Method::Hash, &bdb::SANE),
+        open: |dir, asked| bdb::create(dir, bdb::Method::Hash, &bdb::SANE.within(asked)),
     },
     Kind {
         name: "bdb-hash-paper",
+        family: "bdb-hash",
         about: "Berkeley DB hash as NVHT's authors ran it: 256 KiB cache, sync after every put",
         ordered: false,
+        survives: Survives::Medium,
+        budget: false,
         ready: bdb::ready,
-        open: |dir| bdb::create(dir, bdb::Method::Hash, &bdb::PAPER),
+        open: |dir, _| bdb::create(dir, bdb::Method::Hash, &bdb::PAPER),
     },
     Kind {
         name: "bdb-btree",
+        family: "bdb-btree",
         about: "Berkeley DB B-tree, 1 GiB cache, no sync",
         ordered: true,
+        survives: Survives::Stop,
+        budget: true,
         ready: bdb::ready,
-        open: |dir| bdb::create(dir, bdb::Method::BTree, &bdb::SANE),
+        open: |dir, asked| bdb::create(dir, bdb::Method::BTree, &bdb::SANE.within(asked)),
     },
     Kind {
         name: "bdb-btree-paper",
+        family: "bdb-btree",
         about: "Berkeley DB B-tree with the authors' setting: 256 KiB cache, sync after every put",
         ordered: true,
+        survives: Survives::Medium,
+        budget: false,
         ready: bdb::ready,
-        open: |dir| bdb::create(dir, bdb::Method::BTree, &bdb::PAPER),
+        open: |dir, _| bdb::create(dir, bdb::Method::BTree, &bdb::PAPER),
     },
     #[cfg(feature = "redb")]
     Kind {
         name: "redb",
+        family: "redb",
         about: "redb, a transaction for each call, durability None, 1 GiB cache",
         ordered: true,
+        survives: Survives::Stop,
+        budget: true,
         ready: || Ok(()),
-        open: |dir| redb::create(dir, ::redb::Durability::None),
+        open: |dir, asked| redb::create(dir, ::redb::Durability::None, asked),
     },
     #[cfg(feature = "redb")]
     Kind {
         name: "redb-sync",
+        family: "redb",
         about: "redb, a transaction for each call, durability Immediate, 1 GiB cache",
         ordered: true,
+        survives: Survives::Medium,
+        budget: true,
         ready: || Ok(()),
-        open: |dir| redb::create(dir, ::redb::Durability::Immediate),
+        open: |dir, asked| redb::create(dir, ::redb::Durability::Immediate, asked),
+    },
+    Kind {
+        name: "rocksdb",
+        family: "rocksdb",
+        about: "RocksDB, log written and not synced, no compression, Bloom filter, buffers and block cache within 256 MiB",
+        ordered: true,
+        survives: Survives::Process,
+        budget: true,
+        ready: rocksdb::ready,
+        open: |dir, asked| rocksdb::create(dir, false, asked),
+    },
+    Kind {
+        name: "rocksdb-sync",
+        family: "rocksdb",
+        about: "RocksDB as `rocksdb`, with a sync of every put, shared by those that wait (its group commit)",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: true,
+        ready: rocksdb::ready,
+        open: |dir, asked| rocksdb::create(dir, true, asked),
+    },
+    #[cfg(feature = "fjall")]
+    Kind {
+        name: "fjall",
+        family: "fjall",
+        about: "fjall, journal written and not synced, no compression, memtables and cache within 256 MiB",
+        ordered: true,
+        survives: Survives::Process,
+        budget: true,
+        ready: || Ok(()),
+        open: |dir, asked| fjall::create(dir, false, asked),
+    },
+    #[cfg(feature = "fjall")]
+    Kind {
+        name: "fjall-sync",
+        family: "fjall",
+        about: "fjall as `fjall`, with a sync of the journal after each write",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: true,
+        ready: || Ok(()),
+        open: |dir, asked| fjall::create(dir, true, asked),
     },
 ];

@@ -11,16 +11,17 @@ use ::redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTrans
 use lodestore_contract::{Error, Result};
 
 use crate::library::failed;
-use crate::peer::{About, Peer, Survives};
+use crate::peer::{About, Asked, Peer, Survives};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
-/// Bytes of the page cache.
-const CACHE: usize = 1 << 30;
+/// Bytes of the page cache where no budget is given.
+const CACHE: u64 = 1 << 30;
 
 /// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, durability: Durability) -> Result<Box<dyn Peer>> {
-    let database = Database::builder().set_cache_size(CACHE).create(dir.join("peer.redb"));
-    let store = Redb { database: database.map_err(error("opening redb"))?, durability };
+pub(crate) fn create(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
+    let cache = usize::try_from(asked.budget.unwrap_or(CACHE)).unwrap_or(usize::MAX);
+    let database = Database::builder().set_cache_size(cache).create(dir.join("peer.redb"));
+    let store = Redb { database: database.map_err(error("opening redb"))?, durability, cache };
     // The table has to be there before the first get.
     store.change(Durability::Immediate, |_| Ok(())).map(|()| Box::new(store) as Box<dyn Peer>)
 }
@@ -28,6 +29,7 @@ pub(crate) fn create(dir: &Path, durability: Durability) -> Result<Box<dyn Peer>
 struct Redb {
     database: Database,
     durability: Durability,
+    cache: usize,
 }
 
 fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
@@ -56,7 +58,7 @@ impl Peer for Redb {
             ("version".into(), "redb 4".into()),
             ("sync".into(), if synced { "each commit" } else { "at the end" }.into()),
             ("transactions".into(), "one for each call".into()),
-            ("cache".into(), CACHE.to_string()),
+            ("cache".into(), self.cache.to_string()),
             ("update".into(), "an insert, which looks".into()),
         ]);
         About { survives: if synced { Survives::Medium } else { Survives::Stop }, settings }

@@ -14,16 +14,20 @@ mod installed {
     use std::path::Path;
 
     use lodestore_contract::Error;
-    use lodestore_peers::{Kind, Peer, Survives, kinds};
+    use lodestore_peers::{Asked, Kind, Peer, Survives, kinds};
 
     fn with_each(test: impl Fn(&Kind, &dyn Peer)) {
+        with_each_asked(&Asked::default(), test);
+    }
+
+    fn with_each_asked(asked: &Asked, test: impl Fn(&Kind, &dyn Peer)) {
         for kind in kinds() {
             kind.ready().unwrap_or_else(|error| panic!("{}: {error}", kind.name));
             // In memory where there is such a place: half of them sync every write.
             let shm = Path::new("/dev/shm");
             let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
             let dir = dir.expect("a temporary directory");
-            let peer = kind.create(dir.path()).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            let peer = kind.create(dir.path(), asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
             test(kind, &*peer);
         }
     }
@@ -131,13 +135,88 @@ mod installed {
             assert!(about.settings.contains_key("version") && about.settings.contains_key("sync"), "{}", kind.name);
             let synced = kind.name.ends_with("-paper") || kind.name.ends_with("-sync");
             assert_eq!(about.survives == Survives::Medium, synced, "{}", kind.name);
+            assert_eq!(about.survives, kind.survives, "{}", kind.name);
+        });
+    }
+
+    #[test]
+    fn each_family_has_its_plain_kind() {
+        for kind in kinds() {
+            let plain = kinds().iter().find(|plain| plain.name == kind.family).expect("it has the family's name");
+            assert!(plain.family == kind.family && kind.name.starts_with(plain.name), "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn several_keys_in_one_call_are_each_answered_once_and_in_their_place() {
+        with_each(|kind, peer| {
+            for number in 0..100_u32 {
+                peer.put(format!("{number:04}").as_bytes(), &vec![number as u8; number as usize]).expect("put");
+            }
+            // Twice the same, absent ones, and no order.
+            let numbers = [7, 99, 1000, 3, 7, 0, 2000];
+            let keys: Vec<_> = numbers.iter().map(|number| format!("{number:04}").into_bytes()).collect();
+            let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut seen = vec![None; keys.len()];
+            peer.multi_get(&slices, &mut |at, value| {
+                assert!(seen[at].is_none(), "{} answers {at} twice", kind.name);
+                seen[at] = Some(value.map(<[u8]>::to_vec));
+            })
+            .expect("an answer");
+            let should = |number: &u32| Some((*number < 100).then(|| vec![*number as u8; *number as usize]));
+            assert_eq!(seen, numbers.iter().map(should).collect::<Vec<_>>(), "{}", kind.name);
+            peer.multi_get(&[], &mut |_, _| panic!("no key was asked for")).expect("nothing to do");
+        });
+    }
+
+    #[test]
+    fn a_budget_sets_buffers_and_caches_of_those_that_take_one() {
+        let small = Asked { budget: Some(16 << 20) };
+        let sizes = |about: &lodestore_peers::About| {
+            let of = |name: &str| about.settings.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            of("cache") + of("write-buffer") * of("write-buffers").max(2) + of("memtable") * of("memtables")
+        };
+        with_each_asked(&small, |kind, peer| {
+            let (asked, own) = (sizes(&peer.about()), sizes(&by_itself(kind)));
+            if kind.budget {
+                assert!(((8 << 20)..=(16 << 20)).contains(&asked), "{}: {asked}", kind.name);
+            } else {
+                assert_eq!(asked, own, "{}", kind.name);
+            }
+        });
+    }
+
+    fn by_itself(kind: &Kind) -> lodestore_peers::About {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        kind.create(dir.path(), &Asked::default()).expect("it opens").about()
+    }
+
+    #[test]
+    fn settling_keeps_every_record_and_leaves_the_buffers_empty() {
+        with_each_asked(&Asked { budget: Some(4 << 20) }, |kind, peer| {
+            let value = vec![7; 200];
+            let count: u32 = if kind.survives == Survives::Medium { 2000 } else { 20_000 };
+            for round in 0..2_u32 {
+                for number in 0..count {
+                    let key = (number * 7919 % count).to_be_bytes();
+                    peer.put(&key, &[&value[..], &round.to_be_bytes()[..]].concat()).expect("put");
+                }
+            }
+            let before = peer.account().dram_bytes;
+            peer.settle().expect("settled");
+            let after = peer.account().dram_bytes;
+            assert_eq!(before.is_some(), after.is_some(), "{}", kind.name);
+            // Buffers are empty, what is left is cache, of which a half of the budget is for.
+            assert!(after.is_none_or(|after| after < 3 << 20), "{}: {before:?} then {after:?}", kind.name);
+            let should = [&value[..], &1_u32.to_be_bytes()[..]].concat();
+            assert!((0..count).all(|n| get(peer, &n.to_be_bytes()).as_ref() == Some(&should)), "{}", kind.name);
         });
     }
 
     #[test]
     fn a_directory_that_is_not_there_is_an_error() {
         for kind in kinds() {
-            assert!(kind.create(Path::new("/nowhere/at/all")).is_err(), "{}", kind.name);
+            assert!(kind.create(Path::new("/nowhere/at/all"), &Asked::default()).is_err(), "{}", kind.name);
         }
     }
 }

@@ -64,6 +64,10 @@ impl Target for BTree {
         Ok(run.map(|(key, value)| each(key, value)).count())
     }
 
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn settle(&self) -> Result<()> {
         Ok(())
     }

@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
-use lodestore_peers::{Kind, Peer as Store, Survives, kinds};
+use lodestore_peers::{Asked, Kind, Peer as Store, Survives, kinds};
 
-use super::Peer;
+use super::{Gives, Peer};
+use crate::measure::bytes_given_to_files;
 use crate::target::{Account, Facts, Target};
 
 /// Bytes of a block in a file's metadata.
@@ -17,25 +18,37 @@ const BLOCK: u64 = 512;
 pub(super) fn all() -> impl Iterator<Item = Peer> {
     kinds().iter().map(|kind| Peer {
         name: kind.name,
+        family: kind.family,
+        gives: match kind.survives {
+            Survives::Stop => Gives::Nothing,
+            Survives::Process => Gives::Process,
+            Survives::Medium => Gives::Power,
+        },
         volatile: false,
+        budget: kind.budget,
         ready: Box::new(|| kind.ready()),
-        open: Box::new(|dir| Foreign::create(kind, dir).map(|peer| Box::new(peer) as Box<dyn Target>)),
+        open: Box::new(|dir, budget| {
+            Foreign::create(kind, dir, &Asked { budget }).map(|peer| Box::new(peer) as Box<dyn Target>)
+        }),
     })
 }
 
-/// A peer that is open. It has no account of its DRAM, so the process's counts.
+/// A peer that is open. What it wrote is what this process gave to files since the peer was made: a peer runs in a process of its own. Where it
+/// has no account of its DRAM, the process's counts.
 struct Foreign {
     store: Box<dyn Store>,
     ordered: bool,
     dir: PathBuf,
     medium: String,
+    written_before: u64,
 }
 
 impl Foreign {
-    fn create(kind: &'static Kind, dir: &Path) -> Result<Self> {
+    fn create(kind: &'static Kind, dir: &Path, asked: &Asked) -> Result<Self> {
         fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
         let medium = lodestore::doctor(dir)?.medium.medium.to_string();
-        Ok(Self { store: kind.create(dir)?, ordered: kind.ordered, dir: dir.into(), medium })
+        let written_before = bytes_given_to_files();
+        Ok(Self { store: kind.create(dir, asked)?, ordered: kind.ordered, dir: dir.into(), medium, written_before })
     }
 }
 
@@ -51,7 +64,12 @@ fn durability(survives: Survives, medium: &str) -> &'static str {
 /// Bytes that the files under `dir` take. What goes away meanwhile counts for nothing.
 fn used(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * BLOCK).sum()
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => used(&entry.path()),
+        Ok(found) => found.blocks() * BLOCK,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
 }
 
 impl Target for Foreign {
@@ -67,7 +85,16 @@ impl Target for Foreign {
 
     fn account(&self) -> Account {
         let used = used(&self.dir);
-        Account { medium_bytes: used, medium_size_bytes: used, ..Account::default() }
+        let own = self.store.account();
+        Account {
+            dram_bytes: own.dram_bytes,
+            medium_bytes: used,
+            medium_used_bytes: used,
+            medium_size_bytes: used,
+            bytes_written: bytes_given_to_files().saturating_sub(self.written_before),
+            compactions: own.compactions,
+            ..Account::default()
+        }
     }
 
     #[inline]
@@ -75,14 +102,8 @@ impl Target for Foreign {
         self.store.get(key, value)
     }
 
-    /// One get after another: none of these has more to offer.
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let mut value = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let found = self.store.get(key, &mut value)?;
-            each(at, found.then_some(&value));
-        }
-        Ok(())
+        self.store.multi_get(keys, each)
     }
 
     #[inline]
@@ -104,9 +125,13 @@ impl Target for Foreign {
         self.store.scan(from, limit, each)
     }
 
-    /// None of them says when its work behind the writes is done.
-    fn settle(&self) -> Result<()> {
+    /// Their writes wait for nothing behind them.
+    fn catch_up(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.store.settle()
     }
 
     fn close(&self) -> Result<()> {
@@ -117,6 +142,16 @@ impl Target for Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_in_directories_below_count_as_well() {
+        let dir = std::env::temp_dir().join(format!("lodestore-used-{}", std::process::id()));
+        fs::create_dir_all(dir.join("below")).expect("directories");
+        fs::write(dir.join("below").join("file"), vec![1; 100_000]).expect("a file");
+        let found = used(&dir);
+        fs::remove_dir_all(&dir).expect("removed");
+        assert!(found >= 100_000, "{found}");
+    }
 
     #[test]
     fn a_sync_gives_what_the_medium_survives() {

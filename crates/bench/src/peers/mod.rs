@@ -7,18 +7,32 @@ mod foreign;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Durability, Error, Result};
 
 use crate::target::Target;
 
-/// Opens a peer, empty, in this directory, which it makes.
-type Open = Box<dyn Fn(&Path) -> Result<Box<dyn Target>> + Send + Sync>;
+/// Opens a peer, empty, in this directory, which it makes, with this DRAM budget.
+type Open = Box<dyn Fn(&Path, Option<u64>) -> Result<Box<dyn Target>> + Send + Sync>;
+
+/// What an acknowledged write of a peer survives on a medium that gives all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "only the peers of others keep anything"))]
+enum Gives {
+    Nothing,
+    Process,
+    Power,
+}
 
 /// One peer.
 struct Peer {
     name: &'static str,
+    /// The name of its usual setting.
+    family: &'static str,
+    gives: Gives,
     /// It keeps nothing on a medium, and so needs no directory.
     volatile: bool,
+    /// Whether it takes a DRAM budget.
+    budget: bool,
     /// Whether it can run here.
     ready: Box<dyn Fn() -> Result<()> + Send + Sync>,
     open: Open,
@@ -26,8 +40,9 @@ struct Peer {
 
 /// Every peer that this build has.
 static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
-    let open: Open = Box::new(|_| Ok(Box::new(btreemap::BTree::default())));
-    let ceiling = Peer { name: "btreemap", volatile: true, ready: Box::new(|| Ok(())), open };
+    let open: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
+    let (name, ready) = ("btreemap", Box::new(|| Ok(())));
+    let ceiling = Peer { name, family: name, gives: Gives::Nothing, volatile: true, budget: false, ready, open };
     #[cfg(feature = "peers")]
     let foreign = foreign::all();
     #[cfg(not(feature = "peers"))]
@@ -49,6 +64,37 @@ pub(crate) fn is_volatile(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.volatile)
 }
 
+/// Whether the peer takes a DRAM budget.
+pub(crate) fn takes_budget(name: &str) -> bool {
+    find(name).is_some_and(|peer| peer.budget)
+}
+
+/// The peer that is meant by `name` where acknowledged writes are to survive as `durability` says: itself where its do, else that of its family
+/// with each write synced. What is no peer, or keeps nothing on a medium, is meant as it is.
+///
+/// # Errors
+/// [`Error::InvalidOption`] where there is none.
+pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<String> {
+    let needed = if durability == Durability::Process { Gives::Process } else { Gives::Power };
+    match find(name) {
+        Some(peer) if !peer.volatile && peer.gives < needed => {
+            let synced = find(&format!("{}-sync", peer.family)).filter(|other| other.gives >= needed);
+            synced.map(|other| other.name.to_string()).ok_or_else(|| refuse_durability(peer, durability, needed))
+        }
+        _ => Ok(name.into()),
+    }
+}
+
+fn refuse_durability(peer: &Peer, durability: Durability, needed: Gives) -> Error {
+    let others: Vec<_> =
+        PEERS.iter().filter(|other| other.family == peer.family && other.gives >= needed).map(|it| it.name).collect();
+    let others = if others.is_empty() { String::new() } else { format!(", or name {}", others.join(" or ")) };
+    let why = format!(
+        "its acknowledged writes do not survive as durability {durability} asks: leave --durability away to measure it as it is{others}"
+    );
+    Error::InvalidOption { name: "peers".into(), value: peer.name.into(), why }
+}
+
 /// Whether what is called `name` can run here; so can what is no peer.
 ///
 /// # Errors
@@ -62,11 +108,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     PEERS.iter().map(|peer| peer.name).collect()
 }
 
-/// Opens the peer `name` in `dir`.
+/// Opens the peer `name` in `dir`, with this DRAM budget if it takes one.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] where there is none of this name; what the peer meets.
-pub(crate) fn open(name: &str, dir: &Path) -> Result<Box<dyn Target>> {
+pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>) -> Result<Box<dyn Target>> {
     find(name).map_or_else(
         || {
             Err(Error::InvalidOption {
@@ -75,6 +121,31 @@ pub(crate) fn open(name: &str, dir: &Path) -> Result<Box<dyn Target>> {
                 why: format!("give some of {}, or none", names().join(", ")),
             })
         },
-        |peer| (peer.open)(dir),
+        |peer| (peer.open)(dir, budget),
     )
+}
+
+#[cfg(all(test, feature = "peers"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_durability_chooses_the_setting_that_gives_it_or_is_refused() {
+        let chosen = |name: &str, durability| with_durability(name, durability).expect("there is one");
+        for (name, process, power) in [
+            ("rocksdb", "rocksdb", "rocksdb-sync"),
+            ("fjall", "fjall", "fjall-sync"),
+            ("leveldb", "leveldb", "leveldb-sync"),
+            ("leveldb-paper", "leveldb-paper", "leveldb-paper"),
+            ("redb", "redb-sync", "redb-sync"),
+            ("rocksdb-sync", "rocksdb-sync", "rocksdb-sync"),
+            ("btreemap", "btreemap", "btreemap"),
+            ("hikv", "hikv", "hikv"),
+        ] {
+            assert_eq!(chosen(name, Durability::Process), process);
+            assert_eq!(chosen(name, Durability::Power), power);
+        }
+        let text = with_durability("bdb-hash", Durability::Process).expect_err("it has none").to_string();
+        assert!(text.contains("bdb-hash-paper") && !text.contains("bdb-btree"), "{text}");
+    }
 }

@@ -21,7 +21,7 @@ use self::api::{Api, CursorMethods, DbMethods};
 use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE_FOR_THREADS, Cursor, Db, HASH, NEXT};
 use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
 use crate::library::{failed, length};
-use crate::peer::{About, Peer, Survives};
+use crate::peer::{About, Asked, Peer, Survives};
 
 /// Bytes of a buffer that has none yet.
 const BUFFER_LEAST: usize = 256;
@@ -36,6 +36,7 @@ pub(crate) enum Method {
 }
 
 /// A setting.
+#[derive(Clone, Copy)]
 pub(crate) struct Setting {
     /// Sync the database after each write.
     sync: bool,
@@ -47,6 +48,14 @@ pub(crate) struct Setting {
 pub(crate) const SANE: Setting = Setting { sync: false, cache: 1 << 30 };
 /// The setting of the NVHT paper's authors: the library's own cache, and a full sync after every put.
 pub(crate) const PAPER: Setting = Setting { sync: true, cache: 256 << 10 };
+
+impl Setting {
+    /// This setting within `asked`: the page cache is all of a DRAM budget.
+    pub(crate) fn within(self, asked: &Asked) -> Self {
+        let cache = asked.budget.map_or(self.cache, |budget| u32::try_from(budget).unwrap_or(u32::MAX));
+        Self { cache, ..self }
+    }
+}
 
 /// Whether the library is here.
 pub(crate) fn ready() -> Result<()> {

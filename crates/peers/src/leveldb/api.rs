@@ -3,51 +3,17 @@
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::sync::OnceLock;
 
-use libloading::Library;
 use lodestore_contract::{Error, Result};
 
-use crate::library::{Source, failed, function};
+use crate::library::{Source, c_api, failed, opaque};
 
 /// Debian's library.
 pub(super) const SOURCE: Source = Source { peer: "leveldb", file: "libleveldb.so.1d", package: "libleveldb1d" };
 
-macro_rules! opaque {
-    ($($name:ident)*) => {$(
-        /// A type of which C alone knows the inside.
-        #[repr(C)]
-        pub(super) struct $name {
-            inside: [u8; 0],
-        }
-    )*};
-}
-
 opaque! { Db Options ReadOptions WriteOptions Cache Filter Iterator }
 
-/// Declares [`Api`]: each function's field, the name of its symbol, and its prototype.
-macro_rules! api {
-    ($($field:ident = $symbol:literal: $type:ty;)*) => {
-        /// The functions, each a prototype of `leveldb/c.h`.
-        pub(super) struct Api {
-            $(pub(super) $field: $type,)*
-            /// Keeps the functions where they are.
-            #[expect(dead_code, reason = "held, so that the library stays loaded")]
-            library: Library,
-        }
-
-        impl Api {
-            fn load() -> Result<Self> {
-                let library = SOURCE.load()?;
-                Ok(Self {
-                    // SAFETY: Inv 2: the type stands beside the name in the list below, as in `leveldb/c.h`.
-                    $($field: unsafe { function::<$type>(&library, &SOURCE, $symbol) }?,)*
-                    library,
-                })
-            }
-        }
-    };
-}
-
-api! {
+c_api! {
+    SOURCE, "leveldb/c.h";
     major = "leveldb_major_version": unsafe extern "C" fn() -> c_int;
     minor = "leveldb_minor_version": unsafe extern "C" fn() -> c_int;
     free = "leveldb_free": unsafe extern "C" fn(*mut c_void);

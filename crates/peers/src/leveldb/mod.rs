@@ -6,7 +6,7 @@
 mod api;
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -14,10 +14,11 @@ use std::ptr::null_mut;
 use lodestore_contract::Result;
 
 use self::api::{Api, Cache, Db, Filter, Iterator, Options, ReadOptions, SOURCE, WriteOptions};
-use crate::library::{ZERO, failed};
-use crate::peer::{About, Peer, Survives};
+use crate::library::{ZERO, chars, failed};
+use crate::peer::{About, Asked, Peer, Survives};
 
 /// A setting.
+#[derive(Clone, Copy)]
 pub(crate) struct Setting {
     /// Sync every put.
     sync: bool,
@@ -34,11 +35,24 @@ pub(crate) struct Setting {
 /// What a careful user would set for a store of some hundred megabytes in memory.
 pub(crate) const SANE: Setting =
     Setting { sync: false, write_buffer: 64 << 20, cache: 512 << 20, bloom_bits: 10, compress: false };
+/// The same with a sync of every put.
+pub(crate) const SYNC: Setting = Setting { sync: true, ..SANE };
 /// The setting of the NVHT paper's authors: LevelDB's own, and a sync of every put.
 pub(crate) const PAPER: Setting =
     Setting { sync: true, write_buffer: 4 << 20, cache: 0, bloom_bits: 0, compress: true };
 
 impl Setting {
+    /// This setting within `asked`: LevelDB has two write buffers while one is written out, so each is an eighth of a DRAM budget, and the cache
+    /// has the rest but an eighth, for filters and indexes, which are no part of the cache.
+    pub(crate) fn within(self, asked: &Asked) -> Self {
+        let part =
+            |budget: u64, eighths: u64| usize::try_from(budget / 8 * eighths).unwrap_or(usize::MAX).max(64 << 10);
+        match asked.budget {
+            Some(budget) => Self { write_buffer: part(budget, 1), cache: part(budget, 5), ..self },
+            None => self,
+        }
+    }
+
     fn texts(&self) -> BTreeMap<String, String> {
         let cache = if self.cache == 0 { 8 << 20 } else { self.cache };
         BTreeMap::from([
@@ -78,11 +92,6 @@ struct LevelDb {
 unsafe impl Send for LevelDb {}
 // SAFETY: Inv 5.
 unsafe impl Sync for LevelDb {}
-
-#[inline]
-fn chars(bytes: &[u8]) -> *const c_char {
-    bytes.as_ptr().cast()
-}
 
 impl LevelDb {
     fn create(dir: &Path, setting: &Setting) -> Result<Self> {

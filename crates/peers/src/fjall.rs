@@ -1,0 +1,143 @@
+//! fjall, a log-structured merge tree in Rust.
+//!
+//! One keyspace. A write goes to the journal under fjall's own lock; where writes are synced, each syncs the journal after itself, under the
+//! same lock (fjall has no group commit, but a sync covers what others wrote before it). Its delete does not look, so both it and `update`, which
+//! is an insert, answer yes.
+//!
+//! A DRAM budget is cut into halves: memtables, of which there are at most one that is written and four that wait, and the block cache.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use ::fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
+use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use lodestore_contract::{Error, Result};
+
+use crate::library::failed;
+use crate::peer::{About, Account, Asked, Peer, Survives};
+
+/// Bytes of DRAM where none are asked for.
+const BUDGET: u64 = 256 << 20;
+/// Memtables that there are at most, beyond which fjall stops writers.
+const MEMTABLES: u64 = 5;
+/// Least bytes of a memtable.
+const MEMTABLE_LEAST: u64 = 64 << 10;
+/// Bits a key of the Bloom filter.
+const BLOOM_BITS: u8 = 10;
+/// How often it is asked whether its compactions are done.
+const POLL: Duration = Duration::from_millis(5);
+/// How often in a row it must have nothing to do.
+const QUIET: u32 = 10;
+
+/// Makes an empty one in `dir`.
+pub(crate) fn create(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
+    // fjall makes every directory above its own; none of these peers does.
+    std::fs::metadata(dir).map_err(|source| Error::io("opening fjall", dir, source))?;
+    let half = asked.budget.unwrap_or(BUDGET) / 2;
+    let memtable = (half / MEMTABLES).max(MEMTABLE_LEAST);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let database = Database::builder(dir.join("peer.fjall")).cache_size(half).worker_threads(workers).open();
+    let database = database.map_err(error("opening fjall"))?;
+    let options = || {
+        let bits = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(f32::from(BLOOM_BITS)));
+        KeyspaceCreateOptions::default().max_memtable_size(memtable).filter_policy(FilterPolicy::all(bits))
+    };
+    let records = database.keyspace("records", options).map_err(error("opening fjall"))?;
+    let settings = BTreeMap::from([
+        ("version".into(), "fjall 3".into()),
+        ("sync".into(), sync.to_string()),
+        ("memtable".into(), memtable.to_string()),
+        ("memtables".into(), MEMTABLES.to_string()),
+        ("cache".into(), half.to_string()),
+        ("background-threads".into(), workers.to_string()),
+        ("bloom-bits".into(), BLOOM_BITS.to_string()),
+        ("compression".into(), "none".into()),
+        ("update".into(), "an insert, unlooked".into()),
+    ]);
+    let about = About { survives: if sync { Survives::Medium } else { Survives::Process }, settings };
+    Ok(Box::new(Fjall { records, database, sync, about }))
+}
+
+struct Fjall {
+    records: Keyspace,
+    database: Database,
+    sync: bool,
+    about: About,
+}
+
+fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
+    move |cause| failed(doing, cause.to_string())
+}
+
+impl Fjall {
+    /// Syncs what was written, where each write is.
+    fn persist(&self) -> Result<()> {
+        match self.sync {
+            true => self.database.persist(PersistMode::SyncData).map_err(error("syncing fjall")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Peer for Fjall {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = self.records.get(key).map_err(error("getting from fjall"))?;
+        Ok(found.is_some_and(|found| {
+            value.extend_from_slice(&found);
+            true
+        }))
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.records.insert(key, value).map_err(error("putting into fjall"))?;
+        self.persist()
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.records.remove(key).map_err(error("deleting from fjall"))?;
+        self.persist().map(|()| true)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut seen = 0;
+        for pair in self.records.range(from..).take(limit) {
+            let (key, value) = pair.into_inner().map_err(error("scanning fjall"))?;
+            each(&key, &value);
+            seen += 1;
+        }
+        Ok(seen)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.database.persist(PersistMode::SyncAll).map_err(error("syncing fjall"))
+    }
+
+    /// A compaction may ask for the next only after it has ended, so the work must be done several times in a row.
+    fn settle(&self) -> Result<()> {
+        self.records.rotate_memtable_and_wait().map_err(error("flushing fjall"))?;
+        let (mut quiet, mut done) = (0, self.database.compactions_completed());
+        while quiet < QUIET {
+            std::thread::sleep(POLL);
+            let now = self.database.compactions_completed();
+            let busy = self.database.active_compactions() > 0 || self.database.outstanding_flushes() > 0 || now != done;
+            quiet = if busy { 0 } else { quiet + 1 };
+            done = now;
+        }
+        Ok(())
+    }
+
+    fn account(&self) -> Account {
+        let dram_bytes = self.database.cache_size() + self.database.write_buffer_size();
+        Account { dram_bytes: Some(dram_bytes), compactions: Some(self.database.compactions_completed() as u64) }
+    }
+}

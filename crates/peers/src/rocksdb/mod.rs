@@ -1,0 +1,403 @@
+//! RocksDB, by its C interface, from Debian's library.
+//!
+//! Its put and delete do not look whether the key is there, so `update` is a put, and both answer yes. Where writes are synced, those that wait
+//! at one time share a sync: RocksDB's own group commit.
+//!
+//! A DRAM budget is cut into halves: four write buffers, and the block cache, which holds the tables' indexes and filters as well.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use lodestore_contract::Result;
+
+use self::api::WriteOptions;
+use self::api::{Api, Cache, Db, Family, FlushOptions, Iterator, Options, ReadOptions, SOURCE, Slice, TableOptions};
+use crate::library::{chars, failed};
+use crate::peer::{About, Account, Asked, Peer, Survives};
+
+/// Bytes of DRAM where none are asked for.
+const BUDGET: u64 = 256 << 20;
+/// Write buffers at most, the one written to included.
+const BUFFERS: c_int = 4;
+/// Least bytes of a write buffer, as RocksDB has it.
+const BUFFER_LEAST: usize = 64 << 10;
+/// Bits a key of the Bloom filter.
+const BLOOM_BITS: u8 = 10;
+/// `rocksdb_no_compression`.
+const NO_COMPRESSION: c_int = 0;
+/// How often it is asked whether its compactions are done.
+const POLL: Duration = Duration::from_millis(5);
+/// How often in a row it must have nothing to do.
+const QUIET: u32 = 3;
+/// What is above 0 while there is work behind the writes.
+const WORK: [&CStr; 4] = [
+    c"rocksdb.mem-table-flush-pending",
+    c"rocksdb.num-running-flushes",
+    c"rocksdb.compaction-pending",
+    c"rocksdb.num-running-compactions",
+];
+
+/// What is set.
+struct Setting {
+    sync: bool,
+    buffer: usize,
+    cache: usize,
+    jobs: c_int,
+}
+
+impl Setting {
+    fn of(sync: bool, asked: &Asked) -> Self {
+        let half = usize::try_from(asked.budget.unwrap_or(BUDGET) / 2).unwrap_or(usize::MAX);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            sync,
+            buffer: (half / BUFFERS as usize).max(BUFFER_LEAST),
+            cache: half,
+            // One flush and one compaction at least.
+            jobs: c_int::try_from(cores).unwrap_or(c_int::MAX).max(2),
+        }
+    }
+
+    /// Bytes of the first sorted level: as many as there are in the tables above it when they are merged into it, as RocksDB's guide has it.
+    fn level_base(&self) -> u64 {
+        (4 * self.buffer) as u64
+    }
+
+    fn texts(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            ("version".into(), format!("RocksDB ({})", SOURCE.file)),
+            ("sync".into(), self.sync.to_string()),
+            ("write-buffer".into(), self.buffer.to_string()),
+            ("write-buffers".into(), BUFFERS.to_string()),
+            ("cache".into(), self.cache.to_string()),
+            ("cached".into(), "blocks, indexes, filters".into()),
+            ("level-base".into(), self.level_base().to_string()),
+            ("dynamic-levels".into(), "true".into()),
+            ("background-jobs".into(), self.jobs.to_string()),
+            ("bloom-bits".into(), BLOOM_BITS.to_string()),
+            ("compression".into(), "none".into()),
+            ("update".into(), "a put, unlooked".into()),
+        ])
+    }
+}
+
+/// Whether the library is here.
+pub(crate) fn ready() -> Result<()> {
+    Api::get().map(drop)
+}
+
+/// Makes an empty one in `dir`.
+pub(crate) fn create(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
+    RocksDb::create(dir, &Setting::of(sync, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
+}
+
+/// A RocksDB. Null pointers are what was never made.
+struct RocksDb {
+    api: &'static Api,
+    db: *mut Db,
+    family: *mut Family,
+    options: *mut Options,
+    table: *mut TableOptions,
+    cache: *mut Cache,
+    read: *mut ReadOptions,
+    write: *mut WriteOptions,
+    flush: *mut FlushOptions,
+    about: About,
+}
+
+// SAFETY: Inv 5.
+unsafe impl Send for RocksDb {}
+// SAFETY: Inv 5.
+unsafe impl Sync for RocksDb {}
+
+impl RocksDb {
+    fn create(dir: &Path, setting: &Setting) -> Result<Self> {
+        let name = CString::new(dir.as_os_str().as_bytes())
+            .map_err(|_| failed("opening RocksDB", "a zero byte in the path".into()))?;
+        let mut owner = Self::unopened(Api::get()?, setting);
+        owner.set(setting);
+        owner.open(&name)?;
+        Ok(owner)
+    }
+
+    /// The owner of all objects but the database.
+    fn unopened(api: &'static Api, setting: &Setting) -> Self {
+        let survives = if setting.sync { Survives::Medium } else { Survives::Process };
+        let about = About { survives, settings: setting.texts() };
+        // SAFETY: Inv 4: they only make objects, which the owner gives back.
+        unsafe {
+            Self {
+                api,
+                db: null_mut(),
+                family: null_mut(),
+                options: (api.options_create)(),
+                table: (api.table_create)(),
+                cache: (api.cache_create)(setting.cache),
+                read: (api.read_create)(),
+                write: (api.write_create)(),
+                flush: (api.flush_create)(),
+                about,
+            }
+        }
+    }
+
+    fn set(&mut self, setting: &Setting) {
+        let api = self.api;
+        // SAFETY: Inv 4: the objects are alive. The options of tables take the filter over (a shared pointer is
+        // made of it), and share the cache.
+        unsafe {
+            (api.set_create)(self.options, 1);
+            (api.set_exclusive)(self.options, 1);
+            (api.set_write_buffer)(self.options, setting.buffer);
+            (api.set_write_buffers)(self.options, BUFFERS);
+            (api.set_level_base)(self.options, setting.level_base());
+            (api.set_dynamic_levels)(self.options, 1);
+            (api.set_jobs)(self.options, setting.jobs);
+            (api.set_compression)(self.options, NO_COMPRESSION);
+            (api.table_set_cache)(self.table, self.cache);
+            (api.table_set_filter)(self.table, (api.bloom_create)(f64::from(BLOOM_BITS)));
+            (api.table_set_cache_index)(self.table, 1);
+            (api.set_table)(self.options, self.table);
+            (api.write_set_sync)(self.write, u8::from(setting.sync));
+            (api.flush_set_wait)(self.flush, 1);
+        }
+    }
+
+    /// Opens the database with its one family of columns, by a handle: reads of several keys ask for one.
+    fn open(&mut self, name: &CStr) -> Result<()> {
+        let (names, options) = ([c"default".as_ptr()], [self.options.cast_const()]);
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6: the options are alive, the arrays have one place each, and the names outlive the call.
+        self.db = unsafe {
+            (self.api.open)(
+                self.options,
+                name.as_ptr(),
+                1,
+                names.as_ptr(),
+                options.as_ptr(),
+                &raw mut self.family,
+                &raw mut message,
+            )
+        };
+        self.api.outcome("opening RocksDB", message)?;
+        if self.db.is_null() || self.family.is_null() {
+            return Err(failed("opening RocksDB", "it gave no handle".into()));
+        }
+        Ok(())
+    }
+
+    /// A number that it tells of itself; 0 where it does not.
+    fn property(&self, name: &CStr) -> u64 {
+        let mut value = 0;
+        // SAFETY: Inv 4 and 6: the name ends with a zero byte, and the number outlives the call.
+        let told = unsafe { (self.api.property)(self.db, name.as_ptr(), &raw mut value) };
+        if told == 0 { value } else { 0 }
+    }
+
+    /// Gives `each` the value that `slice` holds, and gives the slice back; whether there was one.
+    fn take(&self, slice: *mut Slice, each: impl FnOnce(&[u8])) -> bool {
+        if slice.is_null() {
+            return false;
+        }
+        let mut length = 0;
+        // SAFETY: Inv 7: the value is valid until the slice is destroyed, below and once.
+        unsafe {
+            let value = (self.api.slice_value)(slice, &raw mut length);
+            if length > 0 {
+                each(std::slice::from_raw_parts(value.cast(), length));
+            } else {
+                each(&[]);
+            }
+            (self.api.slice_destroy)(slice);
+        }
+        true
+    }
+}
+
+impl Drop for RocksDb {
+    fn drop(&mut self) {
+        let api = self.api;
+        // SAFETY: Inv 4: each is given back once, the database before what it stands on, its family before it.
+        unsafe {
+            if !self.family.is_null() {
+                (api.family_destroy)(self.family);
+            }
+            if !self.db.is_null() {
+                (api.close)(self.db);
+            }
+            (api.flush_destroy)(self.flush);
+            (api.write_destroy)(self.write);
+            (api.read_destroy)(self.read);
+            (api.options_destroy)(self.options);
+            (api.table_destroy)(self.table);
+            (api.cache_destroy)(self.cache);
+        }
+    }
+}
+
+impl Peer for RocksDb {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6.
+        let found = unsafe { (self.api.get)(self.db, self.read, chars(key), key.len(), &raw mut message) };
+        self.api.outcome("getting from RocksDB", message)?;
+        Ok(self.take(found, |bytes| value.extend_from_slice(bytes)))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let starts: Vec<*const c_char> = keys.iter().map(|key| chars(key)).collect();
+        let lengths: Vec<usize> = keys.iter().map(|key| key.len()).collect();
+        let mut found = vec![null_mut::<Slice>(); keys.len()];
+        let mut messages = vec![null_mut::<c_char>(); keys.len()];
+        // SAFETY: Inv 4 and 6: all four arrays have a place for each key.
+        unsafe {
+            (self.api.multi_get)(
+                self.db,
+                self.read,
+                self.family,
+                keys.len(),
+                starts.as_ptr(),
+                lengths.as_ptr(),
+                found.as_mut_ptr(),
+                messages.as_mut_ptr(),
+                false,
+            );
+        }
+        let mut outcome = Ok(());
+        for (at, (slice, message)) in found.into_iter().zip(messages).enumerate() {
+            outcome = outcome.and(self.api.outcome("getting from RocksDB", message));
+            if !self.take(slice, |bytes| each(at, Some(bytes))) {
+                each(at, None);
+            }
+        }
+        outcome
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6.
+        unsafe {
+            (self.api.put)(self.db, self.write, chars(key), key.len(), chars(value), value.len(), &raw mut message);
+        }
+        self.api.outcome("putting into RocksDB", message)
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4 and 6.
+        unsafe { (self.api.delete)(self.db, self.write, chars(key), key.len(), &raw mut message) };
+        self.api.outcome("deleting from RocksDB", message).map(|()| true)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut cursor = Cursor::new(self, from);
+        let mut seen = 0;
+        while seen < limit
+            && let Some((key, value)) = cursor.pair()
+        {
+            each(key, value);
+            seen += 1;
+            if seen < limit {
+                cursor.next();
+            }
+        }
+        cursor.outcome().map(|()| seen)
+    }
+
+    /// Every put is in the log, or in a table, by the time it returns.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A compaction may ask for the next only after it has ended, so the work must be done several times in a row.
+    fn settle(&self) -> Result<()> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4.
+        unsafe { (self.api.flush)(self.db, self.flush, &raw mut message) };
+        self.api.outcome("flushing RocksDB", message)?;
+        let mut quiet = 0;
+        while quiet < QUIET {
+            let busy = WORK.iter().any(|name| self.property(name) > 0);
+            quiet = if busy { 0 } else { quiet + 1 };
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn account(&self) -> Account {
+        // SAFETY: Inv 4.
+        let cached = unsafe { (self.api.cache_usage)(self.cache) } as u64;
+        let parts = [c"rocksdb.size-all-mem-tables", c"rocksdb.estimate-table-readers-mem"];
+        let dram_bytes = cached + parts.iter().map(|name| self.property(name)).sum::<u64>();
+        Account { dram_bytes: Some(dram_bytes), ..Account::default() }
+    }
+}
+
+/// An iterator.
+struct Cursor<'a> {
+    owner: &'a RocksDb,
+    raw: *mut Iterator,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(owner: &'a RocksDb, from: &[u8]) -> Self {
+        // SAFETY: Inv 4 and 6: the owner is borrowed as long as the iterator lives.
+        unsafe {
+            let raw = (owner.api.iterator_create)(owner.db, owner.read);
+            (owner.api.iterator_seek)(raw, chars(from), from.len());
+            Self { owner, raw }
+        }
+    }
+
+    /// The pair it stands on, until it moves.
+    fn pair(&mut self) -> Option<(&[u8], &[u8])> {
+        let api = self.owner.api;
+        let (mut key_length, mut value_length) = (0, 0);
+        // SAFETY: Inv 4 and 7: it stands on a pair, and the slices borrow the cursor, so it cannot move under them.
+        unsafe {
+            if (api.iterator_valid)(self.raw) == 0 {
+                return None;
+            }
+            let key = (api.iterator_key)(self.raw, &raw mut key_length);
+            let value = (api.iterator_value)(self.raw, &raw mut value_length);
+            Some((
+                std::slice::from_raw_parts(key.cast(), key_length),
+                std::slice::from_raw_parts(value.cast(), value_length),
+            ))
+        }
+    }
+
+    /// Moves on from the pair that it stands on.
+    fn next(&mut self) {
+        // SAFETY: Inv 4: called only where it stands on a pair.
+        unsafe { (self.owner.api.iterator_next)(self.raw) };
+    }
+
+    fn outcome(&self) -> Result<()> {
+        let mut message = null_mut();
+        // SAFETY: Inv 4.
+        unsafe { (self.owner.api.iterator_error)(self.raw, &raw mut message) };
+        self.owner.api.outcome("scanning RocksDB", message)
+    }
+}
+
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once.
+        unsafe { (self.owner.api.iterator_destroy)(self.raw) };
+    }
+}
