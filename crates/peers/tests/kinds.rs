@@ -193,9 +193,11 @@ mod installed {
 
     #[test]
     fn settling_keeps_every_record_and_leaves_the_buffers_empty() {
-        with_each_asked(&Asked { budget: Some(4 << 20) }, |kind, peer| {
+        with_each(|kind, peer| {
             let value = vec![7; 200];
-            let count: u32 = if kind.survives == Survives::Medium { 2000 } else { 20_000 };
+            let synced = kind.survives == Survives::Medium;
+            // Within the buffers: nothing leaves them before the end.
+            let count: u32 = if synced { 2000 } else { 20_000 };
             for round in 0..2_u32 {
                 for number in 0..count {
                     let key = (number * 7919 % count).to_be_bytes();
@@ -206,8 +208,9 @@ mod installed {
             peer.settle().expect("settled");
             let after = peer.account().dram_bytes;
             assert_eq!(before.is_some(), after.is_some(), "{}", kind.name);
-            // Buffers are empty, what is left is cache, of which a half of the budget is for.
-            assert!(after.is_none_or(|after| after < 3 << 20), "{}: {before:?} then {after:?}", kind.name);
+            if let Some((before, after)) = before.zip(after).filter(|_| !synced) {
+                assert!(before > 8 << 20 && after < 3 << 20, "{}: {before} then {after}", kind.name);
+            }
             let should = [&value[..], &1_u32.to_be_bytes()[..]].concat();
             assert!((0..count).all(|n| get(peer, &n.to_be_bytes()).as_ref() == Some(&should)), "{}", kind.name);
         });
