@@ -37,11 +37,11 @@ pub enum Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Settle {
     /// After none: the next begins while they are at it.
-    #[default]
     Never,
     /// After the load.
     Load,
     /// After each.
+    #[default]
     Each,
 }
 
@@ -268,9 +268,9 @@ impl Args {
         words.extend(self.durability.map(|durability| format!("--durability {durability}")));
         words.extend(self.budget.map(|budget| format!("--budget {budget}")));
         match self.settle {
-            Settle::Never => {}
+            Settle::Never => words.push("--settle never".into()),
             Settle::Load => words.push("--settle load".into()),
-            Settle::Each => words.push("--settle each".into()),
+            Settle::Each => {}
         }
         if workloads.contains(&Workload::Overload) {
             words.push(format!("--seconds {}", self.seconds));
