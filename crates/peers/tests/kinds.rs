@@ -194,14 +194,14 @@ mod installed {
     #[test]
     fn settling_keeps_every_record_and_leaves_the_buffers_empty() {
         with_each(|kind, peer| {
-            let value = vec![7; 200];
+            let value = [7_u8; 200];
             let synced = kind.survives == Survives::Medium;
             // Within the buffers: nothing leaves them before the end.
             let count: u32 = if synced { 2000 } else { 20_000 };
             for round in 0..2_u32 {
                 for number in 0..count {
-                    let key = (number * 7919 % count).to_be_bytes();
-                    peer.put(&key, &[&value[..], &round.to_be_bytes()[..]].concat()).expect("put");
+                    let key = (number * 7919 % count).to_le_bytes();
+                    peer.put(&key, &[&value[..], &round.to_le_bytes()[..]].concat()).expect("put");
                 }
             }
             let before = peer.account().dram_bytes;
@@ -211,8 +211,8 @@ mod installed {
             if let Some((before, after)) = before.zip(after).filter(|_| !synced) {
                 assert!(before > 8 << 20 && after < 3 << 20, "{}: {before} then {after}", kind.name);
             }
-            let should = [&value[..], &1_u32.to_be_bytes()[..]].concat();
-            assert!((0..count).all(|n| get(peer, &n.to_be_bytes()).as_ref() == Some(&should)), "{}", kind.name);
+            let should = [&value[..], &1_u32.to_le_bytes()[..]].concat();
+            assert!((0..count).all(|n| get(peer, &n.to_le_bytes()).as_ref() == Some(&should)), "{}", kind.name);
         });
     }
 

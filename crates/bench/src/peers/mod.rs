@@ -16,7 +16,6 @@ type Open = Box<dyn Fn(&Path, Option<u64>) -> Result<Box<dyn Target>> + Send + S
 
 /// What an acknowledged write of a peer survives on a medium that gives all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "only the peers of others keep anything"))]
 enum Gives {
     Nothing,
     Process,
