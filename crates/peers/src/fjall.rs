@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
 use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -28,6 +28,8 @@ const MEMTABLE_LEAST: u64 = 64 << 10;
 const BLOOM_BITS: u8 = 10;
 /// How often it is asked whether its compactions are done.
 const POLL: Duration = Duration::from_millis(5);
+/// How long nothing must change where it says that it works: it may say so without an end.
+const STILL: Duration = Duration::from_secs(2);
 /// How often in a row it must have nothing to do.
 const QUIET: u32 = 10;
 
@@ -122,16 +124,23 @@ impl Peer for Fjall {
         self.database.persist(PersistMode::SyncAll).map_err(error("syncing fjall"))
     }
 
-    /// A compaction may ask for the next only after it has ended, so the work must be done several times in a row.
+    /// Its workers try for compactions again and again and count those that find nothing to do, so what counts is that tables and memtables stay as
+    /// they are, several times in a row, at moments when no compaction runs.
     fn settle(&self) -> Result<()> {
-        self.records.rotate_memtable_and_wait().map_err(error("flushing fjall"))?;
-        let (mut quiet, mut done) = (0, self.database.compactions_completed());
-        while quiet < QUIET {
+        self.records.rotate_memtable().map_err(error("flushing fjall"))?;
+        let state = || {
+            let records = &self.records;
+            (records.sealed_memtable_count(), records.table_count(), records.l0_table_count(), records.disk_space())
+        };
+        let (mut quiet, mut last, mut since) = (0, state(), Instant::now());
+        while quiet < QUIET && since.elapsed() < STILL {
             std::thread::sleep(POLL);
-            let now = self.database.compactions_completed();
-            let busy = self.database.active_compactions() > 0 || self.database.outstanding_flushes() > 0 || now != done;
-            quiet = if busy { 0 } else { quiet + 1 };
-            done = now;
+            let now = state();
+            if now != last {
+                (quiet, last, since) = (0, now, Instant::now());
+            } else if now.0 == 0 && self.database.active_compactions() == 0 {
+                quiet += 1;
+            }
         }
         Ok(())
     }
