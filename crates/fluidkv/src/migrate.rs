@@ -35,6 +35,10 @@ const IDLE: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(200);
 /// How long nobody must have written until everything is flushed and compacted.
 const STILL: Duration = Duration::from_secs(10);
+/// How long a write that found no room works at making some.
+const RECLAIM: Duration = Duration::from_secs(10);
+/// How long a store settles at most: writers that go on may keep it from an end.
+pub(crate) const SETTLE: Duration = Duration::from_secs(600);
 /// Part of a full memtable's log that is worth a flush while it is quiet.
 const WORTH: u64 = 16;
 /// How much sooner a range is compacted while it is quiet.
@@ -313,14 +317,21 @@ impl Inner {
     pub(crate) fn reclaim(&self) -> Result<bool> {
         let room = || self.headroom() + self.reserve.held_bytes();
         let (before, was_whole) = (room(), self.reserve.refill(&self.pool));
-        self.settle()?;
+        match self.settle(RECLAIM) {
+            // What could be done was done, and may be enough.
+            Ok(()) | Err(Error::Full { .. }) => {}
+            Err(other) => return Err(other),
+        }
         crate::inner::Counts::add(&self.counts.reclaimed, 1);
         let is_whole = self.reserve.refill(&self.pool);
         Ok(is_whole && (!was_whole || room() > before))
     }
 
-    /// Flushes and compacts all there is, with the workers' help.
-    pub(crate) fn settle(&self) -> Result<()> {
+    /// Flushes and compacts all there is, with the workers' help, for so long at most.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where a flush finds no room, [`Error::Poisoned`].
+    pub(crate) fn settle(&self, limit: Duration) -> Result<()> {
         self.rotate(self.view.load().active.generation);
         {
             let mut busy = lock(&self.migration.busy);
@@ -329,11 +340,18 @@ impl Inner {
         }
         let began = Instant::now();
         loop {
-            self.work_until_quiet(Due::All);
+            while began.elapsed() <= limit
+                && let Some(task) = self.next_task(Due::All)
+            {
+                self.run(task);
+            }
             self.pool.check()?;
             let busy = lock(&self.migration.busy);
             let quiet = !busy.flushing && busy.ranges.is_empty();
-            if quiet || began.elapsed() > Duration::from_secs(10) || self.closed.load(Ordering::Acquire) {
+            if quiet && busy.trouble.is_some() {
+                return Err(Error::Full { needed: self.sizes.memtable, capacity: self.pool.options().capacity });
+            }
+            if quiet || began.elapsed() > limit || self.closed.load(Ordering::Acquire) {
                 break;
             }
             drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));

@@ -395,10 +395,11 @@ impl Store for FluidKv {
         self.running.inner.pool.sync()
     }
 
-    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then.
+    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then. Where
+    /// others go on writing it ends after ten minutes.
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.settle()
+        self.running.inner.settle(crate::migrate::SETTLE)
     }
 
     fn wait_recovered(&self) -> Result<()> {
