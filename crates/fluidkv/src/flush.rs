@@ -31,6 +31,9 @@ impl Inner {
         let Some(memtable) = self.view.load().frozen.last().cloned() else { return Ok(false) };
         // Whoever still writes to it began before it was frozen.
         self.order.quiesce();
+        if let Some(log) = self.group_log() {
+            self.settle_log(log)?;
+        }
         let last_sequence = self.order.last();
         let began = Instant::now();
         loop {

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Event, Result};
 use lodestore_media::{Guard, Pool};
 
+use crate::commit::SharedLog;
 use crate::locks::Order;
 use crate::memtable::{Make, Memtable};
 use crate::migrate::Migration;
@@ -83,6 +84,8 @@ pub(crate) struct Counts {
     pub(crate) stopped: AtomicU64,
     pub(crate) stopped_ns: AtomicU64,
     pub(crate) reclaimed: AtomicU64,
+    /// Groups of writes that became durable together.
+    pub(crate) commits: AtomicU64,
 }
 
 impl Counts {
@@ -98,6 +101,8 @@ pub(crate) struct Inner {
     pub(crate) sizes: Sizes,
     pub(crate) reads: Reads,
     pub(crate) order: Order,
+    /// The log that all threads share, where they do.
+    pub(crate) log: Option<SharedLog>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) publisher: Mutex<Publisher>,
     pub(crate) migration: Migration,
@@ -154,7 +159,10 @@ impl Inner {
         frozen.extend(view.frozen.iter().cloned());
         Counts::add(&self.counts.logged_bytes, view.active.log_bytes());
         let count = frozen.len();
+        // Whoever appends has the memtable that is active, and no older one.
+        let turn = self.log.as_ref().map(SharedLog::turn);
         publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
+        drop(turn);
         self.migration.set_frozen(count);
     }
 
@@ -167,7 +175,8 @@ impl Inner {
     /// DRAM of the store's own structures, and of them what an empty store takes.
     pub(crate) fn dram(&self) -> (u64, u64) {
         let view = self.view.load();
-        let fixed = self.order.dram_bytes() + size_of::<Self>() as u64;
+        let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
+        let fixed = self.order.dram_bytes() + log + size_of::<Self>() as u64;
         let memtables: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
         let own = lock(&self.publisher).dram_bytes() + view.ranges.dram_bytes();
         let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();

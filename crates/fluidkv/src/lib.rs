@@ -4,11 +4,12 @@
 //! * **BufferStore**: a frozen memtable becomes a sorted run in each range of the key space (`flush.rs`).
 //! * **StableStore**: one sorted level by ranges; a compaction takes one range (`compact.rs`, `migrate.rs`).
 //!
-//! A write is one durable append, one fence. What is where is said by the manifest (`publisher.rs`); what the logs hold is found by their kind
+//! A write is one durable append, one fence; on ordinary files one for all who wait (`commit.rs`). What is where is said by the manifest (`publisher.rs`); what the logs hold is found by their kind
 //! (`recover.rs`). Readers take no lock (`view.rs`). The formats are in `docs/format/fluidkv.md`.
 #![forbid(unsafe_code)]
 
 mod adapt;
+mod commit;
 mod compact;
 mod cursor;
 mod entry;

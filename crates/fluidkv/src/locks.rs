@@ -16,7 +16,7 @@ use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
 use crate::inner::lock;
 
 /// Stripes; a power of two.
-const STRIPES: usize = 1024;
+pub(crate) const STRIPES: usize = 1024;
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Order {
         Writing { slot, _shared: shared }
     }
 
-    fn stripe_of(hash: u64) -> usize {
+    pub(crate) fn stripe_of(hash: u64) -> usize {
         (hash >> 40) as usize & (STRIPES - 1)
     }
 
@@ -123,10 +123,15 @@ impl Order {
 
     /// The number of a new snapshot: all writes up to it are in the memtables. [`Self::end_snapshot`] ends it.
     pub(crate) fn begin_snapshot(&self) -> u64 {
-        self.snapshots.0.fetch_add(1, Ordering::SeqCst);
+        self.hold_versions();
         let number = self.last();
         self.quiesce();
         number
+    }
+
+    /// Begins a snapshot whose number is drawn behind this.
+    pub(crate) fn hold_versions(&self) {
+        self.snapshots.0.fetch_add(1, Ordering::SeqCst);
     }
 
     /// One more holder of a number that is held already.

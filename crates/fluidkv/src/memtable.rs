@@ -9,6 +9,8 @@
 //! 3. Where a snapshot may want the version that a write replaces, `older` names it before the index forgets it.
 //! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
 
+pub(crate) mod shared;
+
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +30,10 @@ use crate::segment::{SEGMENT_HEADER, SegmentHeader, place};
 
 /// Logs of a memtable; threads beyond as many share them.
 const TAILS: usize = 64;
+/// Segments of a log that all threads share are this many times as long,
+const SHARED_TIMES: u64 = 16;
+/// but so many of them are in a memtable.
+const SHARED_SEGMENTS: u64 = 16;
 /// Parts of the table of older versions.
 const OLDER: usize = 16;
 /// DRAM of one older version, about.
@@ -88,6 +94,8 @@ struct Segment {
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
+    /// The number of its last record, where the log is shared by all threads; 0: it has none.
+    last: u64,
 }
 
 /// A segment of a memtable.
@@ -120,6 +128,8 @@ pub(crate) struct Memtable {
     base: u64,
     segment_bytes: u64,
     seed: u64,
+    /// Whether all threads share one log.
+    is_shared: bool,
     /// Whether its entries are of several logs with bases of their own, all older than any snapshot.
     replayed: bool,
     tails: Box<[Tail]>,
@@ -136,13 +146,17 @@ pub(crate) struct Memtable {
 
 impl Memtable {
     pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
+        let is_shared = pool.syncs_pages();
+        // A shared log is synced wherever a segment ends.
+        let most = (make.limits.0 / SHARED_SEGMENTS).max(make.segment_bytes);
         Self {
+            is_shared,
             generation: make.generation,
             tree: BPlusTree::new(),
             keys: KeyFilter::new(make.limits.0),
             pool: Arc::clone(pool),
             base: make.base,
-            segment_bytes: make.segment_bytes,
+            segment_bytes: if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes },
             seed: make.seed,
             replayed: false,
             tails: (0..TAILS).map(|_| Tail::default()).collect(),
@@ -241,7 +255,7 @@ impl Memtable {
         };
         let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
         let frame = Frame { nonce, base: self.base };
-        let slot = (thread_slot() % TAILS) as u16;
+        let slot = if self.is_shared { 0 } else { (thread_slot() % TAILS) as u16 };
         let header = SegmentHeader {
             generation: self.generation,
             slot,
@@ -250,13 +264,18 @@ impl Memtable {
             capacity,
             previous_end: segment.end,
         };
-        self.pool.store_durable(at, &[&header.encode()]);
+        if self.is_shared {
+            self.pool.store_parts(at, &[&header.encode()]);
+        } else {
+            self.pool.store_durable(at, &[&header.encode()]);
+        }
         lock(&self.segments).push(Written { at, capacity, frame });
         let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
         if log >= self.limits.0 || self.dram_bytes() >= self.limits.1 {
             self.full.store(true, Ordering::Relaxed);
         }
-        *segment = Segment { at, capacity, end: SEGMENT_HEADER as u64, next: segment.next + 1, frame: Some(frame) };
+        *segment =
+            Segment { at, capacity, end: SEGMENT_HEADER as u64, next: segment.next + 1, frame: Some(frame), last: 0 };
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Options of the engine.
 
-use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_contract::{Error, OptionSpec, Options, Result};
 use lodestore_media::PoolOptions;
 
 /// Most threads that flush and compact.
@@ -120,7 +120,7 @@ impl FluidOptions {
     /// Refuses values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]; [`Error::Unsupported`] for a durability that is not there yet.
+    /// [`Error::InvalidOption`].
     pub fn check(&self) -> Result<()> {
         let bounds: [(&str, u64, u64, u64); 10] = [
             ("dram-budget", self.dram_budget, BUDGET_MIN, u64::MAX),
@@ -139,13 +139,6 @@ impl FluidOptions {
                 let why = format!("it takes {low} to {high}");
                 return Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why });
             }
-        }
-        if let Durability::Interval(_) = self.pool.durability {
-            return Err(Error::Unsupported {
-                engine: crate::layout::ENGINE,
-                what: "durability interval".into(),
-                instead: "use process or power",
-            });
         }
         Ok(())
     }

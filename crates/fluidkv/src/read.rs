@@ -34,14 +34,22 @@ impl Inner {
     #[inline]
     pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<Known<'v>>> {
         if self.batches.load(Ordering::SeqCst) > 0 {
-            // The batch holds the stripes of all its keys until it is whole.
-            drop(self.order.lock(hash));
+            self.wait_for_batch(hash);
         }
         let found = view.find(key, hash, u64::MAX, self.how())?;
         if hash & SAMPLED == 0 {
             self.note_found(found.is_some());
         }
         Ok(found)
+    }
+
+    #[cold]
+    fn wait_for_batch(&self, hash: u64) {
+        match &self.log {
+            // The batch holds the stripes of all its keys until it is whole.
+            None => drop(self.order.lock(hash)),
+            Some(log) => log.wait_for_batch(),
+        }
     }
 
     /// How tables are read just now. The filters of stable tables are asked only where a part of the keys that are asked for is absent.

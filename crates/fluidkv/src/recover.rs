@@ -291,7 +291,8 @@ impl Job<'_> {
         let mut last = 0;
         let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
-        let mut reader = SegmentReader::new(bytes, &segment.header, mode, segment.known_end);
+        let reader = SegmentReader::new(bytes, &segment.header, mode, segment.known_end);
+        let mut reader = reader.skipping_holes(self.pool.mutant(Mutant::HoleSkipped));
         let base = segment.header.frame.base;
         for record in reader.by_ref() {
             let (at, record) = record.map_err(|damage| {

@@ -32,7 +32,10 @@ impl Moment {
         let inner = &running.inner;
         loop {
             let view = inner.view.load_full();
-            let number = inner.order.begin_snapshot();
+            let number = match inner.group_log() {
+                None => inner.order.begin_snapshot(),
+                Some(log) => log.begin_snapshot(&inner.order),
+            };
             // Had the view changed in between, a memtable with higher numbers might be among its tables already, or one with lower
             // numbers not be named.
             if Arc::ptr_eq(&view, &inner.view.load()) {

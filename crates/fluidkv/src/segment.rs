@@ -206,6 +206,8 @@ pub(crate) struct SegmentReader<'a> {
     /// Damage was reported.
     failed: bool,
     lost: (u64, u64),
+    /// A planted fault: what stands behind a hole counts.
+    skips_holes: bool,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -225,7 +227,13 @@ impl<'a> SegmentReader<'a> {
             outcome: None,
             failed: false,
             lost: (0, 0),
+            skips_holes: false,
         }
+    }
+
+    /// A planted fault.
+    pub(crate) fn skipping_holes(self, on: bool) -> Self {
+        Self { skips_holes: on, ..self }
     }
 
     /// How it went, once the iterator gave its last item. `None` before, and after damage that was reported.
@@ -320,8 +328,11 @@ impl<'a> SegmentReader<'a> {
         let known = self.durable_to > self.end;
         let first = self.search();
         if self.durable_to <= self.end {
-            self.finish(None);
-            return Ok(false);
+            self.resume = first.filter(|_| self.skips_holes);
+            if self.resume.is_none() {
+                self.finish(None);
+            }
+            return Ok(self.resume.is_some());
         }
         if self.mode == Mode::Strict {
             let what = if known { "a durable record is missing" } else { "a later record was written after this one" };

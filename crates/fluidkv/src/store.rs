@@ -14,6 +14,7 @@ use lodestore_contract::{
 };
 use lodestore_media::{OpenReport, Pool};
 
+use crate::commit::SharedLog;
 use crate::inner::{Counts, Inner, Sizes, lock};
 use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock_lost};
 use crate::locks::Order;
@@ -86,6 +87,10 @@ impl FluidKv {
             let behind = Arc::clone(&running.inner);
             running.spawn(&format!("lodestore-fluid-{number}"), move || behind.work())?;
         }
+        if running.inner.has_windows() {
+            let behind = Arc::clone(&running.inner);
+            running.spawn("lodestore-fluid-sync", move || behind.keep_window())?;
+        }
         Ok(Self { running: Arc::new(running) })
     }
 }
@@ -117,6 +122,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let migration = Migration::new(options.workers);
     migration.set_frozen(count);
     Inner {
+        log: SharedLog::of(&pool, order.last()),
         identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables())),
         view: ArcSwap::from_pointee(view),
         publisher: Mutex::new(publisher),
@@ -199,6 +205,9 @@ impl Running {
     fn stop(&self) -> bool {
         let first = !self.inner.closed.swap(true, Ordering::SeqCst);
         self.inner.migration.wake();
+        if let Some(log) = &self.inner.log {
+            log.end_windows();
+        }
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             let _ = thread.join();
         }
@@ -219,6 +228,10 @@ impl Running {
         if whole {
             inner.rotate(inner.view.load().active.generation);
             while matches!(inner.flush_oldest(), Ok(true)) {}
+            // What found no room in tables stays in its log.
+            if let Some(log) = &inner.log {
+                let _ = inner.settle_log(log);
+            }
         }
         inner.pool.close(whole && inner.pool.check().is_ok())
     }
@@ -262,6 +275,7 @@ impl FluidKv {
             ("writers_slowed_ns", load(&counts.slowed_ns)),
             ("writers_stopped", load(&counts.stopped)),
             ("writers_stopped_ns", load(&counts.stopped_ns)),
+            ("group_commits", load(&counts.commits)),
             ("reclaims", load(&counts.reclaimed)),
             ("workers_allowed", inner.migration.governor.allowed() as u64),
             ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
@@ -288,7 +302,7 @@ impl Store for FluidKv {
             power: true,
             estimates: true,
             mends: true,
-            interval: false,
+            interval: true,
         }
     }
 
@@ -392,7 +406,12 @@ impl Store for FluidKv {
 
     fn sync(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.pool.sync()
+        let inner = &self.running.inner;
+        // All else is durable when it is done.
+        inner
+            .log
+            .as_ref()
+            .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.settle_log(log)))
     }
 
     /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then. Where

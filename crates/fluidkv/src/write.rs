@@ -2,7 +2,8 @@
 //!
 //! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
 //! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
-//! slot are free. One fence each, whatever it is. A write that finds its memtable full freezes it, behind its own end.
+//! slot are free. One fence each, whatever it is. Where all threads share one log (`commit.rs`) the number is drawn by the append, and with `power` a
+//! write waits for its group behind its stripe, and takes no slot. A write that finds its memtable full freezes it, behind its own end.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,9 @@ const TRIES: usize = 3;
 impl Inner {
     /// Appends and publishes one operation; with the stripe of the key's hash held.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        if let Some(log) = &self.log {
+            return self.apply_shared(log, op, hash);
+        }
         memtable.prefetch(hash);
         let number = self.order.next();
         // One pin for the look ahead and the change.
@@ -43,8 +47,21 @@ impl Inner {
     }
 
     /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.
-    fn with_stripe<T>(&self, hash: u64, mut work: impl FnMut(&View) -> Result<T>) -> Result<T> {
+    /// `blind`: it reads nothing first.
+    fn with_stripe<T>(&self, hash: u64, blind: bool, mut work: impl FnMut(&View) -> Result<T>) -> Result<T> {
         let _guard = self.enter_write()?;
+        if let Some(log) = self.group_log() {
+            return self.until_there_is_room(|| {
+                let mut memtable = (0, false);
+                let outcome = self.with_group(log, (hash, blind), || {
+                    let view = self.view.load();
+                    let outcome = work(&view);
+                    memtable = (view.active.generation, view.active.is_full());
+                    outcome
+                });
+                (memtable.0, memtable.1, outcome)
+            });
+        }
         self.until_there_is_room(|| {
             let writing = self.order.writing();
             let stripe = self.order.lock(hash);
@@ -87,7 +104,7 @@ impl Inner {
         check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry };
-        self.with_stripe(hash, |view| {
+        self.with_stripe(hash, when == When::Always, |view| {
             if when != When::Always {
                 let present = self.live(view, key, hash)?.is_some();
                 if present != (when == When::Present) {
@@ -108,7 +125,7 @@ impl Inner {
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let hash = hash(key);
-        self.with_stripe(hash, |view| {
+        self.with_stripe(hash, false, |view| {
             if self.live(view, key, hash)?.is_none() {
                 return Ok(false);
             }
@@ -121,7 +138,7 @@ impl Inner {
         check_key(key)?;
         new.map_or(Ok(()), check_value)?;
         let hash = hash(key);
-        self.with_stripe(hash, |view| {
+        self.with_stripe(hash, false, |view| {
             let now = self.live(view, key, hash)?;
             if now != expected {
                 return Ok(Swap::Differs(now.map(<[u8]>::to_vec)));
@@ -141,7 +158,7 @@ impl Inner {
         let hash = hash(key);
         // The closure is called once: what it wanted is kept where the write must be tried again, unless the value changed meanwhile.
         let mut wanted: Option<(Option<Vec<u8>>, Change)> = None;
-        self.with_stripe(hash, |view| {
+        self.with_stripe(hash, false, |view| {
             let now = self.live(view, key, hash)?;
             let known = wanted.take().filter(|(before, _)| before.as_deref() == now);
             let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
@@ -172,10 +189,22 @@ impl Inner {
     }
 
     fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
+        if let Some(log) = self.group_log() {
+            let stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
+            let stored = self.apply_batch_shared(log, ops);
+            drop(stripes);
+            let view = self.view.load();
+            let outcome = stored.and_then(|number| self.wait_committed(log, number));
+            return (view.active.generation, view.active.is_full(), outcome);
+        }
         let _writing = self.order.writing();
         let _stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
         let view = self.view.load();
         let memtable = &view.active;
+        if let Some(log) = &self.log {
+            let outcome = self.apply_batch_shared(log, ops).map(|_| ());
+            return (memtable.generation, memtable.is_full(), outcome);
+        }
         // Deletes of absent keys need no record, but they do no harm in one.
         let number = self.order.next();
         let outcome = memtable.append_batch(ops, number, &self.reserve).map(|places| {

@@ -1,9 +1,11 @@
-//! Volatile structures: the concurrent B+-tree and bounded queues. No I/O, nothing that outlives the process.
+//! Volatile structures: the concurrent B+-tree and bounded queues, group commit. No I/O, nothing that outlives the process.
 
 mod arena;
 mod bulk;
 mod bytes;
 mod check;
+pub mod group;
+mod group_sync;
 mod inner;
 mod latch;
 mod leaf;

@@ -158,21 +158,20 @@ impl Memory {
         }
     }
 
+    /// Whether what is flushed is written by the page, so that one fence for many stores costs little more than for one.
+    pub(crate) fn syncs_pages(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if let Some(recorder) = &self.recorder {
+            return self.persists() && recorder.grain() >= crate::sim::SECTOR;
+        }
+        self.persist == Persist::Pages
+    }
+
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
-    pub(crate) fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {
+    pub(crate) fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let mut address = self.address(at, len);
-        if let Persist::Lines(instruction) = self.persist
-            && prefers_non_temporal(at.offset(), len)
-            && !self.is_simulated()
-        {
-            // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
-            let lines = unsafe { Gather::write(address, parts, instruction) };
-            self.counters.stored(len);
-            self.counters.flushed(lines, blocks(at.offset(), len));
-            return;
-        }
         for part in parts {
             // SAFETY: the parts together are `len` bytes, in a region (Inv 2) and private (Inv 3).
             unsafe {
@@ -185,6 +184,24 @@ impl Memory {
         if let Some(recorder) = &self.recorder {
             recorder.store(at.region(), at.offset(), &parts.concat());
         }
+    }
+
+    #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub(crate) fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let address = self.address(at, len);
+        if let Persist::Lines(instruction) = self.persist
+            && prefers_non_temporal(at.offset(), len)
+            && !self.is_simulated()
+        {
+            // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
+            let lines = unsafe { Gather::write(address, parts, instruction) };
+            self.counters.stored(len);
+            self.counters.flushed(lines, blocks(at.offset(), len));
+            return;
+        }
+        self.store_parts(at, parts);
         self.flush(at, len);
     }
 

@@ -105,6 +105,16 @@ pub enum Mutant {
     LogNotSettled = 72,
     /// An open builds on manifest records that a killed process stored and did not flush.
     ManifestNotSettled = 73,
+    /// A write of a group is in the index before the group is durable.
+    PublishedBeforeSync = 74,
+    /// A write is answered before its group is durable.
+    AnsweredBeforeSync = 75,
+    /// A log segment is begun before what stands before it in the log is durable.
+    SuccessorEarly = 76,
+    /// A write that reads first does not wait for those of its key that are stored and not published.
+    ReadsBeforePending = 77,
+    /// A replay goes on behind a record that is not whole.
+    HoleSkipped = 78,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -117,7 +127,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 57] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -166,6 +176,11 @@ impl Mutant {
         Self::ReplayIgnoresNumbers,
         Self::LogNotSettled,
         Self::ManifestNotSettled,
+        Self::PublishedBeforeSync,
+        Self::AnsweredBeforeSync,
+        Self::SuccessorEarly,
+        Self::ReadsBeforePending,
+        Self::HoleSkipped,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -149,6 +149,11 @@ impl Pool {
         self.memory.persists()
     }
 
+    /// Whether a fence is a request to the system, which writes pages: then one fence for many writers is worth some waiting.
+    pub fn syncs_pages(&self) -> bool {
+        self.memory.syncs_pages()
+    }
+
     /// The allocator of this pool's space.
     #[inline]
     pub fn allocator(&self) -> &Allocator {

@@ -149,21 +149,21 @@ fn chosen(path: &str) -> String {
 /// What flush and fence must do for this durability on this medium.
 ///
 /// # Errors
-/// [`Error::DurabilityRefused`] where the medium cannot give it to a store that is changed in place.
+/// [`Error::DurabilityRefused`] where the medium cannot give it. `interval` is what `power` is here: that the newest writes may be lost,
+/// and what is left is a prefix, is the engine's affair, and engines that cannot cut at a prefix refuse it themselves.
 pub(crate) fn policy(medium: MediumKind, asked: Durability, emulate_dax: bool, name: &str) -> Result<Persist> {
     let refused = |instead: &str| {
         Err(Error::DurabilityRefused { asked, medium: format!("{medium} ({name})"), instead: instead.into() })
     };
     let lines = || if caches_persist() { Persist::Caches } else { Persist::Lines(x86::flush_instruction()) };
     match (asked, medium) {
-        (Durability::Interval(_), _) => refused("this kind of store keeps no consistent prefix; use process or power"),
         _ if emulate_dax => Ok(Persist::Lines(x86::flush_instruction())),
-        (Durability::Power, MediumKind::Shm) => refused(
+        (Durability::Power | Durability::Interval(_), MediumKind::Shm) => refused(
             "shared memory is lost with power; use durability process, or a path on a disk or on persistent memory",
         ),
-        (Durability::Power, MediumKind::File) => Ok(Persist::Pages),
-        (Durability::Power, MediumKind::Dax) => Ok(lines()),
-        (Durability::Power, MediumKind::Sim) => Ok(Persist::Lines(x86::flush_instruction())),
+        (Durability::Power | Durability::Interval(_), MediumKind::File) => Ok(Persist::Pages),
+        (Durability::Power | Durability::Interval(_), MediumKind::Dax) => Ok(lines()),
+        (Durability::Power | Durability::Interval(_), MediumKind::Sim) => Ok(Persist::Lines(x86::flush_instruction())),
         (Durability::Process, _) => Ok(Persist::Nothing),
     }
 }
@@ -180,6 +180,10 @@ fn promise(medium: MediumKind, asked: Durability, name: &str) -> Result<String, 
             Ok(format!("survives power loss: {instruction} and sfence on every persist"))
         }
         Ok(Persist::Caches) => Ok("survives power loss: the caches persist, sfence on every persist".into()),
+        Ok(Persist::Pages) if matches!(asked, Durability::Interval(_)) => {
+            Ok("survives power loss less the newest writes, in engines that log (fluidkv): msync behind the writers"
+                .into())
+        }
         Ok(Persist::Pages) => Ok("survives power loss: msync on every persist, about 0.1 ms each on an SSD".into()),
     }
 }
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn emulated_dax_executes_flushes_everywhere_but_keeps_no_interval() {
+    fn emulated_dax_executes_flushes_everywhere_and_interval_is_kept_where_power_is() {
         for medium in [MediumKind::Shm, MediumKind::File, MediumKind::Sim] {
             assert!(matches!(policy(medium, Durability::Process, true, "x"), Ok(Persist::Lines(_))));
             assert_eq!(
@@ -270,7 +274,9 @@ mod tests {
                 Persist::Nothing
             );
             let interval = Durability::Interval(std::time::Duration::from_millis(5));
-            assert!(matches!(policy(medium, interval, true, "x"), Err(Error::DurabilityRefused { .. })));
+            assert!(matches!(policy(medium, interval, true, "x"), Ok(Persist::Lines(_))));
+            let both = [interval, Durability::Power].map(|level| policy(medium, level, false, "x").ok());
+            assert_eq!(both[0], both[1], "{medium}");
         }
     }
 }

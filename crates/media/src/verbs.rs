@@ -20,6 +20,13 @@ impl Pool {
         self.memory.store(at, bytes);
     }
 
+    /// Plain stores of a record, given in parts: no flush. Same rule and same panic as [`Self::store`].
+    #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
+        self.memory.store_parts(at, parts);
+    }
+
     /// Stores a record, given in parts, and flushes it on the way: it is durable after the caller's next fence. Same rule
     /// and same panic as [`Self::store`].
     ///

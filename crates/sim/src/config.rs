@@ -45,6 +45,8 @@ pub struct Config {
     pub only_script: Option<u64>,
     /// From one of n operations and clean stops on, a sync fails soon, and the store is opened anew after that.
     pub failing_every: u64,
+    /// Stores are of durability `interval`: a crash may take back the newest writes since the last sync, and leaves a prefix.
+    pub prefix: bool,
     /// The planted fault.
     pub mutant: Option<Mutant>,
     /// The call site that loses its flushes or fences.
@@ -72,6 +74,7 @@ impl Default for Config {
             threads: 2,
             only_script: None,
             failing_every: 16,
+            prefix: false,
             mutant: None,
             drop_site: None,
         }

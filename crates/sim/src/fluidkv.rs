@@ -1,6 +1,7 @@
 //! FluidKV on simulated media.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use lodestore_contract::Store as _;
 use lodestore_contract::{Direction, Durability, Result};
@@ -24,15 +25,22 @@ pub const MODE_NO_FILTER: u32 = 2;
 /// Mode of a [`Shape`]: runs are kept as long as they may be.
 pub const MODE_LAZY: u32 = 4;
 
+/// Mode of a [`Shape`]: `interval`, whose stores lose what was not synced ([`crate::config::Config::prefix`]).
+pub const MODE_INTERVAL: u32 = 8;
+
+/// A window that no simulation waits for.
+const WINDOW: Duration = Duration::from_secs(3600);
+
 /// Asking the machine for its cores takes longer than a small recovery: once.
 static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
 
 fn options(shape: &Shape) -> FluidOptions {
+    let interval = shape.mode & MODE_INTERVAL != 0;
     let pool = PoolOptions {
         capacity: shape.capacity,
         region_bytes: shape.region_bytes,
         chunk_bytes: shape.chunk_bytes,
-        durability: Durability::Process,
+        durability: if interval { Durability::Interval(WINDOW) } else { Durability::Process },
         huge_pages: false,
         prefault: Prefault::None,
         ..PoolOptions::default()
@@ -132,7 +140,7 @@ impl Engine for FluidEngine {
     }
 
     fn mutants_of_threads(&self) -> &'static [Mutant] {
-        &[Mutant::ReplayIgnoresNumbers]
+        &[Mutant::ReplayIgnoresNumbers, Mutant::PublishedBeforeSync, Mutant::ReadsBeforePending]
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

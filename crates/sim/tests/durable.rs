@@ -3,7 +3,7 @@
 use lodestore_media::Mutant;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
 use lodestore_sim::config::Config;
-use lodestore_sim::fluidkv::FluidEngine;
+use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::{Engine, Shape};
@@ -36,6 +36,52 @@ fn what_returned_survives_a_crash(engine: &dyn Engine, load: Load) {
         images += counts.images;
     }
     println!("{images} images of concurrent histories");
+}
+
+/// On a file, where all threads share one log and wait for their groups.
+fn what_returned_of_a_file_survives_a_crash(load: Load, mutant: Option<Mutant>, seeds: u64) -> Result<u64, String> {
+    let mut images = 0;
+    for seed in 0..seeds {
+        let config = Config { seed, grain: 512, images_per_point: 6, mutant, ..Config::default() };
+        let counts = check_durable(&FluidEngine, &config, &shape(), load, 120)
+            .map_err(|wrong| format!("seed {seed}: {} oracle: {}", wrong.oracle, wrong.what))?;
+        images += counts.images;
+    }
+    Ok(images)
+}
+
+#[test]
+fn what_returned_of_fluidkv_on_a_file_survives_a_crash_reads_included() {
+    for load in [LOAD, Load { threads: 4, keys: 1, ops: 30, batches: false }, BATCHES] {
+        let seeds = if load.batches { 20 } else { 40 };
+        let images =
+            what_returned_of_a_file_survives_a_crash(load, None, seeds).unwrap_or_else(|wrong| panic!("{wrong}"));
+        println!("{images} images of concurrent histories");
+    }
+}
+
+#[test]
+fn live_histories_of_fluidkv_on_a_file_are_linearizable_with_interval_too() {
+    for (mode, load) in [(0, LOAD), (0, BATCHES), (MODE_INTERVAL, LOAD), (MODE_INTERVAL, BATCHES)] {
+        for seed in 0..30 {
+            let config = Config { seed, grain: 512, ..Config::default() };
+            let shape = Shape { mode, ..shape() };
+            let store = FluidEngine.create(&config.spec(false), &shape).expect("a store");
+            store.recorder().set_jitter(2);
+            check_live(load, seed, &|op| store.apply(op)).unwrap_or_else(|wrong| panic!("seed {seed}: {}", wrong.what));
+            assert_eq!(store.verify().expect("verified"), Vec::<String>::new(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_is_read_or_answered_before_its_group_is_durable_is_seen() {
+    let load = Load { keys: 1, ops: 40, ..LOAD };
+    for mutant in [Mutant::PublishedBeforeSync, Mutant::AnsweredBeforeSync, Mutant::ReadsBeforePending] {
+        let seen = what_returned_of_a_file_survives_a_crash(load, Some(mutant), 400).err();
+        println!("{mutant:?}: {seen:?}");
+        assert!(seen.is_some(), "{mutant:?}");
+    }
 }
 
 fn a_mutant_is_seen(engine: &dyn Engine, mutant: Mutant, load: Load) {

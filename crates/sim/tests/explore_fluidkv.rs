@@ -1,9 +1,10 @@
 //! FluidKV explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
 
+use lodestore_media::Mutant;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::explore;
 use lodestore_sim::fluidkv::FluidEngine;
-use lodestore_sim::mutation::{planted, try_fault};
+use lodestore_sim::mutation::{Fault, planted, try_fault};
 
 fn must_pass(config: Config) {
     let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
@@ -31,4 +32,49 @@ fn every_planted_fault_is_seen() {
     let seen = |fault| try_fault(&FluidEngine, &Config { images: 200_000, ..Config::default() }, fault);
     let unseen: Vec<_> = faults.into_iter().map(seen).filter(|row| row.caught.is_none()).map(|row| row.fault).collect();
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
+}
+
+/// Files: all threads share one log, whose writes become durable by groups.
+fn files() -> Config {
+    Config { images: 10_000, grain: 512, seed: 4, ..Config::default() }
+}
+
+/// The same with `interval`: what a crash leaves is what there was after some prefix of the writes, not before the last sync.
+fn interval() -> Config {
+    Config { prefix: true, seed: 5, ..files() }
+}
+
+#[test]
+fn what_is_left_of_an_interval_store_is_a_prefix_not_older_than_its_last_sync() {
+    must_pass(interval());
+    // Where every line is flushed by itself, nothing is lost at all, and a store that only seems to die loses nothing either.
+    must_pass(Config { images: 4_000, grain: 64, seed: 6, ..interval() });
+    must_pass(Config { images: 4_000, stores_persist: true, seed: 7, ..interval() });
+}
+
+fn is_seen(config: &Config, mutant: Mutant) {
+    let row = try_fault(&FluidEngine, &Config { images: 200_000, ..config.clone() }, Fault::Planted(mutant));
+    println!("grain {}, prefix {}: {row}", config.grain, config.prefix);
+    assert!(row.caught.is_some(), "{mutant:?} is not seen");
+}
+
+#[test]
+fn every_fault_of_the_shared_log_is_seen() {
+    for mutant in [
+        Mutant::RecordNotFlushed,
+        Mutant::NoFenceBeforePublish,
+        Mutant::AnsweredBeforeSync,
+        Mutant::PublishedUnchecked,
+        Mutant::BatchNotLogged,
+        Mutant::LogNotSettled,
+    ] {
+        is_seen(&files(), mutant);
+    }
+}
+
+#[test]
+fn every_fault_of_interval_is_seen() {
+    for mutant in [Mutant::SuccessorEarly, Mutant::HoleSkipped, Mutant::RecordNotFlushed, Mutant::LogNotSettled] {
+        is_seen(&interval(), mutant);
+    }
 }

@@ -23,6 +23,7 @@ pub struct Recorder {
     /// One in this many steps gives the processor away; 0: none.
     jitter: AtomicU32,
     mutant: Option<Mutant>,
+    grain: u32,
     /// Fences until one fails, that one included; 0: none will.
     fails_in: AtomicU64,
     has_failed: AtomicBool,
@@ -58,10 +59,16 @@ impl Recorder {
             recording: AtomicBool::new(spec.record),
             jitter: AtomicU32::new(0),
             mutant: spec.mutant,
+            grain: spec.grain,
             fails_in: AtomicU64::new(spec.failing_fence),
             has_failed: AtomicBool::new(false),
             log: Mutex::new(log),
         }
+    }
+
+    /// Bytes that persist independently of others.
+    pub fn grain(&self) -> u32 {
+        self.grain
     }
 
     /// Whether this fault is planted.

@@ -9,6 +9,7 @@ use crate::counts::Counts;
 use crate::explore::check::{self, Checker, Failed};
 use crate::explore::{Shared, Sites};
 use crate::failure::Failure;
+use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{self, Oracle, Wrong, judged};
 use crate::script::{Script, random_op};
@@ -37,6 +38,9 @@ const OPS_REFUSED: u64 = 4;
 /// Largest value of these.
 const VALUE_REFUSED: u64 = 60;
 
+/// Writes behind the last sync, at most.
+const RECENT_MAX: usize = 12;
+
 /// Events of a trace that a failure shows.
 const TRACE_SHOWN: usize = 400;
 
@@ -44,12 +48,12 @@ const TRACE_SHOWN: usize = 400;
 struct Step<'a> {
     name: &'static str,
     place: String,
-    before: &'a State,
-    after: &'a State,
+    /// States that a crash within it may leave, the likeliest first.
+    during: Vec<&'a State>,
+    /// States that a crash behind it may leave.
+    behind: Vec<&'a State>,
     /// The store is being created.
     creating: bool,
-    /// Nobody was told that it is done.
-    refused: bool,
 }
 
 struct Run<'a> {
@@ -64,6 +68,8 @@ struct Run<'a> {
     fault_rng: Rng,
     model: LineModel,
     state: State,
+    /// States since the last sync that a crash may go back to, the newest last; only with [`Config::prefix`].
+    recent: Vec<State>,
     /// Images judged where only the present state was allowed, and after that.
     seen: HashSet<u64>,
 }
@@ -77,6 +83,9 @@ pub fn run_script(
     shared: &Shared,
 ) -> (Counts, Sites, Result<(), Box<Failure>>) {
     let universe = script.universe();
+    let mut script = script.clone();
+    script.shape.mode |= if config.prefix { MODE_INTERVAL } else { 0 };
+    let script = &script;
     let empty = SimImage { regions: Vec::new(), spec: config.spec(true) };
     let mut run = Run {
         engine,
@@ -89,6 +98,7 @@ pub fn run_script(
         fault_rng: Rng::part(config.seed, index ^ 0xfa11_ed5c),
         model: LineModel::new(empty),
         state: State::default(),
+        recent: Vec::new(),
         seen: HashSet::new(),
     };
     let result = run.all();
@@ -104,6 +114,9 @@ impl Run<'_> {
                 break;
             }
             store = self.one(store, index, op)?;
+            if self.recent.len() >= RECENT_MAX {
+                store = self.one(store, index, &Op::Sync)?;
+            }
         }
         let place = format!("script {:?}, at its end", self.script.name);
         self.judge_live(&*store, &place)?;
@@ -166,7 +179,7 @@ impl Run<'_> {
             .map_err(|wrong| self.fail_live(wrong, &place, &Trace::default()))?;
         let trace = store.recorder().take();
         let empty = State::default();
-        let step = Step { name: "create", place, before: &empty, after: &empty, creating: true, refused: false };
+        let step = Step { name: "create", place, during: vec![&empty], behind: vec![&empty], creating: true };
         self.explore(&step, &trace)?;
         Ok(store)
     }
@@ -180,13 +193,15 @@ impl Run<'_> {
                 let closed = judged(Oracle::Live, || store.close());
                 let trace = store.recorder().take();
                 if !self.has_failed(&*store) || closed.as_ref().is_err_and(|wrong| wrong.oracle == Oracle::Panic) {
-                    closed.map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
+                    closed.clone().map_err(|wrong| self.fail_live(wrong, &place, &trace))?;
                 }
                 self.checker.add_sites(&*store);
                 drop(store);
                 let state = self.state.clone();
-                let (name, before, after) = ("close", &state, &state);
-                let step = Step { name, place: place.clone(), before, after, creating: false, refused: false };
+                let during = self.or_recent(&[state.clone()]);
+                let during: Vec<&State> = during.iter().collect();
+                let behind = if closed.is_ok() { vec![&state] } else { during.clone() };
+                let step = Step { name: "close", place: place.clone(), during, behind, creating: false };
                 self.explore(&step, &trace)?;
                 self.open(self.model.newest(), "open after close", &place, &[state])
             }
@@ -204,8 +219,8 @@ impl Run<'_> {
                 let choice = &choices[self.rng.index(choices.len())];
                 let image = self.model.with_image(&set, choice, Clone::clone);
                 self.model = LineModel::new(image.clone());
-                let state = self.state.clone();
-                self.open(image, "open after power cut", &place, &[state])
+                let allowed = self.or_recent(&[self.state.clone()]);
+                self.open(image, "open after power cut", &place, &allowed)
             }
             _ => self.apply(store, op, place),
         }
@@ -259,10 +274,13 @@ impl Run<'_> {
         let trace = store.recorder().take();
         let states: Vec<&State> = allowed.iter().collect();
         let found = oracle::contents(&*store, &states, self.universe).map_err(|wrong| fail(self, wrong))?;
-        let (before, after) = (&allowed[allowed.len() - 1 - found], &allowed[found]);
-        self.state = after.clone();
+        self.state = allowed[found].clone();
         let place_of = format!("{place}, {name}");
-        let step = Step { name, place: place_of, before, after, creating: false, refused: false };
+        // What it found is durable at its end, and what a killed process did not sync may still be lost before.
+        let during = self.or_recent(&[&allowed[found..=found], allowed].concat());
+        self.recent.clear();
+        let during = during.iter().collect();
+        let step = Step { name, place: place_of, during, behind: vec![states[found]], creating: false };
         self.explore(&step, &trace)?;
         self.judge_live(&*store, place)?;
         Ok(store)
@@ -295,13 +313,17 @@ impl Run<'_> {
             self.cut(&trace.events[..at])
         });
         let (name, place_of) = (op.name(), place.clone());
-        let step = Step { name, place: place_of, before: &before, after: &after, creating: false, refused: false };
+        let allowed = self.or_recent(&[after.clone(), before.clone()]);
+        let during: Vec<&State> = allowed.iter().collect();
+        let behind = if self.config.prefix && *op != Op::Sync { during.clone() } else { vec![&after] };
+        let step = Step { name, place: place_of, during, behind, creating: false };
         if is_long || self.rng.one_in(self.script.explore_every) {
             self.explore(&step, &trace)?;
         } else {
             trace.events.iter().for_each(|event| self.model.apply(event));
             self.seen.clear();
         }
+        self.note_recent(op, &before);
         if self.rng.one_in(LIVE_ACCOUNT) {
             self.judge_account(&*store, &place)?;
         }
@@ -310,9 +332,27 @@ impl Run<'_> {
         drop(store);
         self.seen.clear();
         self.model = cut;
-        let both = [after, before];
-        let allowed = if both[0] == both[1] { &both[..1] } else { &both[..] };
-        self.open(self.model.newest(), "open after a cut", &place, allowed)
+        self.open(self.model.newest(), "open after a cut", &place, &allowed)
+    }
+
+    /// These states, and those that a crash may go back to, each once.
+    fn or_recent(&self, states: &[State]) -> Vec<State> {
+        let mut all: Vec<State> = Vec::new();
+        for state in states.iter().chain(self.recent.iter().rev()) {
+            if !all.contains(state) {
+                all.push(state.clone());
+            }
+        }
+        all
+    }
+
+    /// Takes note of what a crash may go back to behind an operation.
+    fn note_recent(&mut self, op: &Op, before: &State) {
+        if *op == Op::Sync {
+            self.recent.clear();
+        } else if self.config.prefix && *before != self.state {
+            self.recent.push(before.clone());
+        }
     }
 
     /// Now and then lets one of the next fences fail, in this operation or in one after it.
@@ -378,8 +418,11 @@ impl Run<'_> {
             }
         }
         trace.events.append(&mut store.recorder().take().events);
-        let (name, place_of) = ("a failed sync", place.clone());
-        let step = Step { name, place: place_of, before: &before, after: &after, creating: false, refused };
+        let during = self.or_recent(&[after.clone(), before.clone()]);
+        let allowed = if self.config.prefix { during.clone() } else { allowed };
+        let behind: Vec<&State> = if refused { during.iter().collect() } else { allowed.iter().collect() };
+        let during = during.iter().collect();
+        let step = Step { name: "a failed sync", place: place.clone(), during, behind, creating: false };
         self.explore(&step, &trace)?;
         self.checker.add_sites(&*store);
         drop(store);
@@ -390,8 +433,6 @@ impl Run<'_> {
 
     /// Walks through the events of a step and judges the images of its crash points.
     fn explore(&mut self, step: &Step<'_>, trace: &Trace) -> Result<(), Box<Failure>> {
-        let either = [step.after, step.before];
-        let either = if step.before == step.after { &either[..1] } else { &either[..] };
         let op = self.checker.counts.ops.entry(step.name).or_default();
         op.runs += 1;
         self.checker.counts.events += trace.events.len() as u64;
@@ -402,13 +443,12 @@ impl Run<'_> {
                 What::Flush { .. } | What::Mark(_) => false,
             };
             if crash_here {
-                self.crash_at(step, trace, at, either, step.creating)?;
+                self.crash_at(step, trace, at, &step.during, step.creating)?;
             }
             self.model.apply(event);
         }
         self.seen.clear();
-        let at_end = if step.refused { either } else { &[step.after] };
-        self.crash_at(step, trace, trace.events.len(), at_end, false)
+        self.crash_at(step, trace, trace.events.len(), &step.behind, false)
     }
 
     fn crash_at(
