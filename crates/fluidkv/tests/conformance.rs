@@ -48,6 +48,11 @@ fn file_power() -> Place {
     file("file, power").power()
 }
 
+/// What was not synced is lost with power, and with nothing else.
+fn file_interval() -> Place {
+    file("file, interval").interval(std::time::Duration::from_millis(20))
+}
+
 fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| options.workers = 0)
 }
@@ -74,4 +79,4 @@ macro_rules! over {
     };
 }
 
-over! { shm_process shm_defaults shm_dax file_process file_power no_threads no_filter }
+over! { shm_process shm_defaults shm_dax file_process file_power file_interval no_threads no_filter }

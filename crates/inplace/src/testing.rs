@@ -122,6 +122,12 @@ impl<S, O: Clone> Place<S, O> {
         Self { plan: Plan::small(), ..self }
     }
 
+    /// The same at durability `interval`, for engines that have it.
+    pub fn interval(mut self, window: std::time::Duration) -> Self {
+        self.pool().durability = Durability::Interval(window);
+        Self { plan: Plan::small(), ..self }
+    }
+
     /// With these options changed.
     pub fn with(mut self, change: impl FnOnce(&mut O)) -> Self {
         change(&mut self.options);
@@ -145,7 +151,7 @@ impl<S: Store, O: Clone + Send + Sync> Harness for Place<S, O> {
     }
 
     fn survives_power(&self) -> bool {
-        self.durability() == Durability::Power && !self.read_pool().emulate_dax
+        self.durability() != Durability::Process && !self.read_pool().emulate_dax
     }
 
     fn plan(&self) -> Plan {

@@ -1,6 +1,6 @@
 //! The crash explorer as a program.
 //!
-//! `explore [--engine hikv|nvht|fluidkv|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--threads N] [--out FILE]` explores until
+//! `explore [--engine hikv|nvht|fluidkv|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
 //! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
 //! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::Engine;
 use lodestore_sim::toy::Toy;
 
-const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] \
+const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] \
                      [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--out FILE] \
                      [--mutants | --sites | --replay FILE]";
 
@@ -59,6 +59,7 @@ fn arguments() -> Result<Args, String> {
                 Some("process") => args.config.stores_persist = true,
                 text => args.config.grain = number(&name, text.map(String::from))?,
             },
+            "--prefix" => args.config.prefix = true,
             "--script" => args.config.only_script = Some(number(&name, given.next())?),
             "--failing-every" => args.config.failing_every = number(&name, given.next())?,
             "--mutant" => {
@@ -101,6 +102,9 @@ fn run() -> Result<bool, String> {
         return Ok(again.is_ok());
     }
     let engine = engine_of(&args.engine)?;
+    if args.config.prefix && engine.name() != "fluidkv" {
+        return Err(format!("{} keeps no prefix: --prefix is for fluidkv", engine.name()));
+    }
     println!("engine {}, seed {}, grain {}", engine.name(), args.config.seed, args.config.grain);
     if args.mutants || args.sites {
         return Ok(table(&*engine, &args));

@@ -1,7 +1,7 @@
 //! Kills a writing process again and again, and looks what its store kept.
 //!
 //! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht|fluidkv]
-//! [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...`: `--shape` for options that are fixed when the store is made. The directory must not hold a store; it is removed at
+//! [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...`: `--shape` for options that are fixed when the store is made. The directory must not hold a store; it is removed at
 //! the end unless something failed.
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use lodestore::Durability;
 use lodestore_sim::kill9::{Plan, Totals, child, rounds};
 
 const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht|fluidkv] \
-                     [--durability process|power] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...";
+                     [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...";
 
 struct Args {
     plan: Plan,
