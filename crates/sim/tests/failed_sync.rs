@@ -1,6 +1,7 @@
 //! A sync that fails: the write that needed it is refused, and what was acknowledged stays.
 
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
+use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::op::{Op, Outcome};
@@ -52,4 +53,69 @@ fn an_update_whose_entry_is_not_durable_has_happened_or_not() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
         assert!(update_fails(engine, 2).iter().all(|answer| known.contains(answer)), "{}", engine.name());
     }
+}
+
+/// Of a group of writers whose sync fails none is answered, nothing of it is in the index, and nobody is left waiting.
+#[test]
+fn a_group_whose_sync_fails_is_published_by_nobody() {
+    for nth in 1..6 {
+        let (spec, shape) = (SimSpec { grain: 512, record: false, ..SimSpec::default() }, Shape::default());
+        let store = FluidEngine.create(&spec, &shape).expect("create");
+        store.apply(&put(0, b'a')).expect("put");
+        store.recorder().set_jitter(2);
+        store.recorder().fail_fence(nth);
+        let answered: Vec<u32> = std::thread::scope(|scope| {
+            let store = &store;
+            let writers: Vec<_> = (1..5)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let all = (0..20).map(|index| thread * 100 + index);
+                        let well = all.take_while(|key| match store.apply(&put(*key, b'b')) {
+                            Ok(outcome) => outcome == Outcome::Done,
+                            Err(refused) => {
+                                assert!(matches!(refused, lodestore_contract::Error::Poisoned { .. }), "{refused}");
+                                false
+                            }
+                        });
+                        well.collect::<Vec<u32>>()
+                    })
+                })
+                .collect();
+            writers.into_iter().flat_map(|writer| writer.join().expect("it ends")).collect()
+        });
+        assert!(answered.len() < 80, "a sync has failed");
+        // What the index has is what was durable; of it all that was answered.
+        let there = (100..500).filter(|key| store.apply(&get(*key)).expect("get") != Outcome::Value(None));
+        let there: Vec<u32> = there.collect();
+        assert!(answered.iter().all(|key| there.contains(key)), "{answered:?} were answered, and {there:?} are there");
+        assert_eq!(there.len(), answered.len(), "nobody was told of what is there");
+    }
+}
+
+/// At `interval` what was acknowledged and not synced may be lost when the sync fails, and never what was synced.
+#[test]
+fn an_interval_whose_sync_fails_keeps_what_was_synced() {
+    let spec = SimSpec { grain: 512, ..SimSpec::default() };
+    let shape = Shape { mode: MODE_INTERVAL, ..Shape::default() };
+    let store = FluidEngine.create(&spec, &shape).expect("create");
+    store.apply(&put(1, b'a')).expect("put");
+    store.apply(&Op::Sync).expect("synced");
+    store.apply(&put(1, b'b')).expect("put");
+    store.recorder().fail_fence(1);
+    let refused = store.apply(&Op::Sync).expect_err("it fails");
+    assert!(matches!(refused, lodestore_contract::Error::Poisoned { .. }), "{refused}");
+    assert!(store.apply(&put(2, b'c')).is_err(), "the store takes no writes");
+    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    store.recorder().take().events.iter().for_each(|event| model.apply(event));
+    let set = model.crash_set();
+    let mut seen = std::collections::BTreeSet::new();
+    for choice in set.select(64, &mut lodestore_media::sim::Rng::new(1)) {
+        let image = model.with_image(&set, &choice, Clone::clone);
+        let again = FluidEngine.open(&image, &shape).expect("open");
+        match again.apply(&get(1)).expect("get") {
+            Outcome::Value(Some(value)) => seen.insert(value[0]),
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(seen, [b'a', b'b'].into());
 }

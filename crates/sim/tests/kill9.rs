@@ -6,6 +6,10 @@ use std::process::Command;
 fn run(name: &str, arguments: &[&str]) {
     let shm = Path::new("/dev/shm");
     let base: PathBuf = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
+    run_in(&base, name, arguments);
+}
+
+fn run_in(base: &Path, name: &str, arguments: &[&str]) {
     let dir = base.join(format!("lodestore-test-{}-{name}", std::process::id()));
     let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
         .arg("--dir")
@@ -57,4 +61,15 @@ fn two_writers_of_nvht_lose_nothing() {
 #[test]
 fn one_writer_of_nvht_loses_nothing_where_every_flush_is_executed() {
     run("nvht-dax", &[&ONE_WRITER_FLUSHED[..], &NVHT].concat());
+}
+
+/// On an ordinary file with tiny memtables: four writers share a log, which changes under them.
+#[test]
+fn writers_of_fluidkv_on_a_file_lose_nothing_when_they_are_killed() {
+    for level in ["power", "interval:20"] {
+        let tiny = ["--set", "memtable-bytes=65536", "--set", "segment-bytes=16384", "--set", "table-bytes=16384"];
+        let rest = ["--engine", "fluidkv", "--rounds", "5", "--threads", "4", "--keys", "200", "--seed", "3"];
+        let name = format!("fluidkv-file-{}", &level[..5]);
+        run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), &name, &[&rest[..], &["--durability", level], &tiny].concat());
+    }
 }

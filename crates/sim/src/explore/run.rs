@@ -198,7 +198,7 @@ impl Run<'_> {
                 self.checker.add_sites(&*store);
                 drop(store);
                 let state = self.state.clone();
-                let during = self.or_recent(&[state.clone()]);
+                let during = self.or_recent(std::slice::from_ref(&state));
                 let during: Vec<&State> = during.iter().collect();
                 let behind = if closed.is_ok() { vec![&state] } else { during.clone() };
                 let step = Step { name: "close", place: place.clone(), during, behind, creating: false };
@@ -219,7 +219,7 @@ impl Run<'_> {
                 let choice = &choices[self.rng.index(choices.len())];
                 let image = self.model.with_image(&set, choice, Clone::clone);
                 self.model = LineModel::new(image.clone());
-                let allowed = self.or_recent(&[self.state.clone()]);
+                let allowed = self.or_recent(std::slice::from_ref(&self.state));
                 self.open(image, "open after power cut", &place, &allowed)
             }
             _ => self.apply(store, op, place),
