@@ -176,9 +176,9 @@ impl Inner {
         self.store_shared(log, What::One(op), std::iter::once(hash)).map(|_| ())
     }
 
-    /// Appends a batch, with the stripes of its keys held; its number.
-    pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>]) -> Result<u64> {
-        self.store_shared(log, What::Batch(ops), ops.iter().map(|op| crate::table::hash(op.key)))
+    /// Appends a batch, with the stripes of its keys held; its number. `spare`: it makes room, and may take of the reserve.
+    pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>], spare: bool) -> Result<u64> {
+        self.store_shared(log, What::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
     }
 
     fn store_shared(&self, log: &SharedLog, what: What<'_, '_>, hashes: impl Iterator<Item = u64>) -> Result<u64> {
@@ -203,13 +203,19 @@ impl Inner {
         Ok(number)
     }
 
+    fn publish_entry(&self, memtable: &Memtable, at: u64, keep: bool) -> Result<()> {
+        let old = memtable.publish_at(at, keep)?;
+        self.note_replaced(memtable, old);
+        Ok(())
+    }
+
     fn publish_write(&self, log: &SharedLog, write: &Pending, keep: bool) -> Result<()> {
         match &write.places {
-            Places::One(at) => write.memtable.publish_at(*at, keep),
+            Places::One(at) => self.publish_entry(&write.memtable, *at, keep),
             Places::Batch(places) => {
                 let _batch = lock(&log.batch);
                 self.batches.fetch_add(1, Ordering::SeqCst);
-                let published = places.iter().try_for_each(|at| write.memtable.publish_at(*at, keep));
+                let published = places.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
                 self.batches.fetch_sub(1, Ordering::SeqCst);
                 published
             }
@@ -282,6 +288,15 @@ impl Inner {
         }
     }
 
+    /// Waits until all writes of these stripes, which the caller holds, are published: for a batch that reads first.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn wait_published(&self, log: &SharedLog, hashes: impl Iterator<Item = u64>) -> Result<()> {
+        let last = hashes.map(|hash| log.last_of(hash)).max().unwrap_or(0);
+        if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
+    }
+
     /// Does a write of one key under its stripe, and waits for its group without; `blind`: it reads nothing first.
     pub(crate) fn with_group<T>(
         &self,
@@ -289,11 +304,12 @@ impl Inner {
         (hash, blind): (u64, bool),
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        let writing = self.order.writing();
         let stripe = if blind { self.order.lock(hash) } else { self.lock_published(log, hash)? };
         let done = work()?;
         // Its own, if it wrote; else one that is published.
         let number = log.last_of(hash);
-        drop(stripe);
+        drop((stripe, writing));
         if !self.pool.mutant(Mutant::AnsweredBeforeSync) {
             self.wait_committed(log, number)?;
         }

@@ -17,6 +17,7 @@ use crate::output::Output;
 use crate::publisher::{Publisher, publish};
 use crate::table::Reads;
 use crate::tables::TableHandle;
+use crate::value_log::Dead;
 use crate::view::Range;
 
 impl Inner {
@@ -26,8 +27,14 @@ impl Inner {
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
         if let Some(moved) = moves(range) {
-            let edit = Edit::Compaction { range_id: range.id, removed: Vec::new(), added: Vec::new(), moved };
-            return self.publish_compaction(range, &edit, Vec::new());
+            let edit = Edit::Compaction {
+                range_id: range.id,
+                removed: Vec::new(),
+                added: Vec::new(),
+                moved,
+                values: Vec::new(),
+            };
+            return self.publish_compaction(range, &edit, Vec::new(), &Dead::default());
         }
         let began = Instant::now();
         // A damaged block must not be copied with a fresh checksum.
@@ -41,16 +48,17 @@ impl Inner {
         while let Some(pair) = merge.next()? {
             output.add(&pair)?;
         }
-        let fresh = output.finish()?;
+        let (fresh, mut dead) = output.finish()?;
+        dead.merge(&merge.into_dead());
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.migration.governor.note_compaction(bytes, began.elapsed());
         let removed = range.sorted().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
-        let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new() };
-        self.publish_compaction(range, &edit, fresh)
+        let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
+        self.publish_compaction(range, &edit, fresh, &dead)
     }
 
-    fn publish_compaction(&self, range: &Range, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
+    fn publish_compaction(&self, range: &Range, edit: &Edit, fresh: Vec<Arc<TableHandle>>, dead: &Dead) -> Result<()> {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
@@ -59,6 +67,7 @@ impl Inner {
             }
             return Err(error);
         }
+        self.values.note_dead(dead);
         if let Edit::Compaction { moved, .. } = edit {
             Counts::add(&self.counts.moved_tables, moved.len() as u64);
         }

@@ -13,6 +13,7 @@ use lodestore_index::key_head;
 use crate::memtable::Memtable;
 use crate::table::{Item, Place, Reads, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
+use crate::value_log::Dead;
 use crate::view::{Known, Ranges};
 
 /// Positions taken from a memtable at first, and at most.
@@ -284,6 +285,7 @@ pub(crate) struct Merge<'a> {
     direction: Direction,
     /// Newest first; those that ended are gone.
     sources: Vec<Standing<'a>>,
+    dead: Dead,
 }
 
 impl<'a> Merge<'a> {
@@ -298,13 +300,18 @@ impl<'a> Merge<'a> {
                 standing.push(Standing { source, head: key_head(pair.key), pair });
             }
         }
-        Ok(Self { direction, sources: standing })
+        Ok(Self { direction, sources: standing, dead: Dead::default() })
     }
 
     /// Whether `a` comes before `b`.
     fn order(&self, a: &Standing<'_>, b: &Standing<'_>) -> Ordering {
         let forward = a.head.cmp(&b.head).then_with(|| a.pair.key.cmp(b.pair.key));
         if self.direction == Direction::Forward { forward } else { forward.reverse() }
+    }
+
+    /// Large values of versions that were passed over.
+    pub(crate) fn into_dead(self) -> Dead {
+        self.dead
     }
 
     /// The next key's newest pair, deleted ones among them.
@@ -358,6 +365,11 @@ impl<'a> Merge<'a> {
             let source = &mut self.sources[index];
             if index != best && (source.head != head || source.pair.key != pair.key) {
                 continue;
+            }
+            if index != best
+                && let Known::Pointer(pointer, _) = source.pair.known
+            {
+                self.dead.add(pair.key, pointer);
             }
             match source.source.next()? {
                 Some(next) => (source.head, source.pair) = (key_head(next.key), next),

@@ -17,10 +17,15 @@ use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::publish;
 use crate::tables::TableHandle;
+use crate::value_log::Dead;
 use crate::view::{Range, Ranges};
 
-/// The tables of a part of the ranges, by range.
-type Runs = Vec<(u64, Vec<Arc<TableHandle>>)>;
+/// The tables of a part of the ranges, by range, and the large values of what was left out.
+#[derive(Default)]
+struct Runs {
+    tables: Vec<(u64, Vec<Arc<TableHandle>>)>,
+    dead: Dead,
+}
 
 impl Inner {
     /// Flushes the oldest frozen memtable; whether there was one. One at a time.
@@ -56,13 +61,14 @@ impl Inner {
     fn runs_of(&self, memtable: &Memtable, ranges: &Ranges) -> Result<Runs> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Runs> {
-            let mut runs = Vec::new();
+            let mut runs = Runs::default();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = ranges.list.get(index) else { return Ok(runs) };
-                let tables = self.run_of(memtable, range, ranges.upper_of(index))?;
+                let (tables, dead) = self.run_of(memtable, range, ranges.upper_of(index))?;
+                runs.dead.merge(&dead);
                 if !tables.is_empty() {
-                    runs.push((range.id, tables));
+                    runs.tables.push((range.id, tables));
                 }
             }
         };
@@ -75,21 +81,29 @@ impl Inner {
             }));
             parts
         });
-        let mut runs = Runs::new();
+        let mut runs = Runs::default();
         let mut outcome = Ok(());
         for part in parts {
             match part {
-                Ok(part) => runs.extend(part),
+                Ok(part) => {
+                    runs.tables.extend(part.tables);
+                    runs.dead.merge(&part.dead);
+                }
                 Err(error) => outcome = Err(error),
             }
         }
         if outcome.is_err() {
-            runs.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
+            runs.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
         }
         outcome.map(|()| runs)
     }
 
-    fn run_of(&self, memtable: &Memtable, range: &Range, upper: Option<&[u8]>) -> Result<Vec<Arc<TableHandle>>> {
+    fn run_of(
+        &self,
+        memtable: &Memtable,
+        range: &Range,
+        upper: Option<&[u8]>,
+    ) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
         let cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Included(&range.lower), Direction::Forward);
         let mut merge = Merge::new(Direction::Forward, vec![Source::Memtable(cursor)])?;
@@ -108,6 +122,7 @@ impl Inner {
         let mut publisher = lock(&self.publisher);
         let now = publisher.ranges();
         let same = now.list.len() == ranges.list.len();
+        let Runs { tables: runs, dead } = runs;
         let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
         if !same {
             fresh.iter().for_each(|table| table.set_gone());
@@ -118,7 +133,10 @@ impl Inner {
         if self.pool.mutant(Mutant::LogFreedEarly) {
             memtable.spoil();
         }
-        let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect() };
+        let mut values = memtable.dead().changes();
+        values.extend(dead.changes());
+        values.extend(self.values.news());
+        let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect(), values };
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let applied = publisher.apply(&self.pool, &edit, fresh.clone());
         if let Err(error) = applied {
@@ -126,6 +144,10 @@ impl Inner {
                 fresh.iter().for_each(|table| table.set_gone());
             }
             return Err(error);
+        }
+        self.values.note_dead(&dead);
+        if let Edit::Flush { values, .. } = &edit {
+            self.values.told(values);
         }
         self.split(&mut publisher)?;
         let view = self.view.load_full();

@@ -17,6 +17,7 @@ use crate::publisher::{Publisher, publish};
 use crate::recover::Recovery;
 use crate::reserve::Reserve;
 use crate::table::{Reads, TableOptions};
+use crate::value_log::ValueLog;
 use crate::view::View;
 
 /// Sizes as they are used: what the options ask for, and no more than the capacity bears.
@@ -27,6 +28,10 @@ pub(crate) struct Sizes {
     pub(crate) memtable_dram: u64,
     pub(crate) segment: u64,
     pub(crate) range: u64,
+    /// Values of this many bytes or more go to the value log.
+    pub(crate) value_threshold: usize,
+    /// Bytes of a value segment.
+    pub(crate) value_segment: u64,
     /// Bytes that only deletes and what works behind may take, about.
     pub(crate) reserve: u64,
     pub(crate) table: TableOptions,
@@ -49,6 +54,8 @@ impl Sizes {
             memtable_dram: (options.dram_budget * 3 / 4 / MEMTABLES).max(64 << 10),
             segment,
             range,
+            value_threshold: if options.value_threshold == 0 { usize::MAX } else { options.value_threshold as usize },
+            value_segment: options.value_segment_bytes.min(part),
             reserve: (4 * (memtable + range)).min(capacity / 8),
             table: TableOptions {
                 block_bytes: (options.block_bytes as usize).min(table_bytes / 4).max(256),
@@ -109,6 +116,7 @@ pub(crate) struct Inner {
     pub(crate) recovery: Recovery,
     pub(crate) counts: Counts,
     pub(crate) identities: Identities,
+    pub(crate) values: Arc<ValueLog>,
     pub(crate) reserve: Arc<Reserve>,
     /// Batches whose entries are on their way into the index.
     pub(crate) batches: AtomicU64,
@@ -176,9 +184,10 @@ impl Inner {
     pub(crate) fn dram(&self) -> (u64, u64) {
         let view = self.view.load();
         let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
-        let fixed = self.order.dram_bytes() + log + size_of::<Self>() as u64;
+        let values = ValueLog::fixed_dram_bytes();
+        let fixed = self.order.dram_bytes() + log + values + size_of::<Self>() as u64;
         let memtables: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
-        let own = lock(&self.publisher).dram_bytes() + view.ranges.dram_bytes();
+        let own = lock(&self.publisher).dram_bytes() + view.ranges.dram_bytes() + self.values.dram_bytes();
         let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();
         (fixed + memtables + own + pool, fixed)
     }

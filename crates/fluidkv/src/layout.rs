@@ -22,6 +22,9 @@ pub(crate) const KIND_MANIFEST: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 2
 /// A piece of the reserve: free space that is held.
 pub(crate) const KIND_RESERVE: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 3);
 
+/// A segment of the value log.
+pub(crate) const KIND_VALUES: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 4);
+
 const MAGIC: [u8; 8] = *b"LFLUID1\0";
 const CRC_AT: usize = 56;
 const MANIFEST_AT: u64 = 64;

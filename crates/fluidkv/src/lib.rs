@@ -33,6 +33,7 @@ mod store;
 #[doc(hidden)]
 pub mod table;
 mod tables;
+mod value_log;
 mod verify;
 mod view;
 mod write;

@@ -55,10 +55,37 @@ impl TableDescriptor {
 /// What is known of a segment of the value log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueUse {
-    /// Bytes of values that are still pointed to.
-    pub(crate) live_bytes: u64,
-    /// Bytes of values written.
-    pub(crate) total_bytes: u64,
+    /// Its extent, untagged.
+    pub(crate) at: NvPtr,
+    /// Bytes of it that the segment takes.
+    pub(crate) bytes: u64,
+    /// Its records reach as far at least; just as far where it is sealed.
+    pub(crate) written: u64,
+    /// Bytes of records that nothing names any more, as far as they were counted.
+    pub(crate) dead: u64,
+    /// Nothing will be written to it any more.
+    pub(crate) sealed: bool,
+}
+
+/// News of a segment of the value log. One that is no more is passed over: a merge may come upon a pointer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueChange {
+    pub(crate) id: u64,
+    /// Bytes that are dead beside those counted before.
+    pub(crate) dead: u64,
+    /// Its records reach as far at least.
+    pub(crate) written: u64,
+    /// Nothing is written to it any more.
+    pub(crate) sealed: bool,
+}
+
+/// A new segment of the value log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueExtent {
+    /// Its number, above all that were ever given.
+    pub(crate) id: u64,
+    pub(crate) at: NvPtr,
+    pub(crate) bytes: u64,
 }
 
 /// One atomic change.
@@ -72,6 +99,8 @@ pub(crate) enum Edit {
         last_sequence: u64,
         /// The tables, each with its range; those of one range in key order.
         added: Vec<(u64, Arc<TableDescriptor>)>,
+        /// What became known of value segments with it.
+        values: Vec<ValueChange>,
     },
     /// Tables of a range were merged into its stable ones.
     Compaction {
@@ -83,6 +112,8 @@ pub(crate) enum Edit {
         added: Vec<Arc<TableDescriptor>>,
         /// Tables of buffer runs that become stable as they are; by identity.
         moved: Vec<u64>,
+        /// What became known of value segments with it.
+        values: Vec<ValueChange>,
     },
     /// A range becomes two. No table of it may reach across the key.
     SplitRange {
@@ -93,11 +124,11 @@ pub(crate) enum Edit {
         /// The new range's number, which no range has.
         new_id: u64,
     },
-    /// The counters of a segment of the value log; with a total of 0 it is no more.
-    ValueSegment {
-        /// The segment.
-        id: u64,
-        /// Its counters.
-        used: ValueUse,
+    /// Segments of the value log begin and end.
+    Values {
+        /// New ones.
+        begun: Vec<ValueExtent>,
+        /// Those that are no more.
+        ended: Vec<u64>,
     },
 }

@@ -27,6 +27,7 @@ use crate::key_filter::KeyFilter;
 use crate::layout::KIND_LOG;
 use crate::reserve::Reserve;
 use crate::segment::{SEGMENT_HEADER, SegmentHeader, place};
+use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
 const TAILS: usize = 64;
@@ -141,6 +142,7 @@ pub(crate) struct Memtable {
     limits: (u64, u64),
     older: [Mutex<HashMap<u64, u64>>; OLDER],
     older_count: AtomicU64,
+    dead: Mutex<Dead>,
     flushed: AtomicBool,
 }
 
@@ -166,6 +168,7 @@ impl Memtable {
             limits: make.limits,
             older: Default::default(),
             older_count: AtomicU64::new(0),
+            dead: Mutex::default(),
             flushed: AtomicBool::new(false),
         }
     }
@@ -221,8 +224,8 @@ impl Memtable {
     /// Appends a batch as one record; the positions of its operations.
     ///
     /// # Errors
-    /// As [`Self::append`].
-    pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve) -> Result<Vec<u64>> {
+    /// As [`Self::append`]; `spare`: it makes room, and may take of the reserve.
+    pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
         let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
@@ -237,7 +240,7 @@ impl Memtable {
                 segment.end = slot.at + len as u64;
                 return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
             }
-            let deletes = ops.iter().all(|op| op.payload == Payload::Tombstone);
+            let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
         }
     }
@@ -279,17 +282,27 @@ impl Memtable {
         Ok(())
     }
 
-    /// Makes `at` the newest version of `key`, whose hash is given; whether it had one here. With the stripe of the key held. `keep`: a snapshot may
-    /// want what is replaced.
+    /// Makes `at` the newest version of `key`, whose hash is given; where the one stands that it takes the place of here. With the stripe of the key held.
+    /// `keep`: a snapshot may want what is replaced.
     #[inline]
-    pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> bool {
+    pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> Option<u64> {
         let records = Records(&self.pool);
         self.keys.add(hash);
         if keep && let Some(old) = self.tree.get(&records, key) {
             lock(&self.older[Self::part_of(at)]).insert(at, old);
             self.older_count.fetch_add(1, Ordering::Relaxed);
         }
-        self.tree.insert(&records, key, at).is_some()
+        self.tree.insert(&records, key, at)
+    }
+
+    /// Counts large values that entries here no longer name.
+    pub(crate) fn note_dead(&self, dead: &Dead) {
+        lock(&self.dead).merge(dead);
+    }
+
+    /// Large values that entries here no longer name.
+    pub(crate) fn dead(&self) -> Dead {
+        lock(&self.dead).clone()
     }
 
     fn part_of(at: u64) -> usize {

@@ -9,11 +9,14 @@
 //! and ranges are compacted at an eighth of their threshold. Once nobody has written for long, everything goes to where reads find it in one
 //! place, and DRAM is given back. So a write now and then costs no rewriting of ranges.
 //!
+//! The value log is collected (`value_log/collect.rs`) when more of it is garbage than `value-garbage` allows, if that is further beyond than any range is;
+//! a segment with nothing live is freed at once.
+//!
 //! Writers are slowed once one memtable waits behind the one that is being flushed: each write pauses for as long as a flush of its share takes. They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
 //!
 //! Invariants
-//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted by one thread at a time.
+//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted by one thread at a time; one thread collects.
 //! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
 //! 3. The count of memtables that wait, and with it whether writers are stopped, changes under the publisher's lock: what is noted last is what
 //!    was published last. A count that came late would stop writers for a flush that nobody has to make.
@@ -27,6 +30,8 @@ use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
 use crate::inner::{Inner, MEMTABLES, lock};
+use crate::value_log::ValueLog;
+use crate::value_log::segment::ValueSegment;
 use crate::view::Range;
 
 /// How long a worker sleeps where there is nothing to do.
@@ -56,6 +61,9 @@ struct Busy {
     ranges: HashSet<u64>,
     /// Ranges that could not be compacted, until something changes.
     failed: HashSet<u64>,
+    collecting: bool,
+    /// A collection found no room, until something changes.
+    stuck: bool,
     /// The last failure of a flush.
     trouble: Option<String>,
 }
@@ -72,7 +80,7 @@ pub(crate) struct Migration {
 }
 
 /// How much of the work behind is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     /// What writers need.
     Needed,
@@ -80,12 +88,15 @@ pub(crate) enum Due {
     Worthwhile,
     /// All there is.
     All,
+    /// Whatever makes room, too, at whatever price.
+    Scarce,
 }
 
 /// What a worker may do next.
 enum Task {
     Flush,
     Compact(Arc<Range>),
+    Collect(Arc<ValueSegment>),
 }
 
 impl Migration {
@@ -132,7 +143,7 @@ impl Migration {
         }
     }
 
-    fn is_at_limit(&self) -> bool {
+    pub(crate) fn is_at_limit(&self) -> bool {
         self.frozen.load(Ordering::Acquire) as u64 >= MEMTABLES - 1
     }
 
@@ -233,7 +244,7 @@ impl Inner {
         let least = match due {
             Due::Needed => return,
             Due::Worthwhile => self.sizes.memtable / WORTH,
-            Due::All => 1,
+            Due::All | Due::Scarce => 1,
         };
         if bytes >= least && self.pool.check().is_ok() && !self.migration.is_at_limit() {
             self.rotate(generation);
@@ -251,16 +262,22 @@ impl Inner {
             busy.flushing = true;
             return Some(Task::Flush);
         }
-        let working = busy.ranges.len() + usize::from(busy.flushing);
+        let working = busy.ranges.len() + usize::from(busy.flushing) + usize::from(busy.collecting);
         if due == Due::Needed && self.options.workers > 0 && working >= self.migration.governor.allowed() {
             return None;
         }
         let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
         let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, due), range));
-        let (score, range) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        if score < 1.0 {
-            return None;
+        let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
+        let rest = !busy.collecting && !busy.stuck;
+        let garbage = rest.then(|| self.garbage_segment(due == Due::Scarce)).flatten();
+        // Where room is scarce compactions come first: they say what is dead.
+        let wins = |score: f64| due < Due::All && score > best.map_or(0.0, |(best, _)| best);
+        if let Some((_, segment)) = garbage.filter(|(score, _)| best.is_none() || wins(*score)) {
+            busy.collecting = true;
+            return Some(Task::Collect(segment));
         }
+        let (_, range) = best?;
         let range = Arc::clone(range);
         busy.ranges.insert(range.id);
         Some(Task::Compact(range))
@@ -278,7 +295,7 @@ impl Inner {
         match due {
             Due::Needed => bytes.max(runs),
             Due::Worthwhile => (bytes * SOONER).max(runs),
-            Due::All => bytes.max(runs).max(1.0),
+            Due::All | Due::Scarce => bytes.max(runs).max(1.0),
         }
     }
 
@@ -293,6 +310,7 @@ impl Inner {
                 busy.flushing = false;
                 busy.trouble = outcome.err().map(|error| error.to_string());
                 busy.failed.clear();
+                busy.stuck = false;
             }
             Task::Compact(range) => {
                 let outcome = self.compact(&range);
@@ -306,6 +324,20 @@ impl Inner {
                 } else {
                     busy.failed.clear();
                     busy.trouble = None;
+                    busy.stuck = false;
+                }
+            }
+            Task::Collect(segment) => {
+                let outcome = self.collect(&segment);
+                if let Err(error) = &outcome {
+                    self.corrupt(error);
+                }
+                let mut busy = lock(&self.migration.busy);
+                busy.collecting = false;
+                busy.stuck = outcome.is_err() && !segment.damaged.load(Ordering::Acquire);
+                if outcome.is_ok() {
+                    busy.failed.clear();
+                    busy.trouble = None;
                 }
             }
         }
@@ -317,7 +349,7 @@ impl Inner {
     pub(crate) fn reclaim(&self) -> Result<bool> {
         let room = || self.headroom() + self.reserve.held_bytes();
         let (before, was_whole) = (room(), self.reserve.refill(&self.pool));
-        match self.settle(RECLAIM) {
+        match self.settle(Due::Scarce, RECLAIM) {
             // What could be done was done, and may be enough.
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(other) => return Err(other),
@@ -327,35 +359,49 @@ impl Inner {
         Ok(is_whole && (!was_whole || room() > before))
     }
 
-    /// Flushes and compacts all there is, with the workers' help, for so long at most.
+    /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most.
     ///
     /// # Errors
     /// [`Error::Full`] where a flush finds no room, [`Error::Poisoned`].
-    pub(crate) fn settle(&self, limit: Duration) -> Result<()> {
-        self.rotate(self.view.load().active.generation);
-        {
-            let mut busy = lock(&self.migration.busy);
-            busy.trouble = None;
-            busy.failed.clear();
-        }
+    pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<()> {
         let began = Instant::now();
+        let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
+        self.values.seal_tails(false);
+        for _ in 0..2 {
+            let before = moved(&self.values);
+            self.rotate(self.view.load().active.generation);
+            {
+                let mut busy = lock(&self.migration.busy);
+                busy.trouble = None;
+                busy.failed.clear();
+                busy.stuck = false;
+            }
+            self.settle_once(due, (began, limit))?;
+            // What was collected has left pointers in a memtable.
+            if due == Due::Scarce || moved(&self.values) == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<()> {
         loop {
             while began.elapsed() <= limit
-                && let Some(task) = self.next_task(Due::All)
+                && let Some(task) = self.next_task(due)
             {
                 self.run(task);
             }
             self.pool.check()?;
             let busy = lock(&self.migration.busy);
-            let quiet = !busy.flushing && busy.ranges.is_empty();
+            let quiet = !busy.flushing && busy.ranges.is_empty() && !busy.collecting;
             if quiet && busy.trouble.is_some() {
                 return Err(Error::Full { needed: self.sizes.memtable, capacity: self.pool.options().capacity });
             }
             if quiet || began.elapsed() > limit || self.closed.load(Ordering::Acquire) {
-                break;
+                return Ok(());
             }
             drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
         }
-        Ok(())
     }
 }

@@ -7,6 +7,8 @@ use lodestore_media::PoolOptions;
 pub(crate) const WORKERS_MAX: usize = 64;
 /// Smallest DRAM budget: one segment of each structure must fit.
 pub(crate) const BUDGET_MIN: u64 = 1 << 20;
+/// Smallest value that is worth a pointer of 16 bytes.
+const THRESHOLD_MIN: u64 = 32;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -33,6 +35,12 @@ pub struct FluidOptions {
     pub runs_max: usize,
     /// Buffered bytes of a range, in hundredths of its stable bytes, at which it is worth a compaction; 1 to 1000.
     pub buffer_percent: u32,
+    /// Values of this many bytes or more are kept in the value log, where flushes and compactions do not copy them; 0 for none, else 32 to 2^30.
+    pub value_threshold: u64,
+    /// Bytes of a segment of the value log; 16 KiB to 1 GiB. A much larger value has one of its own.
+    pub value_segment_bytes: u64,
+    /// Bytes of overwritten and deleted values, in hundredths of the value log's, over which segments are collected; 1 to 99.
+    pub value_garbage: u32,
     /// Threads that flush and compact; 0: the writing thread does it (for the simulator).
     pub workers: usize,
     /// Whether a read compares checksums of blocks and entries.
@@ -52,6 +60,9 @@ impl Default for FluidOptions {
             range_bytes: 16 * MIB,
             runs_max: 8,
             buffer_percent: 50,
+            value_threshold: 4 * KIB,
+            value_segment_bytes: 4 * MIB,
+            value_garbage: 30,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             verify_reads: true,
         }
@@ -75,6 +86,13 @@ const SPECS: &[OptionSpec] = &[
     spec!("range-bytes", "16777216", "stable bytes over which a range is split, 65536 to 68719476736"),
     spec!("runs-max", "8", "runs that a range buffers at most, 1 to 64"),
     spec!("buffer-percent", "50", "buffered bytes in hundredths of the stable ones that begin a compaction, 1 to 1000"),
+    spec!(
+        "value-threshold",
+        "4096",
+        "bytes from which a value is kept apart, in the value log: 32 to 1073741824; 0: none is"
+    ),
+    spec!("value-segment-bytes", "4194304", "bytes of a segment of the value log, 16384 to 1073741824"),
+    spec!("value-garbage", "30", "dead bytes in hundredths of the value log's over which it is collected, 1 to 99"),
     spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
     spec!("verify-reads", "on", "whether a read compares the checksum of what it reads: on or off"),
 ];
@@ -105,6 +123,9 @@ impl FluidOptions {
             runs_max: options.read("runs-max", base.runs_max, "1 to 64", |text| text.parse().ok())?,
             buffer_percent: options
                 .read("buffer-percent", base.buffer_percent, "1 to 1000", |text| text.parse().ok())?,
+            value_threshold: bytes("value-threshold", base.value_threshold)?,
+            value_segment_bytes: bytes("value-segment-bytes", base.value_segment_bytes)?,
+            value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", |text| match text {
                 "on" => Some(true),
@@ -122,7 +143,8 @@ impl FluidOptions {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub fn check(&self) -> Result<()> {
-        let bounds: [(&str, u64, u64, u64); 10] = [
+        let threshold = if self.value_threshold == 0 { THRESHOLD_MIN } else { self.value_threshold };
+        let bounds: [(&str, u64, u64, u64); 13] = [
             ("dram-budget", self.dram_budget, BUDGET_MIN, u64::MAX),
             ("memtable-bytes", self.memtable_bytes, 64 * KIB, 64 << 30),
             ("segment-bytes", self.segment_bytes, 16 * KIB, 64 * MIB),
@@ -132,6 +154,9 @@ impl FluidOptions {
             ("range-bytes", self.range_bytes, 64 * KIB, 64 << 30),
             ("runs-max", self.runs_max as u64, 1, 64),
             ("buffer-percent", self.buffer_percent.into(), 1, 1000),
+            ("value-threshold", threshold, THRESHOLD_MIN, 1 << 30),
+            ("value-segment-bytes", self.value_segment_bytes, 16 * KIB, 1 << 30),
+            ("value-garbage", self.value_garbage.into(), 1, 99),
             ("workers", self.workers as u64, 0, WORKERS_MAX as u64),
         ];
         for (name, value, low, high) in bounds {

@@ -16,6 +16,8 @@ use crate::manifest::{Key, TableDescriptor};
 use crate::table::ItemKind;
 use crate::table::{Item, TableBuilder, hash};
 use crate::tables::TableHandle;
+use crate::value_log::Dead;
+use crate::value_log::record::Pointer;
 use crate::view::Known;
 
 /// Identities for tables, none twice.
@@ -52,11 +54,14 @@ pub(crate) struct Output<'a> {
     done: Unnamed,
     /// Whether deletes are left out, since there is nothing older that they hide.
     bottom: bool,
+    /// Large values of what was left out, and their bytes in the table that is being written.
+    dead: Dead,
+    pointed: u64,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, cuts: &'a [Key], bottom: bool) -> Self {
-        Self { inner, cuts, builder: None, done: Unnamed(Vec::new()), bottom }
+        Self { inner, cuts, builder: None, done: Unnamed(Vec::new()), bottom, dead: Dead::default(), pointed: 0 }
     }
 
     /// Adds a pair, above all before.
@@ -66,9 +71,14 @@ impl<'a> Output<'a> {
     #[inline]
     pub(crate) fn add(&mut self, pair: &Pair<'_>) -> Result<()> {
         let item = match pair.known {
-            Known::Value(..) if self.bottom && pair.known.live().is_none() => return Ok(()),
+            known if self.bottom && !known.is_live() => {
+                if let Known::Pointer(pointer, _) = known {
+                    self.dead.add(pair.key, pointer);
+                }
+                return Ok(());
+            }
             Known::Value(value, expiry) => Item { key: pair.key, kind: ItemKind::Value, expiry, value },
-            Known::Deleted if self.bottom => return Ok(()),
+            Known::Pointer(value, expiry) => Item { key: pair.key, kind: ItemKind::Pointer, expiry, value },
             Known::Deleted => Item { key: pair.key, kind: ItemKind::Tombstone, expiry: None, value: &[] },
         };
         let full = self.builder.as_ref().is_some_and(|(builder, _)| {
@@ -89,6 +99,9 @@ impl<'a> Output<'a> {
             (TableBuilder::new(&self.inner.sizes.table, identity), identity)
         });
         builder.add(&item, hash(item.key));
+        if let Known::Pointer(pointer, _) = pair.known {
+            self.pointed += u64::from(Pointer::decode(pointer).len);
+        }
         Ok(())
     }
 
@@ -107,7 +120,7 @@ impl<'a> Output<'a> {
             identity,
             items: built.items.into(),
             tombstones: built.tombstones.into(),
-            pointer_bytes: 0,
+            pointer_bytes: std::mem::take(&mut self.pointed),
             min: built.first_key.into(),
             max: built.last_key.into(),
         };
@@ -115,16 +128,16 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, durable.
+    /// The tables, durable, and the large values of what was left out.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Full`], [`lodestore_contract::Error::Poisoned`].
-    pub(crate) fn finish(mut self) -> Result<Vec<Arc<TableHandle>>> {
+    pub(crate) fn finish(mut self) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
         self.end_table()?;
         if !self.inner.pool.mutant(Mutant::TableNotFenced) {
             self.inner.pool.fence();
         }
         self.inner.pool.check()?;
-        Ok(std::mem::take(&mut self.done.0))
+        Ok((std::mem::take(&mut self.done.0), self.dead))
     }
 }

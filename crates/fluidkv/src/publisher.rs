@@ -23,6 +23,7 @@ use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
 use crate::reserve::Reserve;
 use crate::tables::{Sorted, TableHandle};
+use crate::value_log::segment::Hold;
 use crate::view::{Range, Ranges, View};
 
 /// Smallest extent of a manifest.
@@ -36,6 +37,8 @@ pub(crate) struct Publisher {
     handles: HashMap<u64, Arc<TableHandle>>,
     ranges: Vec<Arc<Range>>,
     reserve: Arc<Reserve>,
+    /// What new views hold of the value log.
+    pub(crate) hold: Arc<Hold>,
     extent: NvPtr,
     capacity: u64,
     nonce: u64,
@@ -57,6 +60,7 @@ impl Publisher {
         reserve: &Arc<Reserve>,
         state: ManifestState,
         handles: Vec<Arc<TableHandle>>,
+        hold: Arc<Hold>,
         nonce: u64,
     ) -> Result<Self> {
         let handles: HashMap<u64, _> = handles.into_iter().map(|table| (table.descriptor.identity, table)).collect();
@@ -66,6 +70,7 @@ impl Publisher {
             handles,
             ranges: Vec::new(),
             reserve: Arc::clone(reserve),
+            hold,
             extent: NvPtr::NULL,
             capacity: 0,
             nonce,
@@ -146,6 +151,9 @@ impl Publisher {
 
     /// Brings handles and ranges up to the state, behind an edit.
     fn take_in(&mut self, edit: &Edit) {
+        if matches!(edit, Edit::Values { .. }) {
+            return;
+        }
         if let Edit::Compaction { removed, .. } = edit {
             for identity in removed {
                 if let Some(table) = self.handles.remove(identity) {
@@ -157,7 +165,7 @@ impl Publisher {
             Edit::Flush { added, .. } => added.iter().map(|(range, _)| *range).collect(),
             Edit::Compaction { range_id, .. } => vec![*range_id],
             Edit::SplitRange { range_id, new_id, .. } => vec![*range_id, *new_id],
-            Edit::ValueSegment { .. } => Vec::new(),
+            Edit::Values { .. } => Vec::new(),
         };
         let mut before: HashMap<u64, Arc<Range>> = self.ranges.drain(..).map(|range| (range.id, range)).collect();
         self.ranges = Vec::with_capacity(self.state.ranges().len());
@@ -248,5 +256,6 @@ impl Publisher {
 
 /// Publishes a view with these memtables and the publisher's ranges; with the publisher's lock held.
 pub(crate) fn publish(view: &ArcSwap<View>, publisher: &Publisher, active: Arc<Memtable>, frozen: Vec<Arc<Memtable>>) {
-    view.store(Arc::new(View { active, frozen, ranges: publisher.ranges() }));
+    let hold = Arc::clone(&publisher.hold);
+    view.store(Arc::new(View { active, frozen, ranges: publisher.ranges(), hold }));
 }

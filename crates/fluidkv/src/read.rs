@@ -74,7 +74,34 @@ impl Inner {
         let hash = hash(key);
         let view = self.view.load();
         let known = self.known(&view, key, hash).inspect_err(|error| self.corrupt(error))?;
-        Ok(with(known.and_then(Known::live)))
+        let live =
+            known.map_or(Ok(None), |known| self.value_of(key, known)).inspect_err(|error| self.corrupt(error))?;
+        Ok(with(live))
+    }
+
+    /// The value to show of what is known of `key`, and its expiry: none where it was deleted or has expired. The caller holds the view that knows it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn value_of<'v>(&'v self, key: &[u8], known: Known<'v>) -> Result<Option<(&'v [u8], Option<u64>)>> {
+        if !known.is_live() {
+            return Ok(None);
+        }
+        match known {
+            Known::Value(value, expiry) => Ok(Some((value, expiry))),
+            Known::Pointer(pointer, expiry) => Ok(Some((self.values.read(key, pointer, self.reads)?, expiry))),
+            Known::Deleted => Ok(None),
+        }
+    }
+
+    /// What is known of a live key; a large value is not read for it.
+    fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
+        check_key(key)?;
+        let _guard = self.enter()?;
+        let view = self.view.load();
+        let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
+        Ok(with(known.filter(|known| known.is_live())))
     }
 
     #[cold]
@@ -95,11 +122,11 @@ impl Inner {
     }
 
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.with_value(key, |found| found.is_some())
+        self.with_live(key, |found| found.is_some())
     }
 
     pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
-        self.with_value(key, |found| found.map(|(_, expiry)| expiry.map(Expiry::at_millis)))
+        self.with_live(key, |found| found.map(|known| known.expiry().map(Expiry::at_millis)))
     }
 
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
@@ -111,7 +138,8 @@ impl Inner {
                 prefetch(&view, &keys[index..(index + GROUP).min(keys.len())], self.reads);
             }
             let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
-            each(index, known.and_then(Known::live).map(|(value, _)| value));
+            let live = known.map_or(Ok(None), |known| self.value_of(key, known));
+            each(index, live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value));
         }
         Ok(())
     }

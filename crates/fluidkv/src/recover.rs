@@ -5,21 +5,26 @@
 //! entry by its number, whichever order they come in; the memtable is frozen and flushed behind the open. How much there is is bounded
 //! by the memtables that there may be at a time.
 //!
+//! Segments of the value log are named by the manifest. Those that it does not know to be sealed are read on from where it last heard of them, by their
+//! records' headers; nothing more is written to any of them.
+//!
 //! Where the open is not settled a killed process may have stored what it never flushed: what the open builds on is flushed again
 //! before it is built on, the manifest first.
 //!
 //! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{Mutant, NvPtr, OpenReport, Pool};
 
 use crate::entry::batch::Record;
+use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
-use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, manifest};
+use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::Order;
 
 use crate::manifest::record::{EXTENT_HEADER, decode_extent_header, replay};
@@ -28,9 +33,15 @@ use crate::memtable::{Memtable, Records, Written};
 use crate::segment::{Mend, Mode, SEGMENT_HEADER, SegmentHeader, SegmentReader};
 use crate::table::hash;
 use crate::tables::TableHandle;
+use crate::value_log::record::Pointer;
+use crate::value_log::segment::ValueSegment;
+use crate::value_log::{self, Dead};
 
 /// Most bits of a segment that are set right.
 const MENDS_MAX: usize = 64;
+
+/// How far pointers in the logs reach into each segment of the value log.
+pub(crate) type Reach = BTreeMap<u32, u64>;
 
 /// How the recovery went.
 #[derive(Default)]
@@ -68,6 +79,8 @@ pub(crate) struct Found {
     pub(crate) handles: Vec<Arc<TableHandle>>,
     /// What was replayed, and the highest number in it; none where there was nothing.
     pub(crate) replayed: Option<Arc<Memtable>>,
+    /// The segments of the value log.
+    pub(crate) values: Vec<Arc<ValueSegment>>,
     pub(crate) generation: u64,
     pub(crate) order: Order,
     /// Errors of tables, to be told.
@@ -97,7 +110,7 @@ pub(crate) struct How {
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &Recovery) -> Result<Found> {
     let (at, bytes) = manifest(pool)?;
-    let state = read_manifest(pool, at, bytes, how)?;
+    let mut state = read_manifest(pool, at, bytes, how)?;
     let mut damage = Vec::new();
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
@@ -106,16 +119,22 @@ pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &
         Arc::new(handle)
     });
     let handles: Vec<_> = handles.collect();
-    recovery.corrupt.fetch_add(damage.len() as u64, Ordering::Relaxed);
+    let damaged_tables = damage.len();
+    recovery.corrupt.fetch_add(damaged_tables as u64, Ordering::Relaxed);
 
     let segments = find_segments(pool, state.flushed_generation(), how, recovery)?;
     settle_extents(pool, at, &state, &segments)?;
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
-    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery)?;
+    let values = value_log::recover::open(pool, &mut state, how.settled)?;
+    let reach = Mutex::new(BTreeMap::new());
+    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &reach)?;
+    let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
+    damage.extend(value_log::recover::check(pool, &values, &reach));
+    recovery.corrupt.fetch_add((damage.len() - damaged_tables) as u64, Ordering::Relaxed);
     let _ = report;
-    Ok(Found { state, handles, replayed, generation, order, damage, old_manifest: at })
+    Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: at })
 }
 
 fn read_manifest(pool: &Pool, at: NvPtr, bytes: u64, how: &How) -> Result<ManifestState> {
@@ -184,7 +203,8 @@ fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> R
 fn settle_extents(pool: &Pool, manifest: NvPtr, state: &ManifestState, segments: &[Segment]) -> Result<()> {
     let tables = state.ranges().iter().flat_map(|range| range.tables()).map(|table| (table.at, KIND_TABLE));
     let logs = segments.iter().map(|segment| (segment.at, KIND_LOG));
-    let used: Vec<_> = tables.chain(logs).chain([(manifest, KIND_MANIFEST)]).collect();
+    let values = state.values().values().map(|used| (used.at, KIND_VALUES));
+    let used: Vec<_> = tables.chain(logs).chain(values).chain([(manifest, KIND_MANIFEST)]).collect();
     let allocator = pool.allocator();
     let used: Vec<_> = used.into_iter().skip(usize::from(pool.mutant(Mutant::RecordNotMarked))).collect();
     if allocator.is_recovering() {
@@ -203,7 +223,7 @@ fn settle_extents(pool: &Pool, manifest: NvPtr, state: &ManifestState, segments:
     }
     let mut used: Vec<u64> = used.into_iter().map(|(at, _)| at.raw()).collect();
     used.sort_unstable();
-    for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE] {
+    for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES] {
         for at in allocator.extents_of(pool, kind) {
             if used.binary_search(&at.raw()).is_err() {
                 allocator.free_extent(pool, at);
@@ -221,6 +241,7 @@ fn replay_segments(
     how: &How,
     order: &Order,
     recovery: &Recovery,
+    reach: &Mutex<Reach>,
 ) -> Result<Option<Arc<Memtable>>> {
     if segments.is_empty() {
         return Ok(None);
@@ -232,7 +253,8 @@ fn replay_segments(
     written.sort_unstable_by_key(|segment| segment.at.raw());
     let make = how.sizes.make(generation, order.last(), how.seed);
     let memtable = Memtable::replayed(pool, &make, written.clone());
-    let job = Job { pool, memtable: &memtable, written: &written, how, order, recovery, next: AtomicUsize::new(0) };
+    let job =
+        Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };
     let threads = how.threads.clamp(1, segments.len());
     let outcome = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| job.work(segments))).collect();
@@ -253,6 +275,7 @@ struct Job<'a> {
     how: &'a How,
     order: &'a Order,
     recovery: &'a Recovery,
+    reach: &'a Mutex<Reach>,
     next: AtomicUsize,
 }
 
@@ -266,9 +289,10 @@ impl Job<'_> {
 
     fn segment(&self, segment: &Segment) -> Result<()> {
         // Each turn but the last sets a bit right, and reads on from the start: entries that were taken in are taken in again.
-        let mut mended = Vec::new();
+        let (mut mended, mut seen) = (Vec::new(), 0);
         for _ in 0..MENDS_MAX {
-            let (mend, last) = self.read_segment(segment)?;
+            let (mend, last) = self.read_segment(segment, seen)?;
+            seen = seen.max(last);
             let Some(mend) = mend else {
                 // The last record may have been cut off in its last bit; what stands before it was whole once.
                 let damaged = mended.iter().filter(|at| **at < last).count();
@@ -286,8 +310,8 @@ impl Job<'_> {
         Err(Error::corrupt(place, "too many of its bits are wrong: restore the store from a copy"))
     }
 
-    /// Reads a segment; a byte that must be set right before it can be read further, and where the last record begins.
-    fn read_segment(&self, segment: &Segment) -> Result<(Option<Mend>, u64)> {
+    /// Reads a segment, whose records up to `seen` were read before; a byte that must be set right before it can be read further, and where the last record begins.
+    fn read_segment(&self, segment: &Segment, seen: u64) -> Result<(Option<Mend>, u64)> {
         let mut last = 0;
         let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
@@ -301,10 +325,11 @@ impl Job<'_> {
             })?;
             last = at;
             match record {
-                Record::One(entry) => self.take(segment, at, entry.key(), entry.sequence(base))?,
+                Record::One(entry) => self.take(segment, at, &entry, entry.sequence(base), at > seen)?,
                 Record::Batch(batch) => {
+                    let fresh = at > seen;
                     for (at, entry) in batch.members() {
-                        self.take(segment, at, entry.key(), entry.sequence(base))?;
+                        self.take(segment, at, &entry, entry.sequence(base), fresh)?;
                     }
                 }
             }
@@ -325,18 +350,41 @@ impl Job<'_> {
     }
 
     /// Takes an entry in, unless a newer one of its key is there.
-    fn take(&self, segment: &Segment, at: u64, key: &[u8], number: u64) -> Result<()> {
+    fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64, fresh: bool) -> Result<()> {
+        let key = entry.key();
+        if let Payload::Pointer(pointer) = entry.payload() {
+            let pointer = Pointer::decode(pointer);
+            let end = pointer.offset() + pointer.record_len(key.len());
+            let mut reach = lock(self.reach);
+            let most = reach.entry(pointer.id).or_default();
+            *most = end.max(*most);
+        }
         let _stripe = self.order.lock(hash(key));
         self.order.raise(number);
         if let Some(there) = self.memtable.tree.get(&Records(self.pool), key)
             && self.number_of(there)? > number
             && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)
         {
+            self.note_dead(entry, fresh);
             return Ok(());
         }
         self.recovery.keys.fetch_add(1, Ordering::Relaxed);
-        self.memtable.publish(key, crate::table::hash(key), segment.at.add(at).raw(), false);
+        let own = segment.at.add(at).raw();
+        if let Some(old) = self.memtable.publish(key, hash(key), own, false)
+            && old != own
+        {
+            self.note_dead(&Records(self.pool).entry(old)?, true);
+        }
         Ok(())
+    }
+
+    /// Counts a large value that another takes the place of. `fresh`: the entry was not read before, so not counted.
+    fn note_dead(&self, entry: &Entry<'_>, fresh: bool) {
+        let mut dead = Dead::default();
+        dead.add_entry(entry);
+        if fresh {
+            self.memtable.note_dead(&dead);
+        }
     }
 
     /// The number of an entry that was taken in.

@@ -15,7 +15,7 @@ use crate::inner::Inner;
 use crate::read::check_key;
 use crate::store::Running;
 use crate::table::hash;
-use crate::view::{Known, View};
+use crate::view::View;
 
 /// Pairs that an owned scan copies at first, and at most.
 const OWNED: (usize, usize) = (16, 256);
@@ -50,7 +50,7 @@ impl Moment {
     }
 
     fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
-        scan(self.inner(), &self.view, self.number, range, visit)
+        scan(self.inner(), &self.view, self.number, range, &mut Err, visit)
     }
 }
 
@@ -60,12 +60,14 @@ impl Drop for Moment {
     }
 }
 
-/// Visits the live pairs of a range as they were at a number.
+/// Visits the live pairs of a range as they were at a number. `failed` is given the error of a large value that cannot be read: the scan goes on
+/// behind it, or ends with what that answers.
 fn scan(
     inner: &Inner,
     view: &View,
     number: u64,
     range: &ScanRange,
+    failed: &mut dyn FnMut(Error) -> Result<()>,
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
 ) -> Result<usize> {
     if range.excludes_all() || range.limit == 0 {
@@ -81,7 +83,7 @@ fn scan(
         sources.push(Source::Memtable(MemtableCursor::new(each, number, from, range.direction)));
     }
     sources.push(Source::Ranges(Box::new(RangesCursor::new(&view.ranges, from, range.direction, inner.reads)?)));
-    let mut visited = 0;
+    let (mut visited, mut outcome) = (0, Ok(()));
     Merge::new(range.direction, sources)?.visit(&mut |pair| {
         let inside = match (to, range.direction) {
             (Bound::Unbounded, _) => true,
@@ -91,13 +93,19 @@ fn scan(
         if !inside {
             return false;
         }
-        if let Some((value, _)) = pair.known.live() {
-            visited += 1;
-            return visit(pair.key, value) == Visit::More && visited < range.limit;
+        match inner.value_of(pair.key, pair.known) {
+            Ok(Some((value, _))) => {
+                visited += 1;
+                visit(pair.key, value) == Visit::More && visited < range.limit
+            }
+            Ok(None) => true,
+            Err(error) => {
+                outcome = failed(error);
+                outcome.is_ok()
+            }
         }
-        true
     })?;
-    Ok(visited)
+    outcome.map(|()| visited)
 }
 
 /// An owned scan: pairs are copied by the chunk.
@@ -154,7 +162,8 @@ impl Snapshot for Moment {
         check_key(key)?;
         let _guard = self.inner().enter()?;
         let known = self.view.find(key, hash(key), self.number, self.inner().how())?;
-        Ok(known.and_then(Known::live).map(|(value, _)| value.to_vec()))
+        let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
+        Ok(live.map(|(value, _)| value.to_vec()))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
@@ -196,7 +205,7 @@ impl Running {
         Ok(Box::new(Moment::now(self)))
     }
 
-    /// Visits every live pair as it is at the call; a range that cannot be read is left out, and its error is the result.
+    /// Visits every live pair as it is at the call; a range or large value that cannot be read is left out, and its error is the result.
     pub(crate) fn for_each(self: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
@@ -208,7 +217,12 @@ impl Running {
                 to: upper.map_or(Bound::Unbounded, |upper| Bound::Excluded(upper.to_vec())),
                 ..ScanRange::all()
             };
-            let outcome = moment.scan_each(&range, &mut |key, value| {
+            let mut note = |error: Error| {
+                self.inner.corrupt(&error);
+                wrong.get_or_insert(error);
+                Ok(())
+            };
+            let outcome = scan(&self.inner, &moment.view, moment.number, &range, &mut note, &mut |key, value| {
                 visited += 1;
                 let visit = visit(key, value);
                 stopped = visit == Visit::Stop;

@@ -20,13 +20,15 @@ use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock
 use crate::locks::Order;
 use crate::manifest::state::ManifestState;
 use crate::memtable::Memtable;
-use crate::migrate::Migration;
+use crate::migrate::{Due, Migration, SETTLE};
 use crate::options::FluidOptions;
 use crate::output::Identities;
 use crate::publisher::Publisher;
 use crate::recover::{self, How, Recovery};
 use crate::reserve::Reserve;
 use crate::table::Reads;
+use crate::value_log::ValueLog;
+use crate::value_log::segment::{Hold, ValueSegment};
 use crate::view::View;
 use crate::write::When;
 
@@ -99,6 +101,7 @@ impl FluidKv {
 struct Parts {
     order: Order,
     publisher: Publisher,
+    values: Arc<ValueLog>,
     recovery: Recovery,
     replayed: Option<Arc<Memtable>>,
     /// The newest generation that there was.
@@ -107,18 +110,24 @@ struct Parts {
 
 fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
     let sizes = Sizes::of(options, pool.options().capacity);
-    let largest = sizes.segment.max(2 * sizes.table.table_bytes as u64).max((sizes.reserve / 8).min(64 << 10));
+    let largest = sizes
+        .segment
+        .max(sizes.value_segment)
+        .max(2 * sizes.table.table_bytes as u64)
+        .max((sizes.reserve / 8).min(64 << 10));
     Arc::new(Reserve::new(sizes.reserve, largest))
 }
 
 /// What both ways to an open store have in common.
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
     let sizes = Sizes::of(options, pool.options().capacity);
-    let Parts { order, publisher, recovery, replayed, generation } = parts;
+    let Parts { order, publisher, values, recovery, replayed, generation } = parts;
     let make = sizes.make(generation + 1, order.last(), seed);
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
-    let view = View { active: Arc::new(Memtable::new(&pool, &make)), frozen, ranges: publisher.ranges() };
+    let active = Arc::new(Memtable::new(&pool, &make));
+    let hold = Arc::clone(&publisher.hold);
+    let view = View { active, frozen, ranges: publisher.ranges(), hold };
     let migration = Migration::new(options.workers);
     migration.set_frozen(count);
     Inner {
@@ -129,6 +138,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         reads: if options.verify_reads { Reads::Verified } else { Reads::Trusted },
         options: options.clone(),
         counts: Counts::default(),
+        values,
         batches: AtomicU64::new(0),
         absent: AtomicU32::new(0),
         closed: AtomicBool::new(false),
@@ -151,11 +161,13 @@ fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
     }
     let seed = seed_of(&pool);
     let reserve = reserve_of(&pool, options);
-    let publisher = Publisher::new(&pool, &reserve, ManifestState::new(), Vec::new(), seed)?;
+    let values = ValueLog::new(&pool, Vec::new());
+    let publisher = Publisher::new(&pool, &reserve, ManifestState::new(), Vec::new(), Hold::new(&values), seed)?;
     store_superblock(&pool);
     pool.fence();
     pool.check()?;
-    let made = Parts { order: Order::new(0), publisher, recovery: Recovery::default(), replayed: None, generation: 0 };
+    let recovery = Recovery::default();
+    let made = Parts { order: Order::new(0), publisher, values, recovery, replayed: None, generation: 0 };
     Ok(assemble(pool, options, made, reserve, seed))
 }
 
@@ -171,10 +183,15 @@ fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<
     };
     let found = recover::read(&pool, report, &how, &recovery)?;
     let reserve = reserve_of(&pool, options);
-    let publisher = Publisher::new(&pool, &reserve, found.state.clone(), found.handles.clone(), seed)?;
+    let values = ValueLog::new(&pool, found.values.clone());
+    if let Some(replayed) = &found.replayed {
+        values.note_dead(&replayed.dead());
+    }
+    let (state, handles) = (found.state.clone(), found.handles.clone());
+    let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
     found.free_old_manifest(&pool);
     let (damage, generation) = (found.damage, found.generation);
-    let parts = Parts { order: found.order, publisher, recovery, replayed: found.replayed, generation };
+    let parts = Parts { order: found.order, publisher, values, recovery, replayed: found.replayed, generation };
     let inner = assemble(pool, options, parts, reserve, seed);
     damage.iter().for_each(|error| inner.corrupt(error));
     Ok(inner)
@@ -226,6 +243,7 @@ impl Running {
         // A poisoned store is left as after a crash; what could not be flushed stays in its logs.
         let whole = inner.pool.check().is_ok();
         if whole {
+            inner.values.seal_tails(true);
             inner.rotate(inner.view.load().active.generation);
             while matches!(inner.flush_oldest(), Ok(true)) {}
             // What found no room in tables stays in its log.
@@ -255,6 +273,8 @@ impl FluidKv {
         let counts = &inner.counts;
         let rates = inner.migration.governor.rates();
         let runs = view.ranges.list.iter().map(|range| range.runs.len() as u64);
+        let values = inner.values.all();
+        let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
         BTreeMap::from([
             ("memtables", 1 + view.frozen.len() as u64),
@@ -276,6 +296,12 @@ impl FluidKv {
             ("writers_stopped", load(&counts.stopped)),
             ("writers_stopped_ns", load(&counts.stopped_ns)),
             ("group_commits", load(&counts.commits)),
+            ("value_segments", values.len() as u64),
+            ("value_bytes", of_values(|segment| segment.bytes)),
+            ("value_written_bytes", of_values(ValueSegment::written)),
+            ("value_dead_bytes", of_values(|segment| segment.dead.load(Ordering::Relaxed))),
+            ("value_collected_segments", load(&inner.values.collected)),
+            ("value_moved_bytes", load(&inner.values.moved_bytes)),
             ("reclaims", load(&counts.reclaimed)),
             ("workers_allowed", inner.migration.governor.allowed() as u64),
             ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
@@ -418,7 +444,7 @@ impl Store for FluidKv {
     /// others go on writing it ends after ten minutes.
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.settle(crate::migrate::SETTLE)
+        self.running.inner.settle(Due::All, SETTLE)
     }
 
     fn wait_recovered(&self) -> Result<()> {

@@ -1,17 +1,20 @@
 //! Reading and checking everything: the manifest by the state that it came to, every table, and every entry that a memtable names.
 
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, POINTER, Payload};
 use crate::inner::{Inner, lock};
-use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE};
+use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
 use crate::memtable::Memtable;
-use crate::table::verify;
+use crate::table::{Reads, Walk, hash, verify};
 use crate::tables::{TableHandle, place_of};
-use crate::view::View;
+use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER, check_segment, place_of as place_of_values};
+use crate::value_log::segment::ValueSegment;
+use crate::view::{Known, View};
 
 /// Positions taken from a memtable at once.
 const CHUNK: usize = 256;
@@ -23,22 +26,29 @@ impl Inner {
         let mut report = VerifyReport::default();
         let tables: Vec<_> =
             view.ranges.list.iter().flat_map(|range| range.sorted().flat_map(|sorted| sorted.tables.iter())).collect();
-        let total = (tables.len() + view.frozen.len() + 1) as u64;
+        let values = self.values.all();
+        let total = (tables.len() + view.frozen.len() + 1 + values.len()) as u64;
         let mut done = 0;
         progress(Progress { done, total });
         for memtable in view.memtables() {
-            self.verify_memtable(memtable, &mut report);
+            self.verify_memtable(&view, memtable, &mut report);
             done += 1;
             progress(Progress { done, total });
         }
         for table in tables {
-            self.verify_table(table, &mut report);
+            self.verify_table(&view, table, &mut report);
+            done += 1;
+            progress(Progress { done, total });
+        }
+        for segment in values.iter() {
+            self.verify_segment(segment, &mut report);
             done += 1;
             progress(Progress { done, total });
         }
         self.pool.allocator().verify(&self.pool, &mut report);
         if self.options.workers == 0 && self.order.snapshots() == 0 {
             self.verify_extents(&view, &mut report);
+            self.verify_counts(&view, &mut report);
         }
         Ok(report)
     }
@@ -50,10 +60,11 @@ impl Inner {
         let logs = view.memtables().flat_map(|memtable| memtable.segments());
         let mut owned: Vec<u64> = tables.map(|table| table.descriptor.at.raw()).collect();
         owned.extend(logs.map(|segment| segment.at.raw()));
+        owned.extend(self.values.all().iter().map(|segment| segment.at.raw()));
         owned.extend(self.reserve.held().iter().map(|at| at.raw()));
         owned.push(lock(&self.publisher).extent().raw());
         owned.sort_unstable();
-        for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE] {
+        for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES] {
             for at in self.pool.allocator().extents_of(&self.pool, kind) {
                 if owned.binary_search(&at.raw()).is_err() {
                     report.find(format!("extent at {at:?}"), format!("it is of kind {} and nobody's", kind.0));
@@ -62,7 +73,7 @@ impl Inner {
         }
     }
 
-    fn verify_table(&self, table: &TableHandle, report: &mut VerifyReport) {
+    fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
         let descriptor = &table.descriptor;
         if !self.pool.allocator().holds_extent(&self.pool, descriptor.at, descriptor.bytes, KIND_TABLE) {
             report.find(place_of(descriptor), "the extent table does not have its extent");
@@ -70,9 +81,73 @@ impl Inner {
         let verified = verify(table.bytes(), descriptor.identity, &mut |finding| find(report, finding));
         report.records += verified.items;
         report.bytes += verified.bytes;
+        if descriptor.pointer_bytes > 0
+            && let Ok(table) = table.table()
+        {
+            let mut walk = Walk::new(Reads::Trusted);
+            // Behind an error the walk goes on, and comes to the table's end.
+            while let Some(item) = walk.next(&table).transpose() {
+                if let Ok(item) = item
+                    && let Known::Pointer(pointer, _) = Known::of_item(&item)
+                {
+                    self.verify_pointer(view, item.key, pointer, report);
+                }
+            }
+        }
     }
 
-    fn verify_memtable(&self, memtable: &Memtable, report: &mut VerifyReport) {
+    /// Checks the record that a pointer names. An older version's may be gone with its segment.
+    fn verify_pointer(&self, view: &View, key: &[u8], pointer: &[u8; POINTER], report: &mut VerifyReport) {
+        let decoded = Pointer::decode(pointer);
+        let place =
+            || format!("value of {} bytes at {}, byte {}", decoded.len, place_of_values(decoded.id), decoded.offset());
+        let Some(segment) = self.values.find(decoded.id) else {
+            let known = view.find(key, hash(key), u64::MAX, self.how());
+            if matches!(known, Ok(Some(known @ Known::Pointer(newest, _))) if newest == pointer && known.is_live()) {
+                report.find(place(), "its segment is gone");
+            }
+            return;
+        };
+        let bytes = usize::try_from(segment.bytes).ok().and_then(|len| self.pool.bytes(segment.at, len));
+        match bytes.and_then(|bytes| Record::read(bytes, segment.id, decoded.offset())) {
+            Some(record) if record.key == key && record.pointer == decoded && record.is_whole() => {
+                report.bytes += record.len();
+            }
+            Some(record) if record.is_whole() => report.find(place(), "another record stands there"),
+            _ => report.find(place(), "its checksum fails"),
+        }
+    }
+
+    fn verify_segment(&self, segment: &ValueSegment, report: &mut VerifyReport) {
+        let place = || place_of_values(segment.id);
+        if !self.pool.allocator().holds_extent(&self.pool, segment.at, segment.bytes, KIND_VALUES) {
+            report.find(place(), "the extent table does not have its extent");
+        }
+        let head = self.pool.bytes(segment.at, SEGMENT_HEADER as usize).unwrap_or_default();
+        if let Err(error) = check_segment(head, segment.id, segment.bytes) {
+            find(report, error);
+        }
+        let written = segment.written();
+        let mut records = segment.records(&self.pool);
+        records.by_ref().for_each(drop);
+        if records.at < written {
+            report.find(format!("{}, byte {}", place(), records.at), "a record is not whole");
+        }
+    }
+
+    /// Whether no more was counted dead than is. Only where nothing works behind.
+    fn verify_counts(&self, view: &View, report: &mut VerifyReport) {
+        for segment in self.values.all().iter().filter(|segment| !segment.ended.load(Ordering::Acquire)) {
+            let Ok(live) = self.live_bytes(view, segment) else { return };
+            let dead = segment.dead.load(Ordering::Relaxed);
+            if SEGMENT_HEADER + live + dead > segment.written() {
+                let what = format!("{live} bytes are live, and {dead} of {} counted dead", segment.written());
+                report.find(place_of_values(segment.id), what);
+            }
+        }
+    }
+
+    fn verify_memtable(&self, view: &View, memtable: &Memtable, report: &mut VerifyReport) {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         loop {
             let mut chunk = Vec::with_capacity(CHUNK);
@@ -95,6 +170,9 @@ impl Inner {
                         report.records += 1;
                         report.bytes += entry.len() as u64;
                         last = Some(entry.key().to_vec());
+                        if let Payload::Pointer(pointer) = entry.payload() {
+                            self.verify_pointer(view, entry.key(), pointer, report);
+                        }
                     }
                     None => report.find(format!("log entry at {:?}", NvPtr::from_raw(at)), "its checksum fails"),
                 }

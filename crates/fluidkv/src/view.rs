@@ -11,11 +11,12 @@ use std::sync::Arc;
 use lodestore_contract::Result;
 use lodestore_index::key_head;
 
-use crate::entry::{Entry, Payload};
+use crate::entry::{Entry, POINTER, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
 use crate::table::{Item, ItemKind};
 use crate::tables::{How, Sorted};
+use crate::value_log::segment::Hold;
 
 /// A stretch of the key space.
 pub(crate) struct Range {
@@ -93,6 +94,8 @@ impl Ranges {
 pub(crate) enum Known<'a> {
     /// Its value, and when it expires.
     Value(&'a [u8], Option<u64>),
+    /// Where its large value is, and when it expires.
+    Pointer(&'a [u8; POINTER], Option<u64>),
     /// It was deleted.
     Deleted,
 }
@@ -101,26 +104,36 @@ impl<'a> Known<'a> {
     pub(crate) fn of_entry(entry: &Entry<'a>) -> Self {
         match entry.payload() {
             Payload::Value(value) => Self::Value(value, entry.expiry().map(|expiry| expiry.millis())),
-            // There are no value segments in this format yet: no entry is written that points.
-            Payload::Pointer(_) | Payload::Tombstone => Self::Deleted,
+            Payload::Pointer(pointer) => Self::Pointer(pointer, entry.expiry().map(|expiry| expiry.millis())),
+            Payload::Tombstone => Self::Deleted,
         }
     }
 
     pub(crate) fn of_item(item: &Item<'a>) -> Self {
         match item.kind {
             ItemKind::Value => Self::Value(item.value, item.expiry),
-            ItemKind::Pointer | ItemKind::Tombstone => Self::Deleted,
+            // One of another length is damage: it leads nowhere, which its read says.
+            ItemKind::Pointer => Self::Pointer(item.value.as_array().unwrap_or(&[0xff; POINTER]), item.expiry),
+            ItemKind::Tombstone => Self::Deleted,
         }
     }
 
-    /// The value to show, and its expiry: none where it was deleted or has expired.
+    /// Whether it is neither deleted nor expired.
     #[inline]
-    pub(crate) fn live(self) -> Option<(&'a [u8], Option<u64>)> {
+    pub(crate) fn is_live(self) -> bool {
         match self {
-            Self::Value(value, None) => Some((value, None)),
-            Self::Value(value, Some(expiry)) => {
-                (!lodestore_contract::Expiry::at_millis(expiry).is_past()).then_some((value, Some(expiry)))
+            Self::Value(_, None) | Self::Pointer(_, None) => true,
+            Self::Value(_, Some(expiry)) | Self::Pointer(_, Some(expiry)) => {
+                !lodestore_contract::Expiry::at_millis(expiry).is_past()
             }
+            Self::Deleted => false,
+        }
+    }
+
+    /// When it expires.
+    pub(crate) fn expiry(self) -> Option<u64> {
+        match self {
+            Self::Value(_, expiry) | Self::Pointer(_, expiry) => expiry,
             Self::Deleted => None,
         }
     }
@@ -132,6 +145,9 @@ pub(crate) struct View {
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
     pub(crate) ranges: Arc<Ranges>,
+    /// Keeps what it points to in the value log.
+    #[expect(dead_code, reason = "it is there to be dropped with the last reader")]
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl View {

@@ -3,7 +3,7 @@
 //! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
 //! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
 //! slot are free. One fence each, whatever it is. Where all threads share one log (`commit.rs`) the number is drawn by the append, and with `power` a
-//! write waits for its group behind its stripe, and takes no slot. A write that finds its memtable full freezes it, behind its own end.
+//! write waits for its group behind its stripe and its slot. A write that finds its memtable full freezes it, behind its own end.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -33,6 +33,12 @@ const TRIES: usize = 3;
 impl Inner {
     /// Appends and publishes one operation; with the stripe of the key's hash held.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        if self.is_large(op) { self.apply_large(memtable, op, hash) } else { self.apply_small(memtable, op, hash) }
+    }
+
+    /// As [`Self::apply`], where the value stands in the entry or elsewhere already.
+    #[inline]
+    pub(crate) fn apply_small(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         if let Some(log) = &self.log {
             return self.apply_shared(log, op, hash);
         }
@@ -41,7 +47,8 @@ impl Inner {
         // One pin for the look ahead and the change.
         lodestore_index::pinned(|| {
             let at = memtable.append(op, number, &self.reserve)?;
-            memtable.publish(op.key, hash, at, self.order.has_snapshots());
+            let old = memtable.publish(op.key, hash, at, self.order.has_snapshots());
+            self.note_replaced(memtable, old);
             Ok(())
         })
     }
@@ -106,7 +113,7 @@ impl Inner {
         let op = Op { key, payload: Payload::Value(value), expiry };
         self.with_stripe(hash, when == When::Always, |view| {
             if when != When::Always {
-                let present = self.live(view, key, hash)?.is_some();
+                let present = self.is_live(view, key, hash)?;
                 if present != (when == When::Present) {
                     return Ok(false);
                 }
@@ -117,16 +124,23 @@ impl Inner {
     }
 
     /// The live value of a key whose stripe is held.
-    fn live<'v>(&self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<&'v [u8]>> {
+    fn live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<&'v [u8]>> {
+        let known = view.find(key, hash, u64::MAX, self.how());
+        let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
+        Ok(live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value))
+    }
+
+    /// Whether a key whose stripe is held has a live value, which need not be whole for it.
+    fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
         let known = view.find(key, hash, u64::MAX, self.how()).inspect_err(|error| self.corrupt(error))?;
-        Ok(known.and_then(Known::live).map(|(value, _)| value))
+        Ok(known.is_some_and(Known::is_live))
     }
 
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let hash = hash(key);
         self.with_stripe(hash, false, |view| {
-            if self.live(view, key, hash)?.is_none() {
+            if !self.is_live(view, key, hash)? {
                 return Ok(false);
             }
             self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }, hash)?;
@@ -190,9 +204,10 @@ impl Inner {
 
     fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
         if let Some(log) = self.group_log() {
+            let writing = self.order.writing();
             let stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
-            let stored = self.apply_batch_shared(log, ops);
-            drop(stripes);
+            let stored = self.with_small(ops, |ops| self.apply_batch_shared(log, ops, false));
+            drop((stripes, writing));
             let view = self.view.load();
             let outcome = stored.and_then(|number| self.wait_committed(log, number));
             return (view.active.generation, view.active.is_full(), outcome);
@@ -202,16 +217,18 @@ impl Inner {
         let view = self.view.load();
         let memtable = &view.active;
         if let Some(log) = &self.log {
-            let outcome = self.apply_batch_shared(log, ops).map(|_| ());
+            let outcome = self.with_small(ops, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ());
             return (memtable.generation, memtable.is_full(), outcome);
         }
         // Deletes of absent keys need no record, but they do no harm in one.
         let number = self.order.next();
-        let outcome = memtable.append_batch(ops, number, &self.reserve).map(|places| {
+        let places = self.with_small(ops, |ops| memtable.append_batch(ops, number, &self.reserve, false));
+        let outcome = places.map(|places| {
             let keep = self.order.has_snapshots();
             self.batches.fetch_add(1, Ordering::SeqCst);
             for (op, at) in ops.iter().zip(places) {
-                memtable.publish(op.key, hash(op.key), at, keep);
+                let old = memtable.publish(op.key, hash(op.key), at, keep);
+                self.note_replaced(memtable, old);
             }
             self.batches.fetch_sub(1, Ordering::SeqCst);
         });

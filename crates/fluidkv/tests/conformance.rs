@@ -57,6 +57,33 @@ fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| options.workers = 0)
 }
 
+/// Nearly every value in the value log, whose segments hold some tens of them.
+fn value_log() -> Place {
+    place("tmpfs, process, tiny value log").with(|options| {
+        options.value_threshold = 32;
+        options.value_segment_bytes = 16 << 10;
+    })
+}
+
+/// The same with a power failure at every stop, and without threads: all accounts are exact.
+fn value_log_no_threads() -> Place {
+    place("tmpfs as DAX, tiny value log, no threads").dax().short().with(|options| {
+        options.value_threshold = 32;
+        options.value_segment_bytes = 16 << 10;
+        options.value_garbage = 10;
+        options.workers = 0;
+    })
+}
+
+/// A value log beside the one log of all threads.
+fn value_log_power() -> Place {
+    file("file, power, tiny value log").power().with(|options| {
+        options.value_threshold = 32;
+        options.value_segment_bytes = 16 << 10;
+        options.value_garbage = 10;
+    })
+}
+
 /// Reads that trust what was checked at the open, and tables without filters.
 fn no_filter() -> Place {
     place("tmpfs as DAX, no filter, large blocks").dax().short().with(|options| {
@@ -79,4 +106,7 @@ macro_rules! over {
     };
 }
 
-over! { shm_process shm_defaults shm_dax file_process file_power file_interval no_threads no_filter }
+over! {
+    shm_process shm_defaults shm_dax file_process file_power file_interval no_threads no_filter
+    value_log value_log_no_threads value_log_power
+}

@@ -115,6 +115,16 @@ pub enum Mutant {
     ReadsBeforePending = 77,
     /// A replay goes on behind a record that is not whole.
     HoleSkipped = 78,
+    /// A log entry points to a value that is not durable yet.
+    ValueNotFenced = 81,
+    /// A collected segment is used for something else before the entries of what moved are durable.
+    ValueFreedEarly = 82,
+    /// The manifest forgets a segment before its live values have moved.
+    ValueEndedEarly = 83,
+    /// A collection moves values whatever became of their keys meanwhile.
+    ValueMovedBlindly = 84,
+    /// An open takes what a killed process stored in a value segment, and did not flush, for its end.
+    ValuesNotSettled = 85,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -127,7 +137,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 62] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -181,6 +191,11 @@ impl Mutant {
         Self::SuccessorEarly,
         Self::ReadsBeforePending,
         Self::HoleSkipped,
+        Self::ValueNotFenced,
+        Self::ValueFreedEarly,
+        Self::ValueEndedEarly,
+        Self::ValueMovedBlindly,
+        Self::ValuesNotSettled,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

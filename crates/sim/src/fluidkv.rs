@@ -14,13 +14,13 @@ use crate::pool_subject::PoolSubject;
 use crate::subject::{Engine, Pair, Shape, Subject};
 
 /// The FluidKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes, so that flushes,
-/// compactions and splits go on all the time.
+/// compactions and splits go on all the time; value segments hold a few values, so that they are collected often.
 #[derive(Debug, Clone, Copy)]
 pub struct FluidEngine;
 
 /// Mode of a [`Shape`]: each flush is compacted at once, in place of every third.
 pub const MODE_EAGER: u32 = 1;
-/// Mode of a [`Shape`]: tables have no filter.
+/// Mode of a [`Shape`]: tables have no filter, and no value is kept apart.
 pub const MODE_NO_FILTER: u32 = 2;
 /// Mode of a [`Shape`]: runs are kept as long as they may be.
 pub const MODE_LAZY: u32 = 4;
@@ -49,6 +49,9 @@ fn options(shape: &Shape) -> FluidOptions {
     FluidOptions {
         pool,
         workers: 0,
+        value_threshold: if mode(MODE_NO_FILTER) { 0 } else { 32 },
+        value_segment_bytes: 1 << 10,
+        value_garbage: if mode(MODE_LAZY) { 60 } else { 20 },
         block_bytes: 512,
         filter_bits: if mode(MODE_NO_FILTER) { 0 } else { 10 },
         runs_max: if mode(MODE_EAGER) { 1 } else { 3 },
@@ -136,6 +139,11 @@ impl Engine for FluidEngine {
             Mutant::LogFreedEarly,
             Mutant::LogNotSettled,
             Mutant::ManifestNotSettled,
+            Mutant::ValueNotFenced,
+            Mutant::ValueFreedEarly,
+            Mutant::ValueEndedEarly,
+            Mutant::ValueMovedBlindly,
+            Mutant::ValuesNotSettled,
         ]
     }
 

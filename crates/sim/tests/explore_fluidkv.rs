@@ -28,7 +28,7 @@ fn every_image_of_sectors_and_every_kill_recovers() {
 #[test]
 fn every_planted_fault_is_seen() {
     let faults = planted(&FluidEngine);
-    assert!(faults.len() >= 12);
+    assert!(faults.len() >= 17);
     let seen = |fault| try_fault(&FluidEngine, &Config { images: 200_000, ..Config::default() }, fault);
     let unseen: Vec<_> = faults.into_iter().map(seen).filter(|row| row.caught.is_none()).map(|row| row.fault).collect();
     assert!(unseen.is_empty(), "not seen: {unseen:?}");

@@ -3,11 +3,12 @@
 //! ```text
 //! key        length, bytes
 //! table      position, bytes, identity, items, tombstones, pointer bytes, min: key, max: key
-//! checkpoint flushed generation, last sequence, ranges { id, lower: key, runs { tables }, stable tables }, values { id, live, total }
-//! flush      generation, last sequence, added { range, table }
-//! compaction range, removed { identity }, added { table }, moved { identity }
+//! checkpoint flushed generation, last sequence, ranges { id, lower: key, runs { tables }, stable tables },
+//!            values { id, position, bytes, written, dead, sealed }, next value's id
+//! flush      generation, last sequence, added { range, table }, news { id, dead, written, sealed }
+//! compaction range, removed { identity }, added { table }, moved { identity }, news as in a flush
 //! split      range, at: key, new id
-//! values     id, live, total
+//! values     begun { id, position, bytes }, ended { id }
 //! ```
 //! A list `{ }` begins with its count. The values of a checkpoint are in the order of their ids.
 
@@ -18,7 +19,7 @@ use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
 use super::state::{ManifestState, RangeState, Run};
-use super::{Edit, Key, TableDescriptor, ValueUse};
+use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
 
 /// What a record holds. The numbers are the medium's: they never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +28,12 @@ pub(super) enum Kind {
     Flush = 2,
     Compaction = 3,
     SplitRange = 4,
-    ValueSegment = 5,
+    Values = 5,
 }
 
 impl Kind {
     pub(super) fn of(byte: u8) -> Option<Self> {
-        [Self::Checkpoint, Self::Flush, Self::Compaction, Self::SplitRange, Self::ValueSegment]
+        [Self::Checkpoint, Self::Flush, Self::Compaction, Self::SplitRange, Self::Values]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -68,8 +69,12 @@ impl Sink<'_> {
         self.key(&table.max);
     }
 
-    fn values(&mut self, id: u64, used: ValueUse) {
-        [id, used.live_bytes, used.total_bytes].into_iter().for_each(|number| self.u64(number));
+    fn numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        numbers.into_iter().for_each(|number| self.u64(number));
+    }
+
+    fn news(&mut self, changes: &[ValueChange]) {
+        self.list(changes, |sink, change| sink.numbers([change.id, change.dead, change.written, change.sealed.into()]));
     }
 
     pub(super) fn state(&mut self, state: &ManifestState) {
@@ -82,25 +87,30 @@ impl Sink<'_> {
             sink.list(&range.stable, Self::table);
         });
         self.len(state.values().len());
-        state.values().iter().for_each(|(id, used)| self.values(*id, *used));
+        for (id, used) in state.values() {
+            self.numbers([*id, used.at.raw(), used.bytes, used.written, used.dead, used.sealed.into()]);
+        }
+        self.u64(state.next_value());
     }
 
     pub(super) fn edit(&mut self, edit: &Edit) -> Kind {
         match edit {
-            Edit::Flush { generation, last_sequence, added } => {
+            Edit::Flush { generation, last_sequence, added, values } => {
                 self.u64(*generation);
                 self.u64(*last_sequence);
                 self.list(added, |sink, (range, table)| {
                     sink.u64(*range);
                     sink.table(table);
                 });
+                self.news(values);
                 Kind::Flush
             }
-            Edit::Compaction { range_id, removed, added, moved } => {
+            Edit::Compaction { range_id, removed, added, moved, values } => {
                 self.u64(*range_id);
                 self.list(removed, |sink, identity| sink.u64(*identity));
                 self.list(added, Self::table);
                 self.list(moved, |sink, identity| sink.u64(*identity));
+                self.news(values);
                 Kind::Compaction
             }
             Edit::SplitRange { range_id, at, new_id } => {
@@ -109,9 +119,10 @@ impl Sink<'_> {
                 self.u64(*new_id);
                 Kind::SplitRange
             }
-            Edit::ValueSegment { id, used } => {
-                self.values(*id, *used);
-                Kind::ValueSegment
+            Edit::Values { begun, ended } => {
+                self.list(begun, |sink, fresh| sink.numbers([fresh.id, fresh.at.raw(), fresh.bytes]));
+                self.list(ended, |sink, id| sink.u64(*id));
+                Kind::Values
             }
         }
     }
@@ -169,8 +180,26 @@ impl<'a> Source<'a> {
         self.list(Self::table)
     }
 
+    fn flag(&mut self) -> Option<bool> {
+        match self.u64()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     fn values(&mut self) -> Option<(u64, ValueUse)> {
-        Some((self.u64()?, ValueUse { live_bytes: self.u64()?, total_bytes: self.u64()? }))
+        let id = self.u64()?;
+        let (at, bytes) = (NvPtr::from_raw(self.u64()?), self.u64()?);
+        Some((id, ValueUse { at, bytes, written: self.u64()?, dead: self.u64()?, sealed: self.flag()? }))
+    }
+
+    fn change(&mut self) -> Option<ValueChange> {
+        Some(ValueChange { id: self.u64()?, dead: self.u64()?, written: self.u64()?, sealed: self.flag()? })
+    }
+
+    fn extent(&mut self) -> Option<ValueExtent> {
+        Some(ValueExtent { id: self.u64()?, at: NvPtr::from_raw(self.u64()?), bytes: self.u64()? })
     }
 
     fn range(&mut self) -> Option<RangeState> {
@@ -189,6 +218,7 @@ impl<'a> Source<'a> {
         let listed = self.list(Self::values)?;
         let values: BTreeMap<u64, ValueUse> = listed.iter().copied().collect();
         let in_order = listed.is_sorted_by(|(a, _), (b, _)| a < b);
+        let values = (values, self.u64()?);
         let state = ManifestState::from_parts(generation, sequence, ranges, values).ok().filter(|_| in_order)?;
         self.ends(state)
     }
@@ -201,18 +231,17 @@ impl<'a> Source<'a> {
                 generation: self.u64()?,
                 last_sequence: self.u64()?,
                 added: self.list(|source| Some((source.u64()?, source.table()?)))?,
+                values: self.list(Self::change)?,
             },
             Kind::Compaction => Edit::Compaction {
                 range_id: self.u64()?,
                 removed: self.list(Self::u64)?,
                 added: self.run()?,
                 moved: self.list(Self::u64)?,
+                values: self.list(Self::change)?,
             },
             Kind::SplitRange => Edit::SplitRange { range_id: self.u64()?, at: self.key()?, new_id: self.u64()? },
-            Kind::ValueSegment => {
-                let (id, used) = self.values()?;
-                Edit::ValueSegment { id, used }
-            }
+            Kind::Values => Edit::Values { begun: self.list(Self::extent)?, ended: self.list(Self::u64)? },
         };
         self.ends(edit)
     }

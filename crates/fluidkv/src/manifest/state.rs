@@ -4,15 +4,19 @@
 //! 1. The ranges are in key order, the first from the empty key; each ends where the next begins. No number comes twice.
 //! 2. A table lies wholly in its range. Its identity and its extent are its own.
 //! 3. The tables of a run are in key order, and none reaches into the next; so are the stable ones. No run is empty.
-//! 4. Runs are newest first. Whatever leaves a run for the stable tables leaves nothing older of its keys in any run.
+//! 4. A segment of the value log has its own extent, no more bytes written than it has, and no more dead than written. Its id is below the next one, and
+//!    was given once.
+//! 5. Runs are newest first. Whatever leaves a run for the stable tables leaves nothing older of its keys in any run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use lodestore_contract::limits::KEY_MAX;
+use lodestore_media::NvPtr;
 
-use super::{Edit, Key, TableDescriptor, ValueUse};
+use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
+use crate::entry::OFFSET_MAX;
 
 /// Why a change was refused; the state is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +99,30 @@ impl Owned {
         check_table(table)?;
         let from = table.at.raw();
         let to = from.saturating_add(table.bytes);
-        let before = self.places.range(..to).next_back();
-        require(before.is_none_or(|(_, end)| *end <= from), "a table's extent is another's too", table.identity)?;
+        require(self.is_free(from, to), "a table's extent is another's too", table.identity)?;
         require(self.identities.insert(table.identity), "a table is there already", table.identity)?;
         self.places.insert(from, to);
         Ok(())
+    }
+
+    fn is_free(&self, from: u64, to: u64) -> bool {
+        self.places.range(..to).next_back().is_none_or(|(_, end)| *end <= from)
+    }
+
+    /// Adds the extent of a value segment.
+    fn add_values(&mut self, id: u64, used: &ValueUse) -> Result<(), Refused> {
+        let from = used.at.raw();
+        let to = from.saturating_add(used.bytes);
+        let place = !used.at.is_null() && used.at.tag() == 0 && (1..=OFFSET_MAX).contains(&used.bytes);
+        let counts = used.written <= used.bytes && used.dead <= used.bytes;
+        require(place && counts, "a value segment's description cannot be", id)?;
+        require(self.is_free(from, to), "a value segment's extent is another's too", id)?;
+        self.places.insert(from, to);
+        Ok(())
+    }
+
+    fn remove_values(&mut self, at: NvPtr) {
+        self.places.remove(&at.raw());
     }
 
     fn remove(&mut self, table: &TableDescriptor) {
@@ -126,6 +149,7 @@ pub(crate) struct ManifestState {
     last_sequence: u64,
     ranges: Vec<RangeState>,
     values: BTreeMap<u64, ValueUse>,
+    next_value: u64,
     owned: Owned,
 }
 
@@ -138,11 +162,12 @@ impl ManifestState {
             last_sequence: 0,
             ranges: vec![all],
             values: BTreeMap::new(),
+            next_value: 0,
             owned: Owned::default(),
         }
     }
 
-    /// The state of these parts.
+    /// The state of these parts; `values` with the next one's id.
     ///
     /// # Errors
     /// Where they keep not the rules.
@@ -150,7 +175,7 @@ impl ManifestState {
         flushed_generation: u64,
         last_sequence: u64,
         ranges: Vec<RangeState>,
-        values: BTreeMap<u64, ValueUse>,
+        (values, next_value): (BTreeMap<u64, ValueUse>, u64),
     ) -> Result<Self, Refused> {
         let mut owned = Owned::default();
         ranges.iter().flat_map(RangeState::tables).try_for_each(|table| owned.add(table))?;
@@ -163,9 +188,11 @@ impl ManifestState {
             require(upper.is_none_or(|upper| *range.lower < *upper), "ranges are out of order", range.id)?;
             range.check(upper)?;
         }
-        values.iter().try_for_each(|(id, used)| check_value_use(*id, *used))?;
-        require(!values.values().any(|used| used.total_bytes == 0), "a value segment has no bytes", 0)?;
-        Ok(Self { flushed_generation, last_sequence, ranges, values, owned })
+        for (id, used) in &values {
+            require(*id < next_value, "a value segment's id was never given", *id)?;
+            owned.add_values(*id, used)?;
+        }
+        Ok(Self { flushed_generation, last_sequence, ranges, values, next_value, owned })
     }
 
     /// The newest memtable that became tables; generations begin at 1.
@@ -193,16 +220,40 @@ impl ManifestState {
         &self.values
     }
 
+    /// The id of the next segment of the value log: none has or had one as high.
+    pub(crate) fn next_value(&self) -> u64 {
+        self.next_value
+    }
+
     /// Makes the change, or leaves the state as it is.
     ///
     /// # Errors
     /// Where it would break a rule, or names what is not there.
     pub(crate) fn apply(&mut self, edit: &Edit) -> Result<(), Refused> {
         match edit {
-            Edit::Flush { generation, last_sequence, added } => self.flush(*generation, *last_sequence, added),
-            Edit::Compaction { range_id, removed, added, moved } => self.compact(*range_id, removed, added, moved),
+            Edit::Flush { generation, last_sequence, added, values } => {
+                self.flush(*generation, *last_sequence, added)?;
+                self.note_values(values);
+                Ok(())
+            }
+            Edit::Compaction { range_id, removed, added, moved, values } => {
+                self.compact(*range_id, removed, added, moved)?;
+                self.note_values(values);
+                Ok(())
+            }
             Edit::SplitRange { range_id, at, new_id } => self.split(*range_id, at, *new_id),
-            Edit::ValueSegment { id, used } => self.set_values(*id, *used),
+            Edit::Values { begun, ended } => self.change_values(begun, ended),
+        }
+    }
+
+    /// Takes in what became known of value segments. A count that cannot be is cut to what can: it tells what is worth a collection, no more.
+    pub(crate) fn note_values(&mut self, values: &[ValueChange]) {
+        for change in values {
+            if let Some(used) = self.values.get_mut(&change.id) {
+                used.written = used.written.max(change.written).min(used.bytes);
+                used.dead = used.dead.saturating_add(change.dead).min(used.bytes);
+                used.sealed |= change.sealed;
+            }
         }
     }
 
@@ -302,22 +353,35 @@ impl ManifestState {
         Ok(())
     }
 
-    fn set_values(&mut self, id: u64, used: ValueUse) -> Result<(), Refused> {
-        check_value_use(id, used)?;
-        if used.total_bytes == 0 {
-            let was = self.values.remove(&id);
-            return require(was.is_some(), "there is no such value segment", id);
+    fn change_values(&mut self, begun: &[ValueExtent], ended: &[u64]) -> Result<(), Refused> {
+        let gone: BTreeSet<u64> = ended.iter().copied().collect();
+        require(gone.len() == ended.len(), "a value segment ends twice", 0)?;
+        let missing = gone.iter().find(|id| !self.values.contains_key(id));
+        require(missing.is_none(), "there is no such value segment", missing.copied().unwrap_or(0))?;
+        let mut next = self.next_value;
+        for (count, fresh) in begun.iter().enumerate() {
+            let given =
+                require((next..u64::MAX).contains(&fresh.id), "a value segment's id was given before", fresh.id);
+            if let Err(refused) = given.and_then(|()| self.owned.add_values(fresh.id, &used_of(fresh))) {
+                begun[..count].iter().for_each(|fresh| self.owned.remove_values(fresh.at));
+                return Err(refused);
+            }
+            next = fresh.id + 1;
         }
-        self.values.insert(id, used);
+        for used in gone.iter().filter_map(|id| self.values.remove(id)) {
+            self.owned.remove_values(used.at);
+        }
+        self.values.extend(begun.iter().map(|fresh| (fresh.id, used_of(fresh))));
+        self.next_value = next;
         Ok(())
     }
 }
 
-fn check_value_use(id: u64, used: ValueUse) -> Result<(), Refused> {
-    require(used.live_bytes <= used.total_bytes, "a value segment has more live bytes than bytes", id)
+fn used_of(fresh: &ValueExtent) -> ValueUse {
+    ValueUse { at: fresh.at, bytes: fresh.bytes, written: 0, dead: 0, sealed: false }
 }
 
-/// Rule 4: an older table that stayed in a run would hide newer keys that became stable.
+/// Rule 5: an older table that stayed in a run would hide newer keys that became stable.
 fn check_nothing_older_stays(range: &RangeState, leaving: &BTreeSet<u64>) -> Result<(), Refused> {
     let leaves = |table: &TableDescriptor| leaving.contains(&table.identity);
     for (age, run) in range.runs.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! Random histories of changes, replayed whole, cut and damaged; and each rule's refusal.
 
-use std::collections::BTreeMap;
-
 use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
@@ -41,6 +39,10 @@ fn table(identity: u64, min: u64, max: u64) -> Arc<TableDescriptor> {
     })
 }
 
+fn extent(id: u64) -> ValueExtent {
+    ValueExtent { id, at: NvPtr::new(3, 4096 + id * 4096), bytes: 2000 + id % 2000 }
+}
+
 /// Makes edits that follow from a state.
 struct Maker {
     rng: Rng,
@@ -72,6 +74,18 @@ impl Maker {
         keys.chunks_exact(2).map(|pair| table(self.fresh(), pair[0], pair[1])).collect()
     }
 
+    /// News of some segments, and of one that there is not.
+    fn news(&mut self, state: &ManifestState) -> Vec<ValueChange> {
+        let ids: Vec<u64> = state.values().keys().copied().chain([1 << 40]).collect();
+        let mut news = Vec::new();
+        for id in ids {
+            let (dead, written) = (self.rng.below(900) as u64, self.rng.below(900) as u64);
+            let change = ValueChange { id, dead, written, sealed: self.rng.below(4) == 0 };
+            news.extend((self.rng.below(2) == 0).then_some(change));
+        }
+        news
+    }
+
     fn flush(&mut self, state: &ManifestState) -> Edit {
         let mut added = Vec::new();
         for (index, range) in state.ranges().iter().enumerate() {
@@ -79,7 +93,12 @@ impl Maker {
             added.extend(self.run(lower, upper, 3).into_iter().map(|table| (range.id, table)));
         }
         let generation = state.flushed_generation() + 1 + self.rng.below(2) as u64;
-        Edit::Flush { generation, last_sequence: state.last_sequence() + self.rng.below(1000) as u64, added }
+        Edit::Flush {
+            generation,
+            last_sequence: state.last_sequence() + self.rng.below(1000) as u64,
+            added,
+            values: self.news(state),
+        }
     }
 
     /// Merges all of a range's oldest run, and moves what overlaps nothing stable.
@@ -99,7 +118,7 @@ impl Maker {
                 added.push(table(self.fresh(), number(&stable.min), number(&stable.max)));
             }
         }
-        Edit::Compaction { range_id: range.id, removed, added, moved }
+        Edit::Compaction { range_id: range.id, removed, added, moved, values: self.news(state) }
     }
 
     fn edit(&mut self, state: &ManifestState) -> Edit {
@@ -113,9 +132,10 @@ impl Maker {
                 Edit::SplitRange { range_id: state.ranges()[index].id, at: key(at), new_id: self.fresh() }
             }
             _ => {
-                let total_bytes = self.rng.below(5) as u64 * 100;
-                let used = ValueUse { live_bytes: total_bytes / 2, total_bytes };
-                Edit::ValueSegment { id: self.rng.below(4) as u64, used }
+                let ended: Vec<u64> = state.values().keys().copied().filter(|_| self.rng.below(3) == 0).collect();
+                let first = state.next_value() + self.rng.below(2) as u64;
+                let begun = (first..first + self.rng.below(3) as u64).map(extent).collect();
+                Edit::Values { begun, ended }
             }
         }
     }
@@ -216,7 +236,7 @@ fn any_flipped_bit_gives_a_state_of_the_history_or_an_error() {
 #[test]
 fn a_whole_record_of_another_number_is_refused() {
     let checkpoint = encode_checkpoint(&ManifestState::new(), 9, 5);
-    let edit = Edit::Flush { generation: 1, last_sequence: 1, added: vec![] };
+    let edit = Edit::Flush { generation: 1, last_sequence: 1, added: vec![], values: vec![] };
     let with = |number| replay(&[checkpoint.as_slice(), &encode(&edit, 9, number)].concat(), 9);
     assert_eq!(with(6).map(|replayed| replayed.next_number).ok(), Some(7));
     assert!([0, 4, 5, 7, 8].into_iter().all(|number| with(number).is_err()));
@@ -296,9 +316,10 @@ fn settled() -> ManifestState {
         generation,
         last_sequence: generation * 10,
         added: added.into_iter().map(|table| (0, table)).collect(),
+        values: vec![],
     };
     state.apply(&flush(1, vec![table(1, 100, 200)])).expect("a first flush");
-    let edit = Edit::Compaction { range_id: 0, removed: vec![], added: vec![], moved: vec![1] };
+    let edit = Edit::Compaction { range_id: 0, removed: vec![], added: vec![], moved: vec![1], values: vec![] };
     state.apply(&edit).expect("a table that overlaps nothing moves");
     state.apply(&flush(2, vec![table(2, 50, 150), table(3, 160, 300)])).expect("a second flush");
     state.apply(&flush(3, vec![table(4, 140, 170)])).expect("a third flush");
@@ -315,7 +336,7 @@ fn refused(edit: Edit, word: &str) {
 
 #[test]
 fn flushes_that_break_a_rule_are_refused() {
-    let flush = |generation, last_sequence, added| Edit::Flush { generation, last_sequence, added };
+    let flush = |generation, last_sequence, added| Edit::Flush { generation, last_sequence, added, values: vec![] };
     refused(flush(3, 99, vec![]), "flushed already");
     refused(flush(4, 29, vec![]), "sequences went back");
     refused(flush(4, 99, vec![(7, table(9, 1, 2))]), "no such range");
@@ -342,6 +363,7 @@ fn compactions_that_break_a_rule_are_refused() {
         removed: removed.to_vec(),
         added,
         moved: moved.to_vec(),
+        values: vec![],
     };
     refused(compact(&[77], vec![], &[]), "not in the range");
     refused(compact(&[2, 2], vec![], &[]), "named twice");
@@ -376,14 +398,29 @@ fn splits_keep_every_table_on_its_side_or_are_refused() {
 }
 
 #[test]
-fn value_segments_are_counted_and_dropped() {
-    let set = |id, live_bytes, total_bytes| Edit::ValueSegment { id, used: ValueUse { live_bytes, total_bytes } };
-    refused(set(1, 0, 0), "no such value segment");
-    refused(set(1, 5, 4), "more live bytes");
+fn value_segments_begin_are_counted_and_end_and_no_id_comes_again() {
+    let values = |begun: &[ValueExtent], ended: &[u64]| Edit::Values { begun: begun.to_vec(), ended: ended.to_vec() };
+    let news = |generation, dead, written, sealed| Edit::Flush {
+        generation,
+        last_sequence: 90,
+        added: vec![],
+        values: [1, 77].map(|id| ValueChange { id, dead, written, sealed }).to_vec(),
+    };
+    refused(values(&[], &[1]), "no such value segment");
+    refused(values(&[extent(5), extent(5)], &[]), "was given before");
+    refused(values(&[extent(5), ValueExtent { id: 6, ..extent(5) }], &[]), "another's too");
+    refused(values(&[ValueExtent { at: NvPtr::NULL, ..extent(1) }], &[]), "cannot be");
+    refused(values(&[ValueExtent { bytes: u64::MAX, ..extent(1) }], &[]), "cannot be");
     let mut state = settled();
-    state.apply(&set(1, 5, 10)).expect("a new one");
-    state.apply(&set(1, 4, 10)).expect("fewer live");
-    assert_eq!(state.values().get(&1), Some(&ValueUse { live_bytes: 4, total_bytes: 10 }));
-    state.apply(&set(1, 0, 0)).expect("it is no more");
-    assert_eq!(state.values(), &BTreeMap::new());
+    state.apply(&values(&[extent(1)], &[])).expect("a new one");
+    state.apply(&news(8, 100, 1000, false)).expect("news of it, and of none");
+    state.apply(&news(9, 50, 900, true)).expect("more");
+    let of = |state: &ManifestState| state.values()[&1];
+    let used = of(&state);
+    assert_eq!((used.dead, used.written, used.sealed, used.bytes), (150, 1000, true, 2001));
+    state.apply(&values(&[], &[1])).expect("it is no more");
+    assert!(state.values().is_empty());
+    assert!(state.apply(&values(&[extent(1)], &[])).is_err(), "its id was given");
+    state.apply(&values(&[ValueExtent { id: 2, ..extent(1) }], &[])).expect("another one in its space");
+    assert_eq!(state.next_value(), 3);
 }

@@ -22,21 +22,23 @@ use crate::table::hash;
 #[derive(Clone, Copy)]
 pub(crate) enum What<'a, 'b> {
     One(&'a Op<'b>),
-    Batch(&'a [Op<'b>]),
+    /// With whether it may take of the reserve.
+    Batch(&'a [Op<'b>], bool),
 }
 
 impl What<'_, '_> {
     fn len(&self) -> Option<usize> {
         match self {
             Self::One(op) => Some(op.entry_len()),
-            Self::Batch(ops) => BatchRecord::len_of(ops),
+            Self::Batch(ops, _) => BatchRecord::len_of(ops),
         }
     }
 
-    fn deletes(&self) -> bool {
+    /// Whether it makes room, and may take of the reserve.
+    fn makes_room(&self) -> bool {
         match self {
             Self::One(op) => op.payload == Payload::Tombstone,
-            Self::Batch(ops) => ops.iter().all(|op| op.payload == Payload::Tombstone),
+            Self::Batch(ops, spare) => *spare || ops.iter().all(|op| op.payload == Payload::Tombstone),
         }
     }
 }
@@ -88,7 +90,7 @@ impl Memtable {
                         self.pool.store_parts(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
                         Places::One(at.raw())
                     }
-                    What::Batch(ops) => {
+                    What::Batch(ops, _) => {
                         let record = BatchRecord::encode(frame, slot, number, durable, ops).ok_or_else(out_of_reach)?;
                         self.pool.store_parts(at, &record.parts());
                         Places::Batch(record.places().map(|place| segment.at.add(place).raw()).collect())
@@ -97,18 +99,17 @@ impl Memtable {
                 return Ok(Stored { number, places, range: segment.take(number, slot.at + len as u64) });
             }
             log.settle()?;
-            self.begin_segment(&mut segment, len as u64, reserve, what.deletes())?;
+            self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;
         }
     }
 
-    /// Makes an entry of this memtable's log the newest version of its key. One at a time, in the order of the numbers.
+    /// Makes an entry of this memtable's log the newest version of its key; where the one stands that it takes the place of. One at a time, in the order of the numbers.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where somebody changed the log behind our back.
-    pub(crate) fn publish_at(&self, at: u64, keep: bool) -> Result<()> {
+    pub(crate) fn publish_at(&self, at: u64, keep: bool) -> Result<Option<u64>> {
         let entry = super::Records(&self.pool).entry(at)?;
-        self.publish(entry.key(), hash(entry.key()), at, keep);
-        Ok(())
+        Ok(self.publish(entry.key(), hash(entry.key()), at, keep))
     }
 }
 

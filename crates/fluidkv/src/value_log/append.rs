@@ -1,0 +1,175 @@
+//! Appending to the value log.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, NvPtr, thread_slot};
+
+use super::record::{Pointer, SEGMENT_HEADER, encode_record, encode_segment, record_len};
+use super::segment::ValueSegment;
+use super::{Dead, OWN_PART, TAILS};
+use crate::entry::{Op, POINTER, Payload};
+use crate::inner::{Inner, lock};
+use crate::layout::KIND_VALUES;
+use crate::manifest::{Edit, ValueExtent, ValueUse};
+use crate::memtable::Memtable;
+
+/// Who appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A write, which leaves the reserve alone.
+    Writer,
+    /// The collector, which makes room and may take of the reserve.
+    Collector,
+}
+
+impl Inner {
+    /// Whether a value of this operation goes to the value log.
+    #[inline]
+    pub(crate) fn is_large(&self, op: &Op<'_>) -> bool {
+        op.payload.bytes().len() >= self.sizes.value_threshold
+    }
+
+    /// As `apply` of an operation with a large value: value first, then the entry that points to it. With the stripe held.
+    #[cold]
+    pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        let pointer = self.append_values(&[(op.key, op.payload.bytes())], By::Writer)?[0];
+        let small = Op { payload: Payload::Pointer(&pointer), ..*op };
+        self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
+    }
+
+    /// Calls `with` for the operations as they go to a log: the values that are large stand in the value log then. With the stripes held.
+    pub(crate) fn with_small<T>(&self, ops: &[Op<'_>], with: impl FnOnce(&[Op<'_>]) -> Result<T>) -> Result<T> {
+        if !ops.iter().any(|op| self.is_large(op)) {
+            return with(ops);
+        }
+        let large: Vec<_> = ops.iter().filter(|op| self.is_large(op)).map(|op| (op.key, op.payload.bytes())).collect();
+        let pointers = self.append_values(&large, By::Writer)?;
+        let mut next = pointers.iter();
+        let mut small = Vec::with_capacity(ops.len());
+        for op in ops {
+            let pointer = if self.is_large(op) { next.next() } else { None };
+            small.push(pointer.map_or(*op, |pointer| Op {
+                key: op.key,
+                payload: Payload::Pointer(pointer),
+                expiry: op.expiry,
+            }));
+        }
+        with(&small).inspect_err(|_| {
+            large.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
+        })
+    }
+
+    /// Appends values, durable when this returns; the pointers to them. The caller is a writer under way.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`].
+    pub(crate) fn append_values(&self, values: &[(&[u8], &[u8])], by: By) -> Result<Vec<[u8; POINTER]>> {
+        let number = if by == By::Collector { TAILS } else { thread_slot() % TAILS };
+        let mut tail = lock(&self.values.tails[number].0);
+        let mut pointers = Vec::with_capacity(values.len());
+        for (key, value) in values {
+            match self.append_value(&mut tail, key, value, by) {
+                Ok(pointer) => pointers.push(pointer.encode()),
+                Err(error) => {
+                    values.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
+                    return Err(error);
+                }
+            }
+        }
+        if !self.pool.mutant(Mutant::ValueNotFenced) {
+            self.pool.fence();
+        }
+        self.pool.check()?;
+        Ok(pointers)
+    }
+
+    /// Stores one value; durable after the next fence.
+    fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
+        let len = record_len(key.len(), value.len());
+        if len > self.sizes.value_segment / OWN_PART {
+            let own = self.begin_values(SEGMENT_HEADER + len, by)?;
+            let pointer = self.store_value(&own, key, value);
+            own.sealed.store(true, Ordering::Release);
+            return Ok(pointer);
+        }
+        let has_room = |segment: &&mut Arc<ValueSegment>| segment.written() + len <= segment.bytes;
+        if let Some(segment) = tail.as_mut().filter(has_room) {
+            return Ok(self.store_value(segment, key, value));
+        }
+        let fresh = self.begin_values(self.sizes.value_segment, by)?;
+        let pointer = self.store_value(&fresh, key, value);
+        if let Some(full) = tail.replace(fresh) {
+            full.sealed.store(true, Ordering::Release);
+        }
+        Ok(pointer)
+    }
+
+    /// Stores a record where there is room for it, under the lock of its tail.
+    fn store_value(&self, segment: &ValueSegment, key: &[u8], value: &[u8]) -> Pointer {
+        let at = segment.written();
+        let (head, pointer) = encode_record(segment.id, at, key, value);
+        self.pool.store_durable(segment.at.add(at), &[&head, key, value]);
+        segment.written.store(at + record_len(key.len(), value.len()), Ordering::Release);
+        pointer
+    }
+
+    /// A fresh segment, which the manifest names.
+    #[cold]
+    fn begin_values(&self, bytes: u64, by: By) -> Result<Arc<ValueSegment>> {
+        let at = match by {
+            By::Writer => self.reserve.alloc_for_put(&self.pool, bytes, KIND_VALUES)?,
+            By::Collector => self.reserve.alloc(&self.pool, bytes, KIND_VALUES)?,
+        };
+        self.name_values(at, bytes).inspect_err(|error| {
+            if !matches!(error, Error::Poisoned { .. }) {
+                self.pool.allocator().free_extent(&self.pool, at);
+            }
+        })
+    }
+
+    fn name_values(&self, at: NvPtr, bytes: u64) -> Result<Arc<ValueSegment>> {
+        let mut publisher = lock(&self.publisher);
+        let next = publisher.state.next_value();
+        let Ok(id) = u32::try_from(next) else {
+            return Err(Error::Full { needed: bytes, capacity: self.pool.options().capacity });
+        };
+        self.pool.store_durable(at, &[&encode_segment(id, bytes)]);
+        self.pool.fence();
+        self.pool.check()?;
+        let edit = Edit::Values { begun: vec![ValueExtent { id: next, at, bytes }], ended: Vec::new() };
+        publisher.apply(&self.pool, &edit, Vec::new())?;
+        let used = ValueUse { at, bytes, written: SEGMENT_HEADER, dead: 0, sealed: false };
+        let segment = Arc::new(ValueSegment::new(id, &used));
+        self.values.add(&segment);
+        Ok(segment)
+    }
+
+    /// Counts a value that no entry will name.
+    #[cold]
+    pub(super) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER]) {
+        let mut dead = Dead::default();
+        dead.add(key, pointer);
+        self.values.note_dead(&dead);
+    }
+
+    /// Counts what an entry took the place of in a memtable.
+    #[inline]
+    pub(crate) fn note_replaced(&self, memtable: &Memtable, old: Option<u64>) {
+        if self.values.is_used()
+            && let Some(old) = old
+        {
+            self.count_replaced(memtable, old);
+        }
+    }
+
+    fn count_replaced(&self, memtable: &Memtable, old: u64) {
+        let mut dead = Dead::default();
+        if let Ok(entry) = crate::memtable::Records(&self.pool).entry(old) {
+            dead.add_entry(&entry);
+            memtable.note_dead(&dead);
+            self.values.note_dead(&dead);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Garbage collection of the value log: a segment's live values move to the collector's own, and the segment is retired.
+//!
+//! The rule (`migrate.rs` asks): a segment in which nothing is live is due at once; another one while more than `value-garbage` of what sealed
+//! segments take is garbage, the one with the largest share first.
+//!
+//! Persist order: the moved values, **fence**; one log record with the new pointers, written as a batch of ordinary writes is, **fence**; so on to the segment's last
+//! record; then the manifest's record that the segment is no more, **fence**; then a view whose readers know nothing of it; its space is free
+//! when the last reader of an older view has gone. A crash anywhere before the manifest's record leaves the segment, with fewer live values.
+//!
+//! Invariants
+//! 1. Only a sealed segment is collected, behind a `quiesce`: whatever will ever be named in it is in the index.
+//! 2. A value moves only while its key's stripe is held and the newest version of the key is this very pointer. What is newer wins.
+//! 3. A segment is retired only if every record of it was looked at: the walk came to `written`. One with a record that cannot be found, or a
+//!    live value that is not whole, stays, and is not tried again.
+//! 4. Counts say what is worth collecting, and nothing else: no value goes because a count says it is dead.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Expiry, Result};
+use lodestore_media::{Mutant, crc32c};
+
+use super::Dead;
+use super::append::By;
+use super::record::{Record, SEGMENT_HEADER, place_of};
+use super::segment::ValueSegment;
+use crate::entry::{Op, POINTER, Payload};
+use crate::inner::{Counts, Inner, lock};
+use crate::manifest::Edit;
+use crate::publisher::publish;
+use crate::table::hash;
+use crate::view::{Known, View};
+
+/// Values that move together, and their bytes, about.
+const GROUP: (usize, u64) = (64, 1 << 20);
+/// Garbage of a segment, as a part of it, from which it is worth a collection where a write found no room.
+const SCARCE_PART: u64 = 16;
+
+/// How the newest version of a key names a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Naming {
+    expiry: Option<u64>,
+    expired: bool,
+}
+
+impl Inner {
+    /// The segment that is most worth a collection, if one is; `scarce`: also where little would come of it.
+    pub(crate) fn garbage_segment(&self, scarce: bool) -> Option<(f64, Arc<ValueSegment>)> {
+        if !self.values.is_used() {
+            return None;
+        }
+        let all = self.values.all();
+        let (mut bytes, mut garbage) = (0, 0);
+        let mut best: Option<(f64, &Arc<ValueSegment>)> = None;
+        for segment in all.iter().filter(|segment| segment.is_closed()) {
+            let usable = segment.bytes.saturating_sub(SEGMENT_HEADER).max(1);
+            bytes += usable;
+            garbage += segment.garbage();
+            let share = if segment.is_dead() { 1.0 } else { segment.garbage() as f64 / usable as f64 };
+            if best.is_none_or(|(most, _)| share > most) {
+                best = Some((share, segment));
+            }
+        }
+        let (share, segment) = best?;
+        // What a dead one gives back costs nothing.
+        if segment.is_dead() {
+            return Some((f64::MAX, Arc::clone(segment)));
+        }
+        let over = garbage as f64 * 100.0 / bytes.max(1) as f64 / f64::from(self.options.value_garbage.max(1));
+        let worth = over > 1.0 || scarce && share >= 1.0 / SCARCE_PART as f64;
+        worth.then(|| (over.max(1.0), Arc::clone(segment)))
+    }
+
+    /// How the newest version of `key` names the record that this points to, if it does.
+    fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER]) -> Result<Option<Naming>> {
+        let known = view.find(key, hash(key), u64::MAX, self.how())?;
+        Ok(match known {
+            Some(known @ Known::Pointer(found, expiry)) if found == pointer => {
+                Some(Naming { expiry, expired: !known.is_live() })
+            }
+            // What is newer and large is left out: the two would take turns for ever.
+            Some(Known::Value(..) | Known::Deleted) if self.pool.mutant(Mutant::ValueMovedBlindly) => {
+                Some(Naming { expiry: None, expired: false })
+            }
+            _ => None,
+        })
+    }
+
+    /// Collects a sealed segment; one at a time. The caller is no write under way and holds nothing.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the segment stays, and what moved has moved.
+    pub(crate) fn collect(&self, segment: &Arc<ValueSegment>) -> Result<()> {
+        self.quiesce_writes()?;
+        if self.pool.mutant(Mutant::ValueEndedEarly) {
+            self.retire(segment)?;
+        }
+        let mut records = segment.records(&self.pool);
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        for record in records.by_ref() {
+            let pointer = record.pointer.encode();
+            let known = self.names(&self.view.load(), record.key, &pointer)?;
+            let Some(naming) = known else { continue };
+            if !naming.expired && crc32c(&[record.value]) != record.pointer.crc {
+                segment.damaged.store(true, Ordering::Release);
+                let place = format!("{}, byte {}", place_of(segment.id), record.pointer.offset());
+                return Err(Error::corrupt(place, "a live value's checksum fails; the segment is kept"));
+            }
+            group.push(record);
+            bytes += record.len();
+            if group.len() >= GROUP.0 || bytes >= GROUP.1 {
+                self.move_values(segment, &group)?;
+                group.clear();
+                bytes = 0;
+            }
+        }
+        if records.at != segment.written() {
+            segment.damaged.store(true, Ordering::Release);
+            let place = format!("{}, byte {}", place_of(segment.id), records.at);
+            return Err(Error::corrupt(place, "a record is not whole; the segment is kept"));
+        }
+        if !group.is_empty() {
+            self.move_values(segment, &group)?;
+        }
+        if !self.pool.mutant(Mutant::ValueEndedEarly) {
+            self.retire(segment)?;
+        }
+        Counts::add(&self.values.collected, 1);
+        Ok(())
+    }
+
+    /// Moves those of these records that the newest versions of their keys still name; what has expired becomes a delete.
+    fn move_values(&self, segment: &ValueSegment, group: &[Record<'_>]) -> Result<()> {
+        let values: Vec<_> = group.iter().map(|record| (record.key, record.value)).collect();
+        let writing = self.order.writing();
+        let moved = self.append_values(&values, By::Collector)?;
+        if self.pool.mutant(Mutant::ValueFreedEarly) {
+            for record in group {
+                let from = segment.at.add(record.pointer.value_offset(record.key.len()));
+                self.pool.zero(from, record.value.len());
+                self.pool.flush(from, record.value.len());
+            }
+            self.pool.fence();
+        }
+        let hashes = || group.iter().map(|record| hash(record.key));
+        let stripes = self.order.lock_all(hashes());
+        let published = self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()));
+        let view = self.view.load();
+        let outcome = published.and_then(|()| self.point_anew(&view, group, &moved));
+        let (generation, full) = (view.active.generation, view.active.is_full());
+        drop((stripes, view, writing));
+        if full && !self.migration.is_at_limit() {
+            self.rotate(generation);
+        }
+        let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.forget_value(record.key, moved));
+        outcome.inspect_err(|_| all())
+    }
+
+    /// Writes the entries that point to the copies of these records. With all stripes held.
+    fn point_anew(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER]]) -> Result<()> {
+        let (mut ops, mut left, mut bytes) = (Vec::with_capacity(group.len()), Dead::default(), 0);
+        for (record, copy) in group.iter().zip(moved) {
+            let naming = self.names(view, record.key, &record.pointer.encode())?;
+            if naming.is_none_or(|naming| naming.expired) {
+                left.add(record.key, copy);
+            }
+            let Some(Naming { expiry, expired }) = naming else { continue };
+            ops.push(if expired {
+                Op { key: record.key, payload: Payload::Tombstone, expiry: None }
+            } else {
+                Op { key: record.key, payload: Payload::Pointer(copy), expiry: expiry.map(Expiry::at_millis) }
+            });
+            bytes += record.len();
+        }
+        if !ops.is_empty() {
+            self.write_pointers(view, &ops)?;
+        }
+        self.values.note_dead(&left);
+        Counts::add(&self.values.moved_bytes, bytes);
+        Ok(())
+    }
+
+    fn write_pointers(&self, view: &View, ops: &[Op<'_>]) -> Result<()> {
+        if let Some(log) = &self.log {
+            let number = self.apply_batch_shared(log, ops, true)?;
+            return self.wait_committed(log, number);
+        }
+        let number = self.order.next();
+        let places = view.active.append_batch(ops, number, &self.reserve, true)?;
+        for (op, at) in ops.iter().zip(places) {
+            let old = view.active.publish(op.key, hash(op.key), at, self.order.has_snapshots());
+            self.note_replaced(&view.active, old);
+        }
+        Ok(())
+    }
+
+    /// Waits until every write that is under way now is in the index.
+    fn quiesce_writes(&self) -> Result<()> {
+        self.order.quiesce();
+        self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))
+    }
+
+    /// Takes a segment out of the manifest, then out of what new readers know.
+    fn retire(&self, segment: &ValueSegment) -> Result<()> {
+        let mut publisher = lock(&self.publisher);
+        let edit = Edit::Values { begun: Vec::new(), ended: vec![segment.id.into()] };
+        publisher.apply(&self.pool, &edit, Vec::new())?;
+        segment.ended.store(true, Ordering::Release);
+        publisher.hold = publisher.hold.followed_without(vec![segment.id]);
+        let view = self.view.load_full();
+        publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+        Ok(())
+    }
+
+    /// Bytes of a segment's records that are named by the newest version of their key. For `verify`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn live_bytes(&self, view: &View, segment: &ValueSegment) -> Result<u64> {
+        segment.records(&self.pool).try_fold(0, |sum, record| {
+            let live = self.names(view, record.key, &record.pointer.encode())?.is_some();
+            Ok(sum + if live { record.len() } else { 0 })
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! The value log: large values stand once, in segments of their own, and entries and tables point to them (WiscKey, FAST 2016). Flushes and
+//! compactions copy the pointer alone.
+//!
+//! Persist order of a write: the value's record, whole; **fence**; then the log entry with the pointer, as any other. What a crash leaves between the
+//! two is a record that nothing names. Of a segment: its extent, its header, **fence**; the manifest's record that names it, **fence**; then its first record.
+//!
+//! Invariants
+//! 1. A segment is written by one thread slot, or by the collector, under the lock of its tail. What stands before `written` never changes.
+//! 2. A segment that the manifest does not name has nothing that anybody could read, and is free.
+//! 3. Who appends a value is a writer under way (`locks.rs`) until the pointer is in the index, or will never be. So behind a `quiesce` every record of a sealed
+//!    segment is named by the newest version of its key, or is garbage for good: nobody can begin to name it.
+//! 4. Each record that nothing names any more is counted dead at most once: where an entry takes the place of another in a memtable, where a merge
+//!    passes over an older version, where a flush or compaction leaves out what has expired. The counts are durable with the record of the
+//!    flush or compaction; those of memtables that were not flushed come about again as their logs are replayed. A crash between
+//!    value and entry, or a write that failed there, may leave a record uncounted until its segment is collected.
+
+pub(crate) mod append;
+pub(crate) mod collect;
+pub(crate) mod record;
+pub(crate) mod recover;
+pub(crate) mod segment;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Pool, crc32c};
+
+use crate::entry::{Entry, POINTER, Payload};
+use crate::manifest::ValueChange;
+use crate::table::Reads;
+use record::{Pointer, place_of};
+use segment::ValueSegment;
+
+/// Tails of the writers; threads beyond as many share them. The one behind them is the collector's.
+pub(crate) const TAILS: usize = 64;
+/// A record larger than a segment's bytes through this has a segment of its own.
+pub(crate) const OWN_PART: u64 = 4;
+/// DRAM of a segment, about.
+const SEGMENT_DRAM: u64 = size_of::<ValueSegment>() as u64 + 24;
+
+/// Bytes of records that nothing names any more, by segment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Dead(BTreeMap<u32, u64>);
+
+impl Dead {
+    /// Counts the record that a pointer to the value of this key names.
+    pub(crate) fn add(&mut self, key: &[u8], pointer: &[u8; POINTER]) {
+        let pointer = Pointer::decode(pointer);
+        *self.0.entry(pointer.id).or_default() += pointer.record_len(key.len());
+    }
+
+    /// As [`Self::add`], where the entry has a pointer.
+    pub(crate) fn add_entry(&mut self, entry: &Entry<'_>) {
+        if let Payload::Pointer(pointer) = entry.payload() {
+            self.add(entry.key(), pointer);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (id, bytes) in &other.0 {
+            *self.0.entry(*id).or_default() += bytes;
+        }
+    }
+
+    /// What the manifest is told.
+    pub(crate) fn changes(&self) -> Vec<ValueChange> {
+        let change =
+            |(id, dead): (&u32, &u64)| ValueChange { id: (*id).into(), dead: *dead, written: 0, sealed: false };
+        self.0.iter().map(change).collect()
+    }
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Tail(Mutex<Option<Arc<ValueSegment>>>);
+
+/// The segments of an open store, and their tails. See the module.
+pub(crate) struct ValueLog {
+    pool: Arc<Pool>,
+    /// By id, ascending.
+    segments: ArcSwap<Vec<Arc<ValueSegment>>>,
+    tails: Box<[Tail]>,
+    used: AtomicBool,
+    pub(crate) collected: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
+}
+
+impl ValueLog {
+    pub(crate) fn new(pool: &Arc<Pool>, segments: Vec<Arc<ValueSegment>>) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Arc::clone(pool),
+            used: AtomicBool::new(!segments.is_empty()),
+            segments: ArcSwap::from_pointee(segments),
+            tails: (0..=TAILS).map(|_| Tail::default()).collect(),
+            collected: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether there may be pointers at all.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// All segments, by id; retired ones that can still be read among them.
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<ValueSegment>>> {
+        self.segments.load_full()
+    }
+
+    pub(crate) fn find(&self, id: u32) -> Option<Arc<ValueSegment>> {
+        let segments = self.segments.load();
+        let index = segments.binary_search_by_key(&id, |segment| segment.id).ok()?;
+        Some(Arc::clone(&segments[index]))
+    }
+
+    /// Makes a new segment known: before any pointer to it.
+    fn add(&self, segment: &Arc<ValueSegment>) {
+        self.used.store(true, Ordering::Relaxed);
+        self.segments.rcu(|segments| {
+            let at = segments.partition_point(|other| other.id < segment.id);
+            let mut segments = Vec::clone(segments);
+            segments.insert(at, Arc::clone(segment));
+            segments
+        });
+    }
+
+    /// Frees a retired segment that nobody can read any more.
+    fn forget(&self, id: u32) {
+        let Some(segment) = self.find(id) else { return };
+        self.segments.rcu(|segments| {
+            let mut segments = Vec::clone(segments);
+            segments.retain(|other| other.id != id);
+            segments
+        });
+        self.pool.allocator().free_extent(&self.pool, segment.at);
+    }
+
+    /// The value of `key` that a pointer names, where it stands. The caller holds the view in which it found the pointer.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: the pointer leads nowhere, or, with `Reads::Verified`, to other bytes.
+    pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER], reads: Reads) -> Result<&[u8]> {
+        let pointer = Pointer::decode(pointer);
+        let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
+        let (at, bytes) = {
+            let segments = self.segments.load();
+            let index = segments.binary_search_by_key(&pointer.id, |segment| segment.id);
+            let segment = index.map(|index| &segments[index]);
+            let segment = segment.map_err(|_| wrong("a pointer names it, and there is no such segment"))?;
+            (segment.at, segment.bytes)
+        };
+        let from = pointer.value_offset(key.len());
+        if from + u64::from(pointer.len) > bytes {
+            return Err(wrong("a pointer leads beyond its segment"));
+        }
+        let value = self.pool.bytes(at.add(from), pointer.len as usize);
+        let value = value.ok_or_else(|| wrong("the manifest puts its segment nowhere"))?;
+        if reads == Reads::Verified && crc32c(&[value]) != pointer.crc {
+            return Err(wrong("the value's checksum fails: restore its key from a copy, or delete it"));
+        }
+        Ok(value)
+    }
+
+    /// Takes dead bytes into the segments' counts.
+    pub(crate) fn note_dead(&self, dead: &Dead) {
+        let segments = self.segments.load();
+        for (id, bytes) in &dead.0 {
+            if let Ok(index) = segments.binary_search_by_key(id, |segment| segment.id) {
+                segments[index].note_dead(*bytes);
+            }
+        }
+    }
+
+    /// What the manifest should know of segments that it does not know to be sealed: with it, and behind the end of all writes that a
+    /// flush takes in, no pointer in a table leads behind what it knows.
+    pub(crate) fn news(&self) -> Vec<ValueChange> {
+        let news = |segment: &Arc<ValueSegment>| {
+            let sealed = segment.sealed.load(Ordering::Acquire);
+            ValueChange { id: segment.id.into(), dead: 0, written: segment.written(), sealed }
+        };
+        let segments = self.segments.load();
+        segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(news).collect()
+    }
+
+    /// The manifest knows these.
+    pub(crate) fn told(&self, changes: &[ValueChange]) {
+        for change in changes.iter().filter(|change| change.sealed) {
+            if let Some(segment) = u32::try_from(change.id).ok().and_then(|id| self.find(id)) {
+                segment.settled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Ends the segments that writers are at, so that they can be collected; `all`: the collector's too.
+    pub(crate) fn seal_tails(&self, all: bool) {
+        let count = if all { TAILS + 1 } else { TAILS };
+        for tail in &self.tails[..count] {
+            if let Some(segment) = crate::inner::lock(&tail.0).take() {
+                segment.sealed.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// DRAM of its segments.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        self.segments.load().len() as u64 * SEGMENT_DRAM
+    }
+
+    /// DRAM of an empty one.
+    pub(crate) const fn fixed_dram_bytes() -> u64 {
+        (size_of::<Self>() + (TAILS + 1) * size_of::<Tail>()) as u64
+    }
+}

@@ -1,0 +1,67 @@
+//! The value log at an open.
+//!
+//! What a pointer in a table names lies before `written`, as the manifest has it; what one in a log names lies before the end that the records' headers
+//! tell, or something is damaged. A segment with less than that is not collected, so nothing that it holds can be lost by it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, Pool};
+
+use super::record::{Records, SEGMENT_HEADER, check_segment, place_of};
+use super::segment::ValueSegment;
+use crate::manifest::state::ManifestState;
+use crate::manifest::{ValueChange, ValueUse};
+use crate::recover::Reach;
+
+/// The segments that the manifest names, each sealed where its records end. Where the open is not settled what was found is flushed, since the
+/// end that the state has now must hold.
+///
+/// # Errors
+/// [`Error::NewerFormat`], [`Error::Poisoned`]; [`Error::Corrupt`] for an id that none can have.
+pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Result<Vec<Arc<ValueSegment>>> {
+    let unsealed: Vec<_> =
+        state.values().iter().filter(|(_, used)| !used.sealed).map(|(id, used)| (*id, *used)).collect();
+    for (id, used) in unsealed {
+        let written = end_of(pool, number(id)?, &used);
+        let from = used.written.max(SEGMENT_HEADER);
+        if !settled && written > from && !pool.mutant(Mutant::ValuesNotSettled) {
+            pool.flush(used.at.add(from), (written - from) as usize);
+            pool.fence();
+            pool.check()?;
+        }
+        state.note_values(&[ValueChange { id, dead: 0, written, sealed: true }]);
+    }
+    state.values().iter().map(|(id, used)| Ok(Arc::new(ValueSegment::new(number(*id)?, used)))).collect()
+}
+
+fn number(id: u64) -> Result<u32> {
+    u32::try_from(id).map_err(|_| Error::corrupt("manifest", "a value segment has a number that none can have"))
+}
+
+/// Where the records of a segment end that may have been written to behind what the manifest knows.
+fn end_of(pool: &Pool, id: u32, used: &ValueUse) -> u64 {
+    let bytes = usize::try_from(used.bytes).ok().and_then(|len| pool.bytes(used.at, len)).unwrap_or_default();
+    let mut records = Records::new(bytes, id, used.written, used.bytes);
+    records.by_ref().for_each(drop);
+    records.at.min(used.bytes)
+}
+
+/// What is damaged: headers, and records that were cut off before what logs point to. Such segments are not collected.
+pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) -> Vec<Error> {
+    let mut damage = Vec::new();
+    for segment in segments {
+        let len = usize::try_from(segment.bytes).unwrap_or(usize::MAX);
+        let head = pool.bytes(segment.at, len).map(|bytes| &bytes[..bytes.len().min(SEGMENT_HEADER as usize)]);
+        if let Err(error) = check_segment(head.unwrap_or_default(), segment.id, segment.bytes) {
+            damage.push(error);
+        }
+        if reach.get(&segment.id).is_some_and(|end| *end > segment.written()) {
+            segment.damaged.store(true, Ordering::Release);
+            let place = format!("{}, byte {}", place_of(segment.id), segment.written());
+            damage.push(Error::corrupt(place, "records that logs point to cannot be found"));
+        }
+    }
+    damage
+}
