@@ -27,6 +27,8 @@ use crate::inner::lock;
 const TICK: Duration = Duration::from_millis(250);
 /// Part of a mean that is renewed.
 const RENEWED: f64 = 0.25;
+/// Bytes a second that a flush is taken for until one was measured.
+const UNMEASURED: f64 = 100e6;
 /// Workers for each one that is needed.
 const SPARE: f64 = 1.5;
 /// Hundredths of the trigger of compactions: while a memtable waits, while writes prevail, while reads do.
@@ -52,6 +54,8 @@ struct Means {
     write_rate: f64,
     write_share: f64,
     flush_rate: f64,
+    /// Bytes of log a second of whole flushes, whoever took part.
+    flush_bandwidth: f64,
     compaction_rate: f64,
     amplification: f64,
 }
@@ -88,8 +92,17 @@ impl Governor {
     /// Takes note of a flush of so many bytes of log by so many workers.
     pub(crate) fn note_flush(&self, bytes: u64, took: Duration, by: usize) {
         if self.workers > 0 && !took.is_zero() {
-            renew(&mut lock(&self.means).flush_rate, bytes as f64 / took.as_secs_f64() / by.max(1) as f64);
+            let bandwidth = bytes as f64 / took.as_secs_f64();
+            let mut means = lock(&self.means);
+            renew(&mut means.flush_rate, bandwidth / by.max(1) as f64);
+            renew(&mut means.flush_bandwidth, bandwidth);
         }
+    }
+
+    /// Bytes of log a second that flushes take; before the first one, what a slow disk takes.
+    pub(crate) fn flush_bandwidth(&self) -> f64 {
+        let measured = lock(&self.means).flush_bandwidth;
+        if measured > 0.0 { measured } else { UNMEASURED }
     }
 
     /// Takes note of a compaction that wrote so many bytes.

@@ -23,6 +23,7 @@ mod memtable;
 mod migrate;
 mod options;
 mod output;
+mod pace;
 mod publisher;
 mod read;
 mod recover;

@@ -12,7 +12,7 @@
 //! The value log is collected (`value_log/collect.rs`) when more of it is garbage than `value-garbage` allows, if that is further beyond than any range is;
 //! a segment with nothing live is freed at once.
 //!
-//! Writers are slowed once one memtable waits behind the one that is being flushed: each write pauses for as long as a flush of its share takes. They are
+//! Writers are slowed to the speed of flushes once one memtable waits behind the one that is being flushed (`pace.rs`). They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
 //!
 //! Invariants
@@ -22,7 +22,7 @@
 //!    was published last. A count that came late would stop writers for a flush that nobody has to make.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
 use crate::inner::{Inner, MEMTABLES, lock};
+use crate::pace::Pace;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::ValueSegment;
 use crate::view::Range;
@@ -52,8 +53,6 @@ const SOONER: f64 = 8.0;
 const WAIT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are slowed.
 const SLOW: usize = 2;
-/// Longest pause of one write, in nanoseconds.
-const PAUSE_MAX: u64 = 20_000;
 
 #[derive(Default)]
 struct Busy {
@@ -73,7 +72,7 @@ pub(crate) struct Migration {
     busy: Mutex<Busy>,
     changed: Condvar,
     frozen: AtomicUsize,
-    pause_ns: AtomicU64,
+    pub(crate) pace: Pace,
     /// The sequence as workers last saw it change, and when.
     seen: Mutex<Option<(u64, Instant)>>,
     pub(crate) governor: Governor,
@@ -106,7 +105,7 @@ impl Migration {
             busy: Mutex::default(),
             changed: Condvar::new(),
             frozen: AtomicUsize::new(0),
-            pause_ns: AtomicU64::new(0),
+            pace: Pace::new(),
             seen: Mutex::new(None),
             governor: Governor::new(workers),
         }
@@ -115,16 +114,11 @@ impl Migration {
     /// Takes note of how many memtables wait; with the publisher's lock held (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
         self.frozen.store(count, Ordering::Release);
-        let pause = if count >= SLOW { (PAUSE_MAX / 40) << (2 * (count - SLOW)).min(4) } else { 0 };
-        self.pause_ns.store(pause.min(PAUSE_MAX), Ordering::Release);
+        // One that waits: as fast as flushes go. Two: half as fast, so that it never comes to three, where writers are stopped.
+        let slow = (count >= SLOW).then(|| self.governor.flush_bandwidth() / (1 << (count - SLOW).min(8)) as f64);
+        self.pace.limit(slow);
         let _busy = lock(&self.busy);
         self.changed.notify_all();
-    }
-
-    /// What each write waits: 0 for nothing, `u64::MAX` where it must wait for a flush.
-    #[inline]
-    pub(crate) fn pause_ns(&self) -> u64 {
-        self.pause_ns.load(Ordering::Relaxed)
     }
 
     /// What is due, given the last number, by how long nobody has written.
@@ -154,7 +148,7 @@ impl Migration {
     pub(crate) fn wait_until_free(&self, inner: &Inner) -> Result<()> {
         loop {
             let busy = lock(&self.busy);
-            if self.pause_ns() != u64::MAX {
+            if !self.pace.is_stopped() {
                 return Ok(());
             }
             if inner.closed.load(Ordering::Acquire) {
@@ -193,7 +187,7 @@ impl Inner {
         let _publisher = lock(&self.publisher);
         let stops = self.view.load().frozen.len() as u64 >= MEMTABLES - 1;
         if stops {
-            self.migration.pause_ns.store(u64::MAX, Ordering::Release);
+            self.migration.pace.stop();
         }
         stops
     }

@@ -27,6 +27,10 @@ pub(crate) enum When {
     Present,
 }
 
+/// Bytes of an entry beside key and value, about.
+const ENTRY: usize = 24;
+/// Bytes that a value is taken for which is not known yet.
+const UNKNOWN: usize = 256;
 /// How often a write that found no room is tried again behind a reclaim.
 const TRIES: usize = 3;
 
@@ -54,11 +58,17 @@ impl Inner {
     }
 
     /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.
-    /// `blind`: it reads nothing first.
-    fn with_stripe<T>(&self, hash: u64, blind: bool, mut work: impl FnMut(&View) -> Result<T>) -> Result<T> {
+    /// `blind`: it reads nothing first;
+    /// `bytes`: what it writes, about.
+    fn with_stripe<T>(
+        &self,
+        hash: u64,
+        (blind, bytes): (bool, usize),
+        mut work: impl FnMut(&View) -> Result<T>,
+    ) -> Result<T> {
         let _guard = self.enter_write()?;
         if let Some(log) = self.group_log() {
-            return self.until_there_is_room(|| {
+            return self.until_there_is_room(bytes as u64, || {
                 let mut memtable = (0, false);
                 let outcome = self.with_group(log, (hash, blind), || {
                     let view = self.view.load();
@@ -69,7 +79,7 @@ impl Inner {
                 (memtable.0, memtable.1, outcome)
             });
         }
-        self.until_there_is_room(|| {
+        self.until_there_is_room(bytes as u64, || {
             let writing = self.order.writing();
             let stripe = self.order.lock(hash);
             let view = self.view.load();
@@ -81,12 +91,12 @@ impl Inner {
     }
 
     /// Makes attempts at a write until one finds room, or there is none to be made. An attempt answers with the memtable's generation, and whether that
-    /// is full; it holds nothing when it returns.
+    /// is full; it holds nothing when it returns. `bytes`: what it writes, about.
     #[inline]
-    fn until_there_is_room<T>(&self, mut attempt: impl FnMut() -> (u64, bool, Result<T>)) -> Result<T> {
+    fn until_there_is_room<T>(&self, bytes: u64, mut attempt: impl FnMut() -> (u64, bool, Result<T>)) -> Result<T> {
         let mut tries = 0;
         loop {
-            let outcome = self.throttle().and_then(|()| {
+            let outcome = self.throttle(bytes).and_then(|()| {
                 let (generation, over, outcome) = attempt();
                 if over {
                     self.freeze(generation);
@@ -111,7 +121,7 @@ impl Inner {
         check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry };
-        self.with_stripe(hash, when == When::Always, |view| {
+        self.with_stripe(hash, (when == When::Always, op.entry_len()), |view| {
             if when != When::Always {
                 let present = self.is_live(view, key, hash)?;
                 if present != (when == When::Present) {
@@ -139,7 +149,7 @@ impl Inner {
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let hash = hash(key);
-        self.with_stripe(hash, false, |view| {
+        self.with_stripe(hash, (false, key.len() + ENTRY), |view| {
             if !self.is_live(view, key, hash)? {
                 return Ok(false);
             }
@@ -152,7 +162,7 @@ impl Inner {
         check_key(key)?;
         new.map_or(Ok(()), check_value)?;
         let hash = hash(key);
-        self.with_stripe(hash, false, |view| {
+        self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
             let now = self.live(view, key, hash)?;
             if now != expected {
                 return Ok(Swap::Differs(now.map(<[u8]>::to_vec)));
@@ -172,7 +182,7 @@ impl Inner {
         let hash = hash(key);
         // The closure is called once: what it wanted is kept where the write must be tried again, unless the value changed meanwhile.
         let mut wanted: Option<(Option<Vec<u8>>, Change)> = None;
-        self.with_stripe(hash, false, |view| {
+        self.with_stripe(hash, (false, key.len() + UNKNOWN), |view| {
             let now = self.live(view, key, hash)?;
             let known = wanted.take().filter(|(before, _)| before.as_deref() == now);
             let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
@@ -199,7 +209,8 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
-        self.until_there_is_room(|| self.try_batch(&ops))
+        let bytes = ops.iter().map(|op| op.entry_len() as u64).sum();
+        self.until_there_is_room(bytes, || self.try_batch(&ops))
     }
 
     fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
@@ -235,24 +246,21 @@ impl Inner {
         (memtable.generation, memtable.is_full(), outcome)
     }
 
-    /// Waits where the flushes are behind: a little first, until there is room at last.
+    /// Waits with a write of so many bytes where the flushes are behind: a little first, until there is room at last.
     #[inline]
-    fn throttle(&self) -> Result<()> {
-        let pause = self.migration.pause_ns();
-        if pause == 0 { Ok(()) } else { self.wait_for_flushes(pause) }
+    fn throttle(&self, bytes: u64) -> Result<()> {
+        if self.migration.pace.is_free() { Ok(()) } else { self.wait_for_flushes(bytes) }
     }
 
     #[cold]
-    fn wait_for_flushes(&self, pause_ns: u64) -> Result<()> {
-        let began = Instant::now();
-        if pause_ns < u64::MAX {
-            while began.elapsed().as_nanos() < u128::from(pause_ns) {
-                std::hint::spin_loop();
-            }
+    fn wait_for_flushes(&self, bytes: u64) -> Result<()> {
+        if !self.migration.pace.is_stopped() {
+            let waited = self.migration.pace.wait(bytes);
             Counts::add(&self.counts.slowed, 1);
-            Counts::add(&self.counts.slowed_ns, pause_ns);
+            Counts::add(&self.counts.slowed_ns, waited.as_nanos() as u64);
             return Ok(());
         }
+        let began = Instant::now();
         self.migration.wait_until_free(self)?;
         Counts::add(&self.counts.stopped, 1);
         Counts::add(&self.counts.stopped_ns, began.elapsed().as_nanos() as u64);
