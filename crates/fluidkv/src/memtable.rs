@@ -155,7 +155,8 @@ impl Memtable {
             is_shared,
             generation: make.generation,
             tree: BPlusTree::new(),
-            keys: KeyFilter::new(make.limits.0),
+            // At most an eighth of what the memtable may take.
+            keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
             pool: Arc::clone(pool),
             base: make.base,
             segment_bytes: if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes },
