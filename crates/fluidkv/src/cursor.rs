@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Result};
+use lodestore_contract::{Direction, Error, Result};
 use lodestore_index::key_head;
+use lodestore_media::NvPtr;
 
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Written};
 use crate::table::{Item, Place, Reads, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
@@ -38,17 +39,31 @@ pub(crate) struct MemtableCursor<'a> {
     size: usize,
     /// Where the next chunk begins; `None`: there is none.
     from: Option<Bound<Vec<u8>>>,
+    /// The memtable's segments, where each entry's checksum is to be compared.
+    checked: Option<Vec<Written>>,
 }
 
 impl<'a> MemtableCursor<'a> {
     pub(crate) fn new(memtable: &'a Memtable, number: u64, from: Bound<&[u8]>, direction: Direction) -> Self {
         let from = Some(from.map(<[u8]>::to_vec));
-        Self { memtable, number, direction, chunk: VecDeque::new(), size: CHUNK.0, from }
+        Self { memtable, number, direction, chunk: VecDeque::new(), size: CHUNK.0, from, checked: None }
+    }
+
+    /// The newest versions of a frozen memtable, from a key on, each of them checked: for a flush, which must not give damaged bytes a fresh
+    /// checksum.
+    pub(crate) fn checking(memtable: &'a Memtable, from: &[u8]) -> Self {
+        let checked = Some(memtable.segments());
+        Self { checked, ..Self::new(memtable, u64::MAX, Bound::Included(from), Direction::Forward) }
     }
 
     fn next(&mut self) -> Result<Option<Pair<'a>>> {
         loop {
             while let Some(at) = self.chunk.pop_front() {
+                if let Some(segments) = &self.checked
+                    && self.memtable.checked(at, segments).is_none()
+                {
+                    return Err(damaged(at));
+                }
                 if let Some(entry) = self.memtable.version(at, self.number)? {
                     return Ok(Some(Pair { key: entry.key(), known: Known::of_entry(&entry) }));
                 }
@@ -73,6 +88,12 @@ impl<'a> MemtableCursor<'a> {
         self.chunk.extend(chunk);
         Ok(())
     }
+}
+
+#[cold]
+fn damaged(at: u64) -> Error {
+    let what = "its checksum fails: open the store again, which mends a single wrong bit, or with `salvage` to go on without it";
+    Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
 }
 
 /// Items of a sorted list of tables.

@@ -2,7 +2,6 @@
 //!
 //! Ranges are shared out among the workers; each streams its part straight from the index into tables. No copy of the memtable is made.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -25,6 +24,13 @@ use crate::view::{Range, Ranges};
 struct Runs {
     tables: Vec<(u64, Vec<Arc<TableHandle>>)>,
     dead: Dead,
+}
+
+impl Runs {
+    /// Lets the tables go, which nothing will name.
+    fn give_back(&self) {
+        self.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
+    }
 }
 
 impl Inner {
@@ -65,7 +71,8 @@ impl Inner {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = ranges.list.get(index) else { return Ok(runs) };
-                let (tables, dead) = self.run_of(memtable, range, ranges.upper_of(index))?;
+                let made = self.run_of(memtable, range, ranges.upper_of(index));
+                let (tables, dead) = made.inspect_err(|_| runs.give_back())?;
                 runs.dead.merge(&dead);
                 if !tables.is_empty() {
                     runs.tables.push((range.id, tables));
@@ -93,7 +100,7 @@ impl Inner {
             }
         }
         if outcome.is_err() {
-            runs.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
+            runs.give_back();
         }
         outcome.map(|()| runs)
     }
@@ -105,7 +112,7 @@ impl Inner {
         upper: Option<&[u8]>,
     ) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
-        let cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Included(&range.lower), Direction::Forward);
+        let cursor = MemtableCursor::checking(memtable, &range.lower);
         let mut merge = Merge::new(Direction::Forward, vec![Source::Memtable(cursor)])?;
         let mut output = Output::new(self, &range.cuts, bottom);
         while let Some(pair) = merge.next()? {

@@ -386,6 +386,18 @@ impl Memtable {
         }
     }
 
+    /// The entry at a position, with its checksum compared; `segments` are all of this memtable's, by position. None where it is not whole.
+    pub(crate) fn checked(&self, at: u64, segments: &[Written]) -> Option<Entry<'_>> {
+        let above = segments.partition_point(|segment| segment.at.raw() <= at);
+        let segment = segments[above.checked_sub(1)?];
+        let offset = at - segment.at.raw();
+        let rest = segment.capacity.checked_sub(offset)?;
+        let place = NvPtr::from_raw(at);
+        let span = Entry::read(|len| self.pool.bytes(place, len))?.len() as u64;
+        let bytes = self.pool.bytes(place, span.min(rest) as usize)?;
+        Entry::checked(bytes, segment.frame, offset)
+    }
+
     /// Its segments by position.
     pub(crate) fn segments(&self) -> Vec<Written> {
         let mut segments = lock(&self.segments).clone();

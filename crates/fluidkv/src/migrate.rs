@@ -54,6 +54,31 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are slowed.
 const SLOW: usize = 2;
 
+/// Why the last flush failed.
+enum Trouble {
+    /// It found no room.
+    Full,
+    /// It met damage.
+    Corrupt { place: String, what: String },
+}
+
+impl Trouble {
+    fn of(error: Error) -> Self {
+        match error {
+            Error::Corrupt { place, what } => Self::Corrupt { place, what },
+            // A failed sync poisons the pool, which is asked first.
+            _ => Self::Full,
+        }
+    }
+
+    fn error(&self, inner: &Inner) -> Error {
+        match self {
+            Self::Full => Error::Full { needed: inner.sizes.memtable, capacity: inner.pool.options().capacity },
+            Self::Corrupt { place, what } => Error::corrupt(place.clone(), what.clone()),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Busy {
     flushing: bool,
@@ -64,7 +89,7 @@ struct Busy {
     /// A collection found no room, until something changes.
     stuck: bool,
     /// The last failure of a flush.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
 }
 
 /// The state of the work behind.
@@ -116,7 +141,10 @@ impl Migration {
         self.frozen.store(count, Ordering::Release);
         // One that waits: as fast as flushes go. Two: half as fast, so that it never comes to three, where writers are stopped.
         let slow = (count >= SLOW).then(|| self.governor.flush_bandwidth() / (1 << (count - SLOW).min(8)) as f64);
-        self.pace.limit(slow);
+        // A stop holds until there is room for one more.
+        if (count as u64) < MEMTABLES - 1 || !self.pace.is_stopped() {
+            self.pace.limit(slow);
+        }
         let _busy = lock(&self.busy);
         self.changed.notify_all();
     }
@@ -155,9 +183,14 @@ impl Migration {
                 return Err(Error::Closed);
             }
             inner.pool.check()?;
-            if busy.trouble.is_some() && !busy.flushing {
+            if let Some(trouble) = busy.trouble.as_ref().filter(|_| !busy.flushing) {
+                return Err(trouble.error(inner));
+            }
+            if inner.options.workers == 0 {
+                // There is nobody else who would.
                 drop(busy);
-                return Err(Error::Full { needed: inner.sizes.memtable, capacity: inner.pool.options().capacity });
+                inner.work_until_quiet(Due::Needed);
+                continue;
             }
             drop(self.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
         }
@@ -302,7 +335,7 @@ impl Inner {
                 }
                 let mut busy = lock(&self.migration.busy);
                 busy.flushing = false;
-                busy.trouble = outcome.err().map(|error| error.to_string());
+                busy.trouble = outcome.err().map(Trouble::of);
                 busy.failed.clear();
                 busy.stuck = false;
             }
@@ -328,6 +361,10 @@ impl Inner {
                 }
                 let mut busy = lock(&self.migration.busy);
                 busy.collecting = false;
+                if matches!(outcome, Err(Error::Corrupt { .. })) {
+                    // A key that cannot be read keeps its segment; the others go on.
+                    segment.damaged.store(true, Ordering::Release);
+                }
                 busy.stuck = outcome.is_err() && !segment.damaged.load(Ordering::Acquire);
                 if outcome.is_ok() {
                     busy.failed.clear();
@@ -363,7 +400,9 @@ impl Inner {
         self.values.seal_tails(false);
         for _ in 0..2 {
             let before = moved(&self.values);
-            self.rotate(self.view.load().active.generation);
+            if !self.migration.is_at_limit() {
+                self.rotate(self.view.load().active.generation);
+            }
             {
                 let mut busy = lock(&self.migration.busy);
                 busy.trouble = None;
@@ -389,8 +428,8 @@ impl Inner {
             self.pool.check()?;
             let busy = lock(&self.migration.busy);
             let quiet = !busy.flushing && busy.ranges.is_empty() && !busy.collecting;
-            if quiet && busy.trouble.is_some() {
-                return Err(Error::Full { needed: self.sizes.memtable, capacity: self.pool.options().capacity });
+            if quiet && let Some(trouble) = &busy.trouble {
+                return Err(trouble.error(self));
             }
             if quiet || began.elapsed() > limit || self.closed.load(Ordering::Acquire) {
                 return Ok(());

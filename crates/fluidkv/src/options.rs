@@ -43,7 +43,8 @@ pub struct FluidOptions {
     pub value_garbage: u32,
     /// Threads that flush and compact; 0: the writing thread does it (for the simulator).
     pub workers: usize,
-    /// Whether a read compares checksums of blocks and entries.
+    /// Whether a read compares the checksums of what it reads in tables and of large values. What stands in a memtable's log was written by
+    /// this process, or checked as it was replayed; it is compared again when it is flushed.
     pub verify_reads: bool,
 }
 
@@ -63,7 +64,7 @@ impl Default for FluidOptions {
             value_threshold: 4 * KIB,
             value_segment_bytes: 4 * MIB,
             value_garbage: 30,
-            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
             verify_reads: true,
         }
     }

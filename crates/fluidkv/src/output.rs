@@ -24,11 +24,11 @@ use crate::view::Known;
 pub(crate) struct Identities(AtomicU64);
 
 impl Identities {
-    /// Those above all that were ever given in the state that these tables are of.
-    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>) -> Self {
-        // Each open has a block of its own.
+    /// Those above all that were ever given: in the state that these tables are of, and in this opening of the pool.
+    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
+        // Each opening has a block of its own, whatever became of the tables of those before.
         let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
-        Self(AtomicU64::new((last_block + 1) << 32))
+        Self(AtomicU64::new((last_block + 1).max(opening) << 32))
     }
 
     fn next(&self) -> u64 {

@@ -132,7 +132,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     migration.set_frozen(count);
     Inner {
         log: SharedLog::of(&pool, order.last()),
-        identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables())),
+        identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
         view: ArcSwap::from_pointee(view),
         publisher: Mutex::new(publisher),
         reads: if options.verify_reads { Reads::Verified } else { Reads::Trusted },

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
-use crate::entry::{Entry, POINTER, Payload};
+use crate::entry::{POINTER, Payload};
 use crate::inner::{Inner, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
 use crate::memtable::Memtable;
@@ -157,14 +157,7 @@ impl Inner {
             let segments = memtable.segments();
             let mut last = None;
             for at in chunk {
-                let above = segments.partition_point(|segment| segment.at.raw() <= at);
-                let entry = above.checked_sub(1).map(|index| segments[index]).and_then(|segment| {
-                    let offset = at - segment.at.raw();
-                    let rest = segment.capacity.checked_sub(offset)?;
-                    let span = Entry::read(|len| self.pool.bytes(NvPtr::from_raw(at), len))?.len() as u64;
-                    let bytes = self.pool.bytes(NvPtr::from_raw(at), span.min(rest) as usize)?;
-                    Entry::checked(bytes, segment.frame, offset)
-                });
+                let entry = memtable.checked(at, &segments);
                 match entry {
                     Some(entry) => {
                         report.records += 1;

@@ -121,7 +121,7 @@ impl Inner {
         check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry };
-        self.with_stripe(hash, (when == When::Always, op.entry_len()), |view| {
+        self.with_stripe(hash, (when == When::Always, self.logged_len(&op)), |view| {
             if when != When::Always {
                 let present = self.is_live(view, key, hash)?;
                 if present != (when == When::Present) {
@@ -209,7 +209,7 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
-        let bytes = ops.iter().map(|op| op.entry_len() as u64).sum();
+        let bytes = ops.iter().map(|op| self.logged_len(op) as u64).sum();
         self.until_there_is_room(bytes, || self.try_batch(&ops))
     }
 

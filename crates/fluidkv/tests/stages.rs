@@ -208,3 +208,28 @@ fn overwriting_everything_again_and_again_takes_no_more_space() {
     assert!(live[7] <= live[1] + live[1] / 4, "{live:?}");
     assert_all(&store, 2000, 7);
 }
+
+/// A snapshot outlives its store's `close`; the store is opened again; then the snapshot goes: what it held is not its to free any more.
+#[test]
+fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(0)).expect("create");
+    fill(&store, 3000, 1);
+    store.settle().expect("settle");
+    let snapshot = store.snapshot().expect("snapshot");
+    fill(&store, 3000, 2);
+    store.settle().expect("settle");
+    store.close().expect("close");
+    drop(store);
+    let store = FluidKv::open(&scratch.store(), &tiny(0)).expect("open");
+    fill(&store, 6000, 3);
+    store.settle().expect("settle");
+    drop(snapshot);
+    let report = store.verify(&mut |_| ()).expect("verify");
+    assert!(report.is_clean(), "{report:?}");
+    // As a crash leaves it.
+    drop(store);
+    let store = FluidKv::open(&scratch.store(), &tiny(0)).expect("open behind the crash");
+    store.put(b"another", b"key").expect("put");
+    assert_all(&store, 6000, 3);
+}

@@ -2,7 +2,7 @@
 
 use lodestore_contract::{OptionSpec, Options, Result};
 use lodestore_inplace::options::{
-    DRAM_BUDGET, HASH_SEED, VERIFY_READS, check_common, check_within, number, refuse, switch,
+    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, check_within, number, refuse, switch,
 };
 use lodestore_media::PoolOptions;
 
@@ -84,9 +84,9 @@ impl Default for HiKvOptions {
             wal: false,
             queues: 8,
             queue_len: 4096,
-            backends: Backends::Auto { threads: threads.max(2) },
+            backends: Backends::Auto { threads: threads.clamp(2, THREADS_MAX) },
             verify_reads: true,
-            recovery_threads: threads,
+            recovery_threads: threads.min(RECOVERY_THREADS_MAX),
             sweep_ms: 1000,
             dram_budget: 0,
         }
@@ -265,7 +265,7 @@ fn within(least: usize, most: usize) -> impl Fn(&str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use lodestore_contract::{Durability, Error};
-    use lodestore_inplace::options::{RECOVERY_THREADS_MAX, SWEEP_MS_MAX};
+    use lodestore_inplace::options::SWEEP_MS_MAX;
     use lodestore_inplace::testing::unknown_names;
 
     use super::*;

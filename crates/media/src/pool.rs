@@ -439,6 +439,8 @@ impl Pool {
         control.closed = true;
         let result = if clean { self.mark_clean(&mut control.header) } else { Ok(()) };
         self.closed.store(true, Ordering::Release);
+        // Who was giving back an extent ends before another may have it; who comes later gives back nothing.
+        self.alloc.await_givers();
         if let Some(ahead) = &self.ahead {
             ahead.stop();
         }
@@ -458,6 +460,11 @@ impl Pool {
         write_header(&self.memory, header);
         self.sync_files()?;
         self.check()
+    }
+
+    /// Whether it was closed: then another may have the store.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Use of the medium. `live`, `dead` and `free` are the allocator's.

@@ -1,7 +1,9 @@
 //! Options of the engine.
 
 use lodestore_contract::{OptionSpec, Options, Result};
-use lodestore_inplace::options::{DRAM_BUDGET, HASH_SEED, VERIFY_READS, check_common, number, refuse, switch};
+use lodestore_inplace::options::{
+    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, number, refuse, switch,
+};
 use lodestore_media::PoolOptions;
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
@@ -45,7 +47,7 @@ impl Default for NvhtOptions {
             hash: HashKind::Murmur3,
             hash_seed: None,
             verify_reads: true,
-            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from).min(RECOVERY_THREADS_MAX),
             sweep_ms: 1000,
             dram_budget: 0,
         }

@@ -31,6 +31,12 @@ impl Inner {
         op.payload.bytes().len() >= self.sizes.value_threshold
     }
 
+    /// Bytes that an operation adds to a log of entries.
+    #[inline]
+    pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
+        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER } else { op.entry_len() }
+    }
+
     /// As `apply` of an operation with a large value: value first, then the entry that points to it. With the stripe held.
     #[cold]
     pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
@@ -73,6 +79,8 @@ impl Inner {
             match self.append_value(&mut tail, key, value, by) {
                 Ok(pointer) => pointers.push(pointer.encode()),
                 Err(error) => {
+                    // Whoever has the tail next fences only what it stores itself.
+                    self.pool.fence();
                     values.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
                     return Err(error);
                 }

@@ -123,6 +123,8 @@ impl Inner {
             self.move_values(segment, &group)?;
         }
         if !self.pool.mutant(Mutant::ValueEndedEarly) {
+            // What let a value be garbage, a write that is in the index, is durable before the value goes.
+            self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))?;
             self.retire(segment)?;
         }
         Counts::add(&self.values.collected, 1);

@@ -19,6 +19,10 @@ pub(crate) trait Ground {
     fn zero_words(&self, at: NvPtr, words: usize) -> usize {
         (0..words).find(|word| self.load(at.add(*word as u64 * 8)) != 0).unwrap_or(words)
     }
+    /// Whether it may have another owner by now: nothing is given back any more.
+    fn is_closed(&self) -> bool {
+        false
+    }
     /// Stores an aligned word, whole.
     fn put(&self, at: NvPtr, word: u64);
     /// Stores bytes that nobody else reads yet.

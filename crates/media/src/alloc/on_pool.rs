@@ -139,6 +139,10 @@ impl Allocator {
     }
 }
 impl Ground for Pool {
+    fn is_closed(&self) -> bool {
+        Self::is_closed(self)
+    }
+
     fn regions(&self) -> usize {
         usize::from(Self::regions(self))
     }

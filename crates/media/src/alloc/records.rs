@@ -389,6 +389,11 @@ impl Allocator {
         }
     }
 
+    /// Waits until nobody is giving back an extent that began to before this call.
+    pub(crate) fn await_givers(&self) {
+        drop(lock(&self.space));
+    }
+
     /// Frees many, some at a time.
     pub(crate) fn free_all<G: Ground>(&self, ground: &G, items: &[Freed]) {
         for some in items.chunks(FREED_AT_ONCE) {

@@ -119,9 +119,13 @@ impl Space {
         Some(place)
     }
 
-    /// Gives an extent back; false where its chunks are not all in use.
+    /// Gives an extent back; false where its chunks are not all in use. Behind a close the extent stays: whoever opens the store next frees what
+    /// nothing names, and its words are no longer ours.
     #[must_use]
     pub(super) fn give_back<G: Ground>(&mut self, ground: &G, place: Place, chunks: u32) -> bool {
+        if ground.is_closed() {
+            return true;
+        }
         let Some(ranges) = self.regions.get_mut(usize::from(place.region)) else { return false };
         if !ranges.tree.give(place.chunk, chunks) {
             return false;
