@@ -1,8 +1,8 @@
 //! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
 //!
 //! ```text
-//! offset 0          8         12        16         56     60    64         72         80
-//!        | LFLUID1\0| version | zero .. | zero     | crc  | 0   | manifest | its check| zero to 4096
+//! offset 0          8         12        56     60    64         72
+//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | zero to 4096
 //! ```
 
 use lodestore_contract::{Error, Result};

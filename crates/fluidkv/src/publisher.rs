@@ -114,8 +114,8 @@ impl Publisher {
     /// Makes a change happen: durable when this returns. `fresh` are the handles of the tables it adds. The caller publishes a view.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`]; nothing is changed then, though the record may turn out to be there after a crash when
-    /// the store was poisoned. [`Error::Corrupt`] where the state refuses the change.
+    /// [`Error::Full`]; nothing is changed then. [`Error::Poisoned`]: `state` may have the change, which may turn out to be there after a crash;
+    /// nothing is published from it any more. [`Error::Corrupt`] where the state refuses the change.
     pub(crate) fn apply(&mut self, pool: &Pool, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
         let len = encode(edit, self.nonce, self.next_number).len() as u64;
         if self.end + len > self.capacity {

@@ -4,7 +4,8 @@
 //! 1. The ranges are in key order, the first from the empty key; each ends where the next begins. No number comes twice.
 //! 2. A table lies wholly in its range. Its identity and its extent are its own.
 //! 3. The tables of a run are in key order, and none reaches into the next; so are the stable ones. No run is empty.
-//! 4. A segment of the value log has its own extent, no more bytes written than it has, and no more dead than written. Its id is below the next one, and
+//! 4. A segment of the value log has its own extent, no more bytes written than it has, and no more dead than it has: dead
+//!    bytes may be known before the writing of them is. Its id is below the next one, and
 //!    was given once.
 //! 5. Runs are newest first. Whatever leaves a run for the stable tables leaves nothing older of its keys in any run.
 
