@@ -29,9 +29,17 @@ fn every_image_of_sectors_and_every_kill_recovers() {
 fn every_planted_fault_is_seen() {
     let faults = planted(&FluidEngine);
     assert!(faults.len() >= 17);
-    let seen = |fault| try_fault(&FluidEngine, &Config { images: 200_000, ..Config::default() }, fault);
-    let unseen: Vec<_> = faults.into_iter().map(seen).filter(|row| row.caught.is_none()).map(|row| row.fault).collect();
+    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen_by_some_seed(fault)).collect();
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
+}
+
+/// Rare faults show in some scripts only, so many short runs see more than a long one.
+fn is_seen_by_some_seed(fault: &Fault) -> bool {
+    (1..=16).any(|seed| {
+        let row = try_fault(&FluidEngine, &Config { images: 25_000, seed, ..Config::default() }, fault.clone());
+        println!("seed {seed}: {row}");
+        row.caught.is_some()
+    })
 }
 
 /// Files: all threads share one log, whose writes become durable by groups.
