@@ -4,7 +4,7 @@
 //! segments take is garbage, the one with the largest share first.
 //!
 //! Persist order: the moved values, **fence**; one log record with the new pointers, written as a batch of ordinary writes is, **fence**; so on to the segment's last
-//! record; then the manifest's record that the segment is no more, **fence**; then a view whose readers know nothing of it; its space is free
+//! record; where all threads share a log, a sync of it, for what was deleted meanwhile; then the manifest's record that the segment is no more, **fence**; then a view whose readers know nothing of it; its space is free
 //! when the last reader of an older view has gone. A crash anywhere before the manifest's record leaves the segment, with fewer live values.
 //!
 //! Invariants
