@@ -1,5 +1,5 @@
-//! Work done before it is needed, by one background thread a pool: the next region is made and touched, the mapping of
-//! an opened store is filled, small pages are joined to huge ones.
+//! Work done before it is needed or behind the caller, by one background thread a pool: the next region is made and touched, the mapping of
+//! an opened store is filled, small pages are joined to huge ones, the space of removed files is given back.
 //!
 //! Invariants
 //! * The thread never reads or writes a byte of a region; it makes mappings and advises the kernel about them.
@@ -10,6 +10,7 @@
 //! * Joining pages makes whoever touches them wait for milliseconds, so the thread rests three times as long after each.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -35,6 +36,9 @@ struct Work {
     spare: Option<(u16, Made)>,
     /// Regions below this index were taken by a grower: a wish for one comes from a thread that counted before.
     taken: u16,
+    /// Files without a name, whose space is to be given back; and whether that is going on.
+    gone: Vec<File>,
+    releasing: bool,
     /// Mappings to be filled by reading, with how far each is.
     fill: VecDeque<(Arc<Mapping>, u64)>,
     /// Mappings whose pages are to be joined, with how far each is.
@@ -113,6 +117,13 @@ impl Ahead {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// Closes files behind the caller that have lost their names.
+    pub(crate) fn release(&self, files: Vec<File>) {
+        if !files.is_empty() {
+            self.give(|work| work.gone.extend(files));
+        }
+    }
+
     /// Fills this mapping's page table behind the caller.
     pub(crate) fn fill(&self, mapping: Arc<Mapping>) {
         self.give(|work| work.fill.push_back((mapping, 0)));
@@ -132,9 +143,11 @@ impl Ahead {
     /// As [`RegionMaker::make`].
     pub(crate) fn take_or_make(&self, index: u16, len: u64) -> Result<Made> {
         let mut work = self.shared.lock();
-        while work.making.is_some() {
+        while work.making.is_some() || work.releasing {
             work = self.shared.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
+        // Their space may be what the region needs.
+        work.gone.clear();
         work.wanted = None;
         work.taken = index + 1;
         let spare = work.spare.take();
@@ -182,7 +195,15 @@ impl Drop for Ahead {
 fn run(shared: &Shared) {
     let mut work = shared.lock();
     while !shared.stop.load(Ordering::Acquire) {
-        if let Some((index, len)) = work.wanted.take() {
+        if !work.gone.is_empty() {
+            let gone = std::mem::take(&mut work.gone);
+            work.releasing = true;
+            drop(work);
+            drop(gone);
+            work = shared.lock();
+            work.releasing = false;
+            shared.changed.notify_all();
+        } else if let Some((index, len)) = work.wanted.take() {
             work.making = Some((index, len));
             drop(work);
             let start = Instant::now();
@@ -276,6 +297,24 @@ mod tests {
         drop(ahead.take_or_make(1, LEN).expect("room for a region"));
         assert_eq!(inode(&crate::files::unfinished_path(dir.path(), 3)), None);
         assert!(inode(&crate::files::unfinished_path(dir.path(), 1)).is_some());
+    }
+
+    /// What an interrupted making left is removed by name at once and its space behind the caller, before a region is made.
+    #[test]
+    fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = crate::files::unfinished_path(dir.path(), 4);
+        let file = File::create(&path).expect("a file");
+        file.set_len(LEN).expect("made long");
+        let removed = crate::files::remove_unfinished(dir.path()).expect("it is a leftover");
+        assert_eq!(removed.len(), 1);
+        assert_eq!(inode(&path), None);
+        let ahead = ahead(dir.path());
+        ahead.release(removed);
+        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
+        let work = ahead.shared.lock();
+        assert!(work.gone.is_empty() && !work.releasing, "given back");
+        assert_eq!(file.metadata().expect("still open here").nlink(), 0);
     }
 
     /// Whoever replaced the unfinished file: the region does not take its name.

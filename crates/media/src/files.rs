@@ -110,13 +110,16 @@ pub(crate) fn look_into(path: &Path) -> Result<(Vec<u8>, u64)> {
     Ok((read_start(&file, path, LOOK_BYTES)?, found.len()))
 }
 
-/// Removes the file of unfinished region `index` if it is what an interrupted making leaves.
-fn remove_leftover(path: &Path, index: u16) -> Result<()> {
+/// Removes the file of unfinished region `index` if it is what an interrupted making leaves; the file, whose space goes with it.
+fn remove_leftover(path: &Path, index: u16) -> Result<Option<File>> {
     if !is_unfinished(&look_into(path)?.0, index) {
         let what = "it holds what no interrupted making of a region leaves".into();
         return Err(Error::Foreign { path: path.into(), what });
     }
-    std::fs::remove_file(path).map_err(|refused| Error::io("removing", path, refused))
+    // Not open: then its space goes with its name, and that takes longer.
+    let file = File::open(path).ok();
+    std::fs::remove_file(path).map_err(|refused| Error::io("removing", path, refused))?;
+    Ok(file)
 }
 
 /// Removes the file of a region that this process made and that has not taken its name.
@@ -131,20 +134,21 @@ pub(crate) fn remove_made(dir: &Path, index: u16) {
     let _ = std::fs::remove_file(region_path(dir, index));
 }
 
-/// Removes what was never part of the store.
+/// Removes what was never part of the store. The space goes with the files that are given back: of a large one, that takes milliseconds.
 ///
 /// # Errors
 /// [`Error::Foreign`] where a file has such a name and was not made here; [`Error::Io`].
-pub(crate) fn remove_unfinished(dir: &Path) -> Result<()> {
+pub(crate) fn remove_unfinished(dir: &Path) -> Result<Vec<File>> {
+    let mut removed = Vec::new();
     let io = |refused| Error::io("reading", dir, refused);
     for entry in std::fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
         let name = entry.file_name();
         if let Some(index) = name.to_str().and_then(unfinished_index) {
-            remove_leftover(&entry.path(), index)?;
+            removed.extend(remove_leftover(&entry.path(), index)?);
         }
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// Makes changes of names in `dir` durable.

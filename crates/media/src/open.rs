@@ -85,7 +85,7 @@ impl Pool {
         let mut lock = StoreLock::take(dir)?;
         // Again under the lock: another process may have made a store meanwhile.
         files::make_dir(dir)?;
-        files::remove_unfinished(dir)?;
+        drop(files::remove_unfinished(dir)?);
         let maker = RegionMaker::new(dir, &opts);
         let never = AtomicBool::new(false);
         let Made { mapping, medium, name } = maker.make(0, opts.first_region_bytes(), &never)?.ok_or(Error::Closed)?;
@@ -154,11 +154,13 @@ impl Pool {
             memory.regions.add(Arc::new(open_later_region(dir, index, &header, &opts)?));
         }
         let report = OpenReport { settled: report.clean || memory.settle(), ..report };
-        files::remove_unfinished(dir)?;
+        let removed = files::remove_unfinished(dir)?;
         remove_unnamed_region(dir, &header)?;
         let header = mark_open(&memory, header);
         let maker = RegionMaker::new(dir, &opts);
-        let ahead = Some(Ahead::new(maker, opts.region_bytes));
+        let ahead = Ahead::new(maker, opts.region_bytes);
+        ahead.release(removed);
+        let ahead = Some(ahead);
         let parts =
             Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, report.clean)?;

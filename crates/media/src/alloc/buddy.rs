@@ -69,6 +69,12 @@ impl Buddy {
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             return None;
         }
+        // What lies side by side is one range: a full region is filled in no time.
+        taken.dedup_by(|next, kept| {
+            let joins = kept.1 == next.0;
+            kept.1 = if joins { next.1 } else { kept.1 };
+            joins
+        });
         let free = leaves - taken.iter().map(|(start, end)| end - start).sum::<usize>();
         let mut nodes = vec![0u8; 2 * leaves].into_boxed_slice();
         fill(&mut nodes, 1, (0, order), &taken);
