@@ -20,6 +20,9 @@ use crate::view::{Known, Ranges};
 /// Positions taken from a memtable at first, and at most.
 const CHUNK: (usize, usize) = (8, 256);
 
+/// How many entries before it is read an entry's memory is asked for.
+const AHEAD: usize = 8;
+
 /// A key with what a source knows of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair<'a> {
@@ -59,6 +62,9 @@ impl<'a> MemtableCursor<'a> {
     fn next(&mut self) -> Result<Option<Pair<'a>>> {
         loop {
             while let Some(at) = self.chunk.pop_front() {
+                if let Some(later) = self.chunk.get(AHEAD) {
+                    self.memtable.prefetch_entry(*later);
+                }
                 if let Some(segments) = &self.checked
                     && self.memtable.checked(at, segments).is_none()
                 {

@@ -310,13 +310,25 @@ impl Memtable {
         (at >> 3) as usize % OLDER
     }
 
+    /// Asks for the entry at a position.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, at: u64) {
+        Records(&self.pool).prefetch(at);
+    }
+
+    /// Whether it may have a key of this hash; if not, it has none.
+    #[inline]
+    pub(crate) fn may_have(&self, hash: u64) -> bool {
+        self.keys.may_have(hash)
+    }
+
     /// The newest version of a key up to a number.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64) -> Result<Option<Entry<'_>>> {
-        if !self.keys.may_have(hash) {
+        if !self.may_have(hash) {
             return Ok(None);
         }
         match self.tree.get(&Records(&self.pool), key) {

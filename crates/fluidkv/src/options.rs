@@ -3,6 +3,8 @@
 use lodestore_contract::{Error, OptionSpec, Options, Result};
 use lodestore_media::PoolOptions;
 
+use crate::table::Reads;
+
 /// Most threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
 /// Smallest DRAM budget: one segment of each structure must fit.
@@ -11,6 +13,40 @@ pub(crate) const BUDGET_MIN: u64 = 1 << 20;
 const THRESHOLD_MIN: u64 = 32;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// Which reads compare checksums. What stands in a memtable's log was written by this process, or checked as it was replayed; it is compared
+/// again when it is flushed. A compaction and `verify` compare always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerifyReads {
+    /// None.
+    Off,
+    /// The first of each block of a table after it was written or the store was opened, as a store with a cache of blocks does it; each
+    /// of a large value.
+    Once,
+    /// Each.
+    Always,
+}
+
+impl VerifyReads {
+    fn of(text: &str) -> Option<Self> {
+        match text {
+            "off" => Some(Self::Off),
+            "once" => Some(Self::Once),
+            // What other engines have as the choice beside `off`.
+            "always" | "on" => Some(Self::Always),
+            _ => None,
+        }
+    }
+
+    /// How tables are read.
+    pub(crate) fn reads(self) -> Reads {
+        match self {
+            Self::Off => Reads::Trusted,
+            Self::Once => Reads::Once,
+            Self::Always => Reads::Verified,
+        }
+    }
+}
 
 /// Options of a FluidKV store. None shapes the store: each open chooses anew.
 #[derive(Clone)]
@@ -43,9 +79,8 @@ pub struct FluidOptions {
     pub value_garbage: u32,
     /// Threads that flush and compact; 0: the writing thread does it (for the simulator).
     pub workers: usize,
-    /// Whether a read compares the checksums of what it reads in tables and of large values. What stands in a memtable's log was written by
-    /// this process, or checked as it was replayed; it is compared again when it is flushed.
-    pub verify_reads: bool,
+    /// Which reads compare the checksums of what they read in tables and of large values.
+    pub verify_reads: VerifyReads,
 }
 
 impl Default for FluidOptions {
@@ -65,7 +100,7 @@ impl Default for FluidOptions {
             value_segment_bytes: 4 * MIB,
             value_garbage: 30,
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
-            verify_reads: true,
+            verify_reads: VerifyReads::Once,
         }
     }
 }
@@ -95,7 +130,11 @@ const SPECS: &[OptionSpec] = &[
     spec!("value-segment-bytes", "4194304", "bytes of a segment of the value log, 16384 to 1073741824"),
     spec!("value-garbage", "30", "dead bytes in hundredths of the value log's over which it is collected, 1 to 99"),
     spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
-    spec!("verify-reads", "on", "whether a read compares the checksum of what it reads: on or off"),
+    spec!(
+        "verify-reads",
+        "once",
+        "whether a read compares the checksum of a block: once after it was written or opened, always, or off"
+    ),
 ];
 
 impl FluidOptions {
@@ -128,11 +167,7 @@ impl FluidOptions {
             value_segment_bytes: bytes("value-segment-bytes", base.value_segment_bytes)?,
             value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", |text| match text {
-                "on" => Some(true),
-                "off" => Some(false),
-                _ => None,
-            })?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "once, always or off", VerifyReads::of)?,
             pool: base.pool,
         };
         read.check()?;

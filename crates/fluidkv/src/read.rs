@@ -6,7 +6,7 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
-use crate::table::{Reads, hash};
+use crate::table::{Block, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
@@ -20,6 +20,9 @@ const ABSENT_UNIT: u32 = 4096;
 const ABSENT_LEAST: u32 = ABSENT_UNIT;
 /// Keys that are asked for together.
 const GROUP: usize = 16;
+
+/// A stable table and the block of it that alone may have a key.
+type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
 
 /// Refuses keys that no store takes.
 #[inline]
@@ -36,11 +39,16 @@ impl Inner {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        let found = view.find(key, hash, u64::MAX, self.how())?;
+        Ok(self.sampled(hash, view.find(key, hash, u64::MAX, self.how())?))
+    }
+
+    /// What a look-up found, which is counted now and then.
+    #[inline]
+    fn sampled<'v>(&self, hash: u64, found: Option<Known<'v>>) -> Option<Known<'v>> {
         if hash & SAMPLED == 0 {
             self.note_found(found.is_some());
         }
-        Ok(found)
+        found
     }
 
     #[cold]
@@ -132,34 +140,48 @@ impl Inner {
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
-        for (index, key) in keys.iter().enumerate() {
+        for (number, group) in keys.chunks(GROUP).enumerate() {
             let view = self.view.load();
-            if index.is_multiple_of(GROUP) {
-                prefetch(&view, &keys[index..(index + GROUP).min(keys.len())], self.reads);
+            let mut hashes = [0; GROUP];
+            group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
+            let ahead = self.look_ahead(&view, group, &hashes);
+            for (at, key) in group.iter().enumerate() {
+                let known = match ahead[at] {
+                    Some((table, block)) if self.batches.load(Ordering::SeqCst) == 0 => {
+                        let item = table.get_in(&block, key, hashes[at], self.reads);
+                        item.map(|item| self.sampled(hashes[at], item.map(|item| Known::of_item(&item))))
+                    }
+                    _ => self.known(&view, key, hashes[at]),
+                };
+                let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
+                let live = live.inspect_err(|error| self.corrupt(error))?;
+                each(number * GROUP + at, live.map(|(value, _)| value));
             }
-            let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
-            let live = known.map_or(Ok(None), |known| self.value_of(key, known));
-            each(index, live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value));
         }
         Ok(())
     }
-}
 
-/// Asks for what gets of these keys will read, all of them at once: first the indexes, then the items.
-fn prefetch(view: &View, keys: &[&[u8]], reads: Reads) {
-    if !view.active.is_empty() {
-        view.active.tree.prefetch_batch(keys.iter().copied());
-    }
-    for key in keys {
-        let range = &view.ranges.list[view.ranges.index_of(key)];
-        if !range.runs.is_empty() {
-            let hash = hash(key);
-            range.runs.iter().filter_map(|run| run.find(key)).for_each(|table| table.prefetch_filter(hash));
+    /// Asks for what gets of these keys will read, all of them at once: first the indexes, then the items. For a key that only a stable
+    /// table can have, and whose absence is not likely: its place there.
+    fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP]) -> [Ahead<'v>; GROUP] {
+        if !view.active.is_empty() {
+            view.active.tree.prefetch_batch(keys.iter().copied());
         }
-        range.stable.find(key).into_iter().for_each(|table| table.prefetch_index(key));
-    }
-    for key in keys {
-        let range = &view.ranges.list[view.ranges.index_of(key)];
-        range.stable.find(key).into_iter().for_each(|table| table.prefetch_item(key, reads));
+        let how = self.how();
+        let mut tables = [None; GROUP];
+        for ((key, hash), table) in keys.iter().zip(hashes).zip(&mut tables) {
+            let range = &view.ranges.list[view.ranges.index_of(key)];
+            range.runs.iter().filter_map(|run| run.find(key)).for_each(|table| table.prefetch_filter(*hash));
+            *table = range.stable.find(key).map(|table| (table, range.runs.is_empty() && !how.filtered));
+            table.iter().for_each(|(table, _)| table.prefetch_index(key));
+        }
+        let mut ahead = [None; GROUP];
+        for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut ahead) {
+            if let Some((table, alone)) = table {
+                let found = table.locate_ahead(key, how.reads);
+                *place = found.filter(|_| alone && view.memtables().all(|memtable| !memtable.may_have(*hash)));
+            }
+        }
+        ahead
     }
 }

@@ -15,7 +15,7 @@ use crate::inner::Inner;
 use crate::read::check_key;
 use crate::store::Running;
 use crate::table::hash;
-use crate::view::View;
+use crate::view::{Known, View};
 
 /// Pairs that an owned scan copies at first, and at most.
 const OWNED: (usize, usize) = (16, 256);
@@ -93,7 +93,12 @@ fn scan(
         if !inside {
             return false;
         }
-        match inner.value_of(pair.key, pair.known) {
+        let value = match pair.known {
+            // Most pairs, and nothing to ask or to read for them.
+            Known::Value(value, None) => Ok(Some((value, None))),
+            known => inner.value_of(pair.key, known),
+        };
+        match value {
             Ok(Some((value, _))) => {
                 visited += 1;
                 visit(pair.key, value) == Visit::More && visited < range.limit

@@ -26,7 +26,6 @@ use crate::output::Identities;
 use crate::publisher::Publisher;
 use crate::recover::{self, How, Recovery};
 use crate::reserve::Reserve;
-use crate::table::Reads;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::{Hold, ValueSegment};
 use crate::view::View;
@@ -135,7 +134,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
         view: ArcSwap::from_pointee(view),
         publisher: Mutex::new(publisher),
-        reads: if options.verify_reads { Reads::Verified } else { Reads::Trusted },
+        reads: options.verify_reads.reads(),
         options: options.clone(),
         counts: Counts::default(),
         values,

@@ -9,7 +9,7 @@ use lodestore_index::key_head;
 use lodestore_media::Pool;
 
 use crate::manifest::TableDescriptor;
-use crate::table::{Item, Reads, Table, TableMeta};
+use crate::table::{Block, Item, Reads, Seen, Table, TableMeta};
 
 /// How a table is read.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,7 @@ pub(crate) struct TableHandle {
     pub(crate) descriptor: Arc<TableDescriptor>,
     /// `None` where the table was found damaged: each read of it says so.
     meta: Option<TableMeta>,
+    seen: Seen,
     pool: Arc<Pool>,
     gone: AtomicBool,
 }
@@ -33,7 +34,8 @@ pub(crate) struct TableHandle {
 impl TableHandle {
     /// The handle of a table that was just written.
     pub(crate) fn new(pool: &Arc<Pool>, descriptor: Arc<TableDescriptor>, meta: TableMeta) -> Self {
-        Self { descriptor, meta: Some(meta), pool: Arc::clone(pool), gone: AtomicBool::new(false) }
+        let seen = Seen::of(meta.blocks());
+        Self { descriptor, meta: Some(meta), seen, pool: Arc::clone(pool), gone: AtomicBool::new(false) }
     }
 
     /// The handle of a table that the manifest names: its header, index, filter and keys are checked. Where they are damaged the handle
@@ -48,7 +50,8 @@ impl TableHandle {
             Err(error) => (None, Some(error)),
         };
         let descriptor = Arc::clone(descriptor);
-        (Self { descriptor, meta, pool: Arc::clone(pool), gone: AtomicBool::new(false) }, error)
+        let seen = meta.map_or_else(Seen::default, |meta| Seen::of(meta.blocks()));
+        (Self { descriptor, meta, seen, pool: Arc::clone(pool), gone: AtomicBool::new(false) }, error)
     }
 
     /// Its bytes.
@@ -64,7 +67,7 @@ impl TableHandle {
     #[inline]
     pub(crate) fn table(&self) -> Result<Table<'_, '_>> {
         match &self.meta {
-            Some(meta) => meta.table(self.bytes()),
+            Some(meta) => meta.table(self.bytes()).map(|table| table.remembering(&self.seen)),
             None => Err(self.damaged()),
         }
     }
@@ -85,6 +88,16 @@ impl TableHandle {
         }
     }
 
+    /// The block that has `key` if the table does, whose bytes are asked for; none where the table does not have it, or where it cannot
+    /// be read, which [`Self::get`] tells.
+    pub(crate) fn locate_ahead(&self, key: &[u8], reads: Reads) -> Option<(Table<'_, '_>, Block)> {
+        let table = self.table().ok()?;
+        let block = table.locate(key, reads).ok().flatten()?;
+        let near = self.bytes().get(table.reads_first(&block, reads));
+        lodestore_media::prefetch_bytes(near.unwrap_or_default());
+        Some((table, block))
+    }
+
     /// Asks for the lines of the index that a get of `key` reads.
     pub(crate) fn prefetch_index(&self, key: &[u8]) {
         if let Ok(table) = self.table() {
@@ -101,16 +114,6 @@ impl TableHandle {
         }
     }
 
-    /// Asks for what a get of `key` reads of its block; the index is there already, hopefully.
-    pub(crate) fn prefetch_item(&self, key: &[u8], reads: Reads) {
-        if let Ok(table) = self.table()
-            && let Ok(Some(block)) = table.locate(key, Reads::Trusted)
-        {
-            let range = if reads == Reads::Verified { block.range() } else { block.near() };
-            lodestore_media::prefetch_bytes(self.bytes().get(range).unwrap_or_default());
-        }
-    }
-
     #[cold]
     fn damaged(&self) -> Error {
         Error::corrupt(place_of(&self.descriptor), "it was found damaged when the store was opened")
@@ -124,7 +127,12 @@ impl TableHandle {
     /// DRAM of it, keys included.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let descriptor = &self.descriptor;
-        (size_of::<Self>() + size_of::<TableDescriptor>() + descriptor.min.len() + descriptor.max.len() + 48) as u64
+        (size_of::<Self>()
+            + size_of::<TableDescriptor>()
+            + descriptor.min.len()
+            + descriptor.max.len()
+            + self.seen.dram_bytes()
+            + 48) as u64
     }
 }
 

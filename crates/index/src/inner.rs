@@ -267,6 +267,47 @@ impl<'g> Inner<'g> {
         (self.level() == 1 && self.count() == 0).then(|| self.leaf(0))
     }
 
+    /// A copy of the node in which `separator` and `right` stand behind child `slot`: what a split below wants, copied part by part. None
+    /// where the separator does not begin as all others do, or the copy would be too big: then a [`Plan`] makes it. The caller
+    /// holds the latch.
+    pub(crate) fn with_child(
+        self,
+        slot: usize,
+        separator: &[u8],
+        right: *mut Node,
+        space: &Space<'_>,
+    ) -> Option<*mut Node> {
+        let (count, prefix) = (self.count(), self.prefix());
+        let tail = separator.strip_prefix(prefix)?;
+        let tails = self.tails();
+        let tail_len = tails.len() + tail.len();
+        if count == 0 || count >= INNER_CAP || tail_len > INNER_BYTES {
+            return None;
+        }
+        let mut heads = [0u32; INNER_CAP];
+        heads[..slot].copy_from_slice(&self.heads()[..slot]);
+        heads[slot] = head_at(tail, 0);
+        heads[slot + 1..=count].copy_from_slice(&self.heads()[slot..]);
+        let mut ends = [0u32; INNER_CAP];
+        ends[..slot].copy_from_slice(&self.ends()[..slot]);
+        let start = slot.checked_sub(1).map_or(0, |before| ends[before]);
+        ends[slot] = start + tail.len() as u32;
+        for (to, from) in ends[slot + 1..=count].iter_mut().zip(&self.ends()[slot..]) {
+            *to = from + tail.len() as u32;
+        }
+        let (before, behind) = tails.split_at(start as usize);
+        let children = (0..=slot).map(|at| self.child(at)).chain([right]);
+        let children = children.chain((slot + 1..=count).map(|at| self.child(at)));
+        let parts = Parts {
+            level: self.level(),
+            heads: &heads[..=count],
+            ends: &ends[..=count],
+            prefix,
+            tails: [before, tail, behind],
+        };
+        Some(parts.write(children, space))
+    }
+
     fn layout(self) -> Layout {
         let header = self.header();
         layout(self.count(), header.prefix_len as usize, header.tail_len as usize)
@@ -312,7 +353,15 @@ impl Plan {
     /// A copy of a node. The caller holds its latch, so that no child slot changes any more.
     pub(crate) fn of(node: Inner<'_>) -> Self {
         let count = node.count();
-        let mut plan = Self::single(node.level(), node.child(0));
+        // Room for one separator more.
+        let bytes = (count + 1) * (node.prefix().len() + 16) + node.tails().len();
+        let mut plan = Self {
+            level: node.level(),
+            bytes: Vec::with_capacity(bytes),
+            ends: Vec::with_capacity(count + 1),
+            children: Vec::with_capacity(count + 2),
+        };
+        plan.children.push(node.child(0));
         for index in 0..count {
             plan.push(node.separator(index), node.child(index + 1));
         }
@@ -417,33 +466,58 @@ impl Plan {
         let heads: Vec<u32> = (0..count).map(|i| head_at(self.separator(i), prefix_len)).collect();
         let ends: Vec<u32> = (0..count).map(|i| (self.ends[i] - (i + 1) * prefix_len) as u32).collect();
         assert!(u32::try_from(self.bytes.len()).is_ok(), "an inner node's separators are below 4 GiB");
+        let mut tails = Vec::with_capacity(tail_len);
+        (0..count).for_each(|index| tails.extend_from_slice(&self.separator(index)[prefix_len..]));
+        let parts = Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]] };
+        parts.write(self.children.iter().copied(), space)
+    }
+}
+
+/// What stands in a node besides its children.
+struct Parts<'a> {
+    level: u32,
+    /// One for each separator; its end among the tails likewise.
+    heads: &'a [u32],
+    ends: &'a [u32],
+    prefix: &'a [u8],
+    /// The tails, one behind the other, in three pieces.
+    tails: [&'a [u8]; 3],
+}
+
+impl Parts<'_> {
+    /// Writes the node into fresh memory. There is one child more than heads.
+    fn write(&self, children: impl Iterator<Item = *mut Node>, space: &Space<'_>) -> *mut Node {
+        let count = self.heads.len();
+        let tail_len = self.tails.iter().map(|tails| tails.len()).sum::<usize>();
+        assert!(self.ends.len() == count && self.ends.last().map_or(0, |end| *end as usize) == tail_len);
         let header = Header {
             latch: Latch::new(),
-            prefix_word: key_head(prefix),
+            prefix_word: key_head(self.prefix),
             count: count as u32,
-            prefix_len: prefix_len as u32,
+            prefix_len: self.prefix.len() as u32,
             tail_len: tail_len as u32,
             level: self.level,
         };
-        let at = space.new_bytes(layout(count, prefix_len, tail_len));
+        let at = space.new_bytes(layout(count, self.prefix.len(), tail_len));
+        let mut written = 0;
         // SAFETY: Inv 8: fresh memory of exactly the parts written here, in the order in which the accessors read them; each
-        // part is aligned because the heads are padded to 8 bytes.
+        // part is aligned because the heads are padded to 8 bytes; no more than `count + 1` children are written.
         unsafe {
             at.cast::<Header>().write(header);
-            at.add(HEADS_AT).cast::<u32>().copy_from_nonoverlapping(NonNull::from(&heads[..]).cast(), count);
+            at.add(HEADS_AT).cast::<u32>().copy_from_nonoverlapping(NonNull::from(self.heads).cast(), count);
             let mut to = at.add(slots_at(count));
-            for child in &self.children {
-                to.cast::<AtomicPtr<Node>>().write(AtomicPtr::new(*child));
+            for child in children.take(count + 1) {
+                to.cast::<AtomicPtr<Node>>().write(AtomicPtr::new(child));
                 to = to.add(SLOT);
+                written += 1;
             }
-            to.cast::<u32>().copy_from_nonoverlapping(NonNull::from(&ends[..]).cast(), count);
+            assert_eq!(written, count + 1, "a node has one child more than separators");
+            to.cast::<u32>().copy_from_nonoverlapping(NonNull::from(self.ends).cast(), count);
             to = to.add(count * 4);
-            to.copy_from_nonoverlapping(NonNull::from(prefix).cast(), prefix_len);
-            to = to.add(prefix_len);
-            for index in 0..count {
-                let tail = &self.separator(index)[prefix_len..];
-                to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len());
-                to = to.add(tail.len());
+            let [before, middle, behind] = self.tails;
+            for bytes in [self.prefix, before, middle, behind] {
+                to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+                to = to.add(bytes.len());
             }
         }
         at.as_ptr()

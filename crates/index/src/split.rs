@@ -63,10 +63,16 @@ impl BPlusTree {
         let parent = self.lock_inner(key, 1, guard).expect("there is always a level 1");
         let slot = parent.upper(key, crate::bytes::key_head(key));
         assert!(parent.child(slot) == leaf_node(leaf), "the locked leaf is a child of the live parent");
-        let at_end = appended && slot == parent.count();
-        let mut plan = Plan::of(parent);
-        plan.split_child(slot, leaf_node(leaf), &separator, leaf_node(right));
-        self.install(key, parent, plan.finish(at_end, &space), guard);
+        let new = match parent.with_child(slot, &separator, leaf_node(right), &space) {
+            Some(node) => Replacement::One(node),
+            None => {
+                let at_end = appended && slot == parent.count();
+                let mut plan = Plan::of(parent);
+                plan.split_child(slot, leaf_node(leaf), &separator, leaf_node(right));
+                plan.finish(at_end, &space)
+            }
+        };
+        self.install(key, parent, new, guard);
         if !mutant(Mutant::LeafFreedEarly) {
             leaf.latch.unlock();
         }

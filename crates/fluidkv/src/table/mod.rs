@@ -13,7 +13,7 @@
 //! earlier table at the same place never pass for this one's.
 //!
 //! Whatever the bytes are, nothing here panics: each slice is checked. What was damaged after a table was opened is noticed by
-//! [`Reads::Verified`] in blocks, and by `verify` anywhere.
+//! [`Reads::Verified`] in blocks, by [`Reads::Once`] in those that were not read before, and by `verify` anywhere.
 
 mod block;
 mod builder;
@@ -21,6 +21,7 @@ mod filter;
 mod head;
 mod layout;
 mod read;
+mod seen;
 mod verify;
 mod walk;
 
@@ -32,6 +33,7 @@ use lodestore_contract::{Error, Result};
 pub use builder::{Built, TableBuilder};
 pub use layout::{TABLE_FORMAT, TableMeta};
 pub use read::{Block, Table};
+pub use seen::Seen;
 pub use verify::{Finding, Verified, verify};
 pub use walk::{Cursor, Place, Walk};
 
@@ -71,6 +73,8 @@ pub struct Item<'a> {
 pub enum Reads {
     /// It does not.
     Trusted,
+    /// It does where no read of this table before it did ([`Seen`]), and refuses a block whose checksum fails.
+    Once,
     /// It does, and refuses a block whose checksum fails.
     Verified,
 }

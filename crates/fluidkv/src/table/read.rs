@@ -9,13 +9,15 @@ use super::block::{Shape, View};
 use super::filter::{self, LINE};
 use super::head::{FAN, head_in, head_of, not_above};
 use super::layout::{FILTER_PART, KEYS_PART, TableMeta, part_crc};
-use super::{Item, Reads};
+use super::{Item, Reads, Seen};
 
 /// A table to read: what is kept of it in DRAM, and its bytes. Items borrow from the bytes alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'m, 'b> {
     pub(super) meta: &'m TableMeta,
     pub(super) bytes: &'b [u8],
+    /// Blocks that need no comparing with [`Reads::Once`].
+    seen: Option<&'m Seen>,
 }
 
 /// The one data block that may have a key.
@@ -48,7 +50,31 @@ impl Block {
 impl<'m, 'b> Table<'m, 'b> {
     #[inline]
     pub(super) fn new(meta: &'m TableMeta, bytes: &'b [u8]) -> Self {
-        Self { meta, bytes }
+        Self { meta, bytes, seen: None }
+    }
+
+    /// With a memory for [`Reads::Once`], which without one is [`Reads::Verified`].
+    #[must_use]
+    #[inline]
+    pub fn remembering(self, seen: &'m Seen) -> Self {
+        Self { seen: Some(seen), ..self }
+    }
+
+    /// Whether a read of a block computes its checksum.
+    #[inline]
+    fn compares(&self, block: &Block, reads: Reads) -> bool {
+        match reads {
+            Reads::Trusted => false,
+            Reads::Once => self.seen.is_none_or(|seen| !seen.has(block.number)),
+            Reads::Verified => true,
+        }
+    }
+
+    /// Which of a block's bytes a get reads first.
+    #[must_use]
+    #[inline]
+    pub fn reads_first(&self, block: &Block, reads: Reads) -> Range<usize> {
+        if self.compares(block, reads) { block.range() } else { block.near() }
     }
 
     /// What is kept of it.
@@ -231,8 +257,11 @@ impl<'m, 'b> Table<'m, 'b> {
     #[inline]
     pub(super) fn view(&self, block: &Block, reads: Reads) -> Result<View<'b>> {
         let bytes = self.bytes.get(block.range()).unwrap_or_default();
-        if reads == Reads::Verified {
+        if self.compares(block, reads) {
             self.check_block(block, bytes)?;
+            if let Some(seen) = self.seen {
+                seen.add(block.number);
+            }
         }
         View::new(bytes, block.shape).ok_or_else(|| self.broken(block))
     }

@@ -142,7 +142,7 @@ impl ValueLog {
     /// The value of `key` that a pointer names, where it stands. The caller holds the view in which it found the pointer.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: the pointer leads nowhere, or, with `Reads::Verified`, to other bytes.
+    /// [`Error::Corrupt`]: the pointer leads nowhere, or, unless with `Reads::Trusted`, to other bytes.
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER], reads: Reads) -> Result<&[u8]> {
         let pointer = Pointer::decode(pointer);
         let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
@@ -159,7 +159,7 @@ impl ValueLog {
         }
         let value = self.pool.bytes(at.add(from), pointer.len as usize);
         let value = value.ok_or_else(|| wrong("the manifest puts its segment nowhere"))?;
-        if reads == Reads::Verified && crc32c(&[value]) != pointer.crc {
+        if reads != Reads::Trusted && crc32c(&[value]) != pointer.crc {
             return Err(wrong("the value's checksum fails: restore its key from a copy, or delete it"));
         }
         Ok(value)
