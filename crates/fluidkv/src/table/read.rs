@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use lodestore_contract::Result;
-use lodestore_media::u32_at;
+use lodestore_media::{prefetch_bytes, u32_at};
 
 use super::block::{Shape, View};
 use super::filter::{self, LINE};
@@ -38,12 +38,12 @@ impl Block {
         self.start as usize..self.end as usize
     }
 
-    /// Of its bytes those that a get reads first.
+    /// Of its bytes those that a get reads first: a line's length both ways from where the key should be.
     #[must_use]
     #[inline]
     pub fn near(&self) -> Range<usize> {
-        let from = (self.start as usize + self.guess as usize * self.shape.stride()).min(self.end as usize);
-        from..(from + LINE).min(self.end as usize)
+        let middle = (self.start as usize + self.guess as usize * self.shape.stride()).min(self.end as usize);
+        middle.saturating_sub(LINE).max(self.start as usize)..(middle + LINE).min(self.end as usize)
     }
 }
 
@@ -220,6 +220,8 @@ impl<'m, 'b> Table<'m, 'b> {
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
     pub fn get_in(&self, block: &Block, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'b>>> {
+        // All lines at once that the search may touch, which would wait for one after the other.
+        prefetch_bytes(self.bytes.get(block.near()).unwrap_or_default());
         let view = self.view(block, reads)?;
         match view.get(key, hash, self.meta.prefix as usize, block.guess as usize) {
             Ok(item) => Ok(item),
