@@ -12,6 +12,7 @@
 pub(crate) mod shared;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -189,12 +190,19 @@ impl Memtable {
         self.keys.prefetch(hash);
     }
 
-    /// Appends one write, durable when this returns; its position. Deletes may take of the reserve.
+    /// Appends one write and makes it the newest version of its key, durable when this returns; where the one stands that it takes the place
+    /// of here. With the stripe of the key held. Deletes may take of the reserve. `keep`: a snapshot may want what is replaced.
     ///
     /// # Errors
     /// [`Error::Full`]; [`Error::Poisoned`] where a sync failed.
     #[inline]
-    pub(crate) fn append(&self, op: &Op<'_>, number: u64, reserve: &Reserve) -> Result<u64> {
+    pub(crate) fn append(
+        &self,
+        op: &Op<'_>,
+        hash: u64,
+        (number, keep): (u64, bool),
+        reserve: &Reserve,
+    ) -> Result<Option<u64>> {
         let len = op.entry_len();
         let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
         loop {
@@ -208,14 +216,14 @@ impl Memtable {
                 } else {
                     self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
                 }
-                // While the record is on its way, the lines of the index that come next.
-                self.tree.prefetch(op.key);
-                if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-                    self.pool.fence();
-                }
-                self.pool.check()?;
-                segment.end = slot.at + len as u64;
-                return Ok(at.raw());
+                let fence = || {
+                    if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+                        self.pool.fence();
+                    }
+                    self.pool.check()
+                };
+                let end = slot.at + len as u64;
+                return self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end));
             }
             let deletes = op.payload == Payload::Tombstone;
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
@@ -287,13 +295,28 @@ impl Memtable {
     /// `keep`: a snapshot may want what is replaced.
     #[inline]
     pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> Option<u64> {
+        self.publish_behind(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`Self::publish`], behind what is called `before` while the index's memory is on its way.
+    #[inline]
+    fn publish_behind<E>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        (at, keep): (u64, bool),
+        before: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
         let records = Records(&self.pool);
-        self.keys.add(hash);
         if keep && let Some(old) = self.tree.get(&records, key) {
             lock(&self.older[Self::part_of(at)]).insert(at, old);
             self.older_count.fetch_add(1, Ordering::Relaxed);
         }
-        self.tree.insert(&records, key, at)
+        self.tree.insert_after(&records, (key, at), || {
+            before()?;
+            self.keys.add(hash);
+            Ok(())
+        })
     }
 
     /// Counts large values that entries here no longer name.

@@ -48,13 +48,11 @@ impl Inner {
         }
         memtable.prefetch(hash);
         let number = self.order.next();
-        // One pin for the look ahead and the change.
-        lodestore_index::pinned(|| {
-            let at = memtable.append(op, number, &self.reserve)?;
-            let old = memtable.publish(op.key, hash, at, self.order.has_snapshots());
-            self.note_replaced(memtable, old);
-            Ok(())
-        })
+        let keep = self.order.has_snapshots();
+        // Pinned before the record is stored: to pin waits for all stores.
+        let old = lodestore_index::pinned(|| memtable.append(op, hash, (number, keep), &self.reserve))?;
+        self.note_replaced(memtable, old);
+        Ok(())
     }
 
     /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.

@@ -122,20 +122,58 @@ impl BPlusTree {
         let word = key_head(key);
         loop {
             let parent = self.inner_for(key, 1, guard);
-            let leaf = parent.leaf(parent.upper(key, word));
-            let Some(version) = leaf.latch.read() else { continue };
-            if parent.latch().is_obsolete() && !mutant(Mutant::ParentUnchecked) {
-                continue;
+            if let Some(found) = Self::arrive(parent, parent.upper(key, word)) {
+                return found;
             }
-            return Found { leaf, version };
         }
+    }
+
+    /// The leaf at a slot of a level-1 node, which was found on the way to a key however long ago, with a version at which it was the key's; none where it was
+    /// not, or is being changed.
+    #[inline]
+    fn arrive(parent: Inner<'_>, slot: usize) -> Option<Found<'_>> {
+        let leaf = parent.leaf(slot);
+        let version = leaf.latch.read()?;
+        let stale = parent.latch().is_obsolete() && !mutant(Mutant::ParentUnchecked);
+        (!stale).then_some(Found { leaf, version })
     }
 
     /// Adds an entry, or gives the key a new payload. Returns the old payload.
     pub fn insert<R: KeyResolver>(&self, r: &R, key: &[u8], payload: u64) -> Option<u64> {
         let guard = pin();
+        self.insert_from(r, (key, payload), self.leaf_for(key, &guard), &guard)
+    }
+
+    /// As [`BPlusTree::insert`], and calls `meanwhile` while the lines of the leaf are on their way: there the caller waits for its record. Where that
+    /// fails nothing is inserted. It must not call the tree.
+    ///
+    /// # Errors
+    /// Those of `meanwhile`.
+    pub fn insert_after<R: KeyResolver, E>(
+        &self,
+        r: &R,
+        (key, payload): (&[u8], u64),
+        meanwhile: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
+        let guard = pin();
+        let parent = self.inner_for(key, 1, &guard);
+        let child = parent.upper(key, key_head(key));
+        Leaf::prefetch(parent.leaf_address(child));
+        meanwhile()?;
+        let found = Self::arrive(parent, child).unwrap_or_else(|| self.leaf_for(key, &guard));
+        Ok(self.insert_from(r, (key, payload), found, &guard))
+    }
+
+    fn insert_from<R: KeyResolver>(
+        &self,
+        r: &R,
+        (key, payload): (&[u8], u64),
+        found: Found<'_>,
+        guard: &Guard,
+    ) -> Option<u64> {
+        let mut found = Some(found);
         loop {
-            let Found { leaf, version } = self.leaf_for(key, &guard);
+            let Found { leaf, version } = found.take().unwrap_or_else(|| self.leaf_for(key, guard));
             let Some(spot) = leaf.locate(r, key, Access::Optimistic(version)) else { continue };
             if !leaf.latch.try_upgrade(version) {
                 continue;
@@ -146,10 +184,10 @@ impl BPlusTree {
                 return Some(old);
             }
             if leaf.count() < LEAF_CAP {
-                leaf.insert(key, spot.index, payload, &self.space(&guard));
+                leaf.insert(key, spot.index, payload, &self.space(guard));
                 leaf.latch.unlock();
             } else {
-                self.split_leaf(r, leaf, key, spot.index, payload, &guard);
+                self.split_leaf(r, leaf, key, spot.index, payload, guard);
             }
             self.entries.add(1);
             return None;
