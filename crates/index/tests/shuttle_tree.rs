@@ -93,7 +93,18 @@ fn prepared() -> Arc<BPlusTree> {
 
 fn insert_all(tree: &BPlusTree, keys: &[u64]) {
     for n in keys {
-        assert_eq!(tree.insert(&Small, &key(*n), *n), None);
+        let old = match n % 2 {
+            0 => tree.insert(&Small, &key(*n), *n),
+            // Others come in between.
+            _ => {
+                let waited = || {
+                    thread::yield_now();
+                    Ok::<_, std::convert::Infallible>(())
+                };
+                tree.insert_after(&Small, (&key(*n), *n), waited).expect("it cannot fail")
+            }
+        };
+        assert_eq!(old, None);
     }
 }
 

@@ -145,3 +145,36 @@ fn writers_of_the_same_keys_leave_one_entry_each() {
     });
     tree.check(&Hex).unwrap();
 }
+
+/// What another thread does to the leaf between the descent and the insert: it splits, its upper half and then all of it leaves.
+#[test]
+fn an_insert_finds_its_place_though_the_leaf_changed_while_it_waited() {
+    let count = if cfg!(miri) { 150 } else { 5_000 };
+    let tree = BPlusTree::new();
+    for (round, late) in (0..20).map(|round| (round, round * count / 20)) {
+        let key = hex(2 * late + 1);
+        let others = (0..count).map(|n| 2 * n);
+        let fill = || others.clone().for_each(|n| assert_eq!(tree.insert(&Hex, &hex(n), n), None));
+        let clear = || others.clone().for_each(|n| assert_eq!(tree.remove(&Hex, &hex(n), None), Some(n)));
+        if round % 2 == 1 {
+            fill();
+        }
+        let meanwhile = || {
+            let changed = thread::scope(|scope| match round % 2 {
+                0 => scope.spawn(fill).join(),
+                _ => scope.spawn(clear).join(),
+            });
+            changed.map_err(|_| "the other thread panicked")
+        };
+        assert_eq!(tree.insert_after(&Hex, (&key, 2 * late + 1), meanwhile), Ok(None));
+        assert_eq!(tree.get(&Hex, &key), Some(2 * late + 1), "round {round}");
+        tree.check(&Hex).expect("sound");
+        if round % 2 == 0 {
+            clear();
+        }
+        assert_eq!(tree.remove(&Hex, &key, None), Some(2 * late + 1));
+        assert_eq!(tree.len(), 0);
+    }
+    let refused = tree.insert_after(&Hex, (&hex(1), 1), || Err("the record was not stored"));
+    assert_eq!((refused, tree.len()), (Err("the record was not stored"), 0));
+}
