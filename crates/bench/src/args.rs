@@ -54,7 +54,7 @@ pub struct Args {
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Workloads: load get multiget update delete scan, a to f of YCSB, and overload. The load always runs, and first.
+    /// Workloads: load get multiget update overwrite delete scan, a to f of YCSB, and overload. The load always runs, and first.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
     pub workloads: Vec<Workload>,
     /// Records loaded.

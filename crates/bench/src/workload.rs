@@ -22,7 +22,8 @@ pub enum Workload {
     Get,
     /// Read records chosen uniformly, several in one call.
     Multiget,
-    /// Replace the values of records chosen uniformly.
+    /// Replace the values of records chosen uniformly, by the store's update: an engine looks first whether the record is there, a peer without an
+    /// update (RocksDB, LevelDB, fjall, Berkeley DB) puts.
     Update,
     /// Delete records, each once, in random order.
     Delete,
@@ -42,6 +43,9 @@ pub enum Workload {
     E,
     /// YCSB F: 50 % reads, 50 % reads followed by a write of the same record, zipfian.
     F,
+    /// Put records chosen uniformly, all of them there: what several papers (FluidKV's) call update. No store looks first.
+    // Behind the others, whose streams are made of their places here.
+    Overwrite,
 }
 
 impl Workload {
@@ -61,6 +65,7 @@ impl Workload {
             Self::D => "d",
             Self::E => "e",
             Self::F => "f",
+            Self::Overwrite => "overwrite",
         }
     }
 }
@@ -204,7 +209,7 @@ impl Mix {
             let dice = rng.below(100);
             match workload {
                 Workload::Get | Workload::Multiget => Op::of(Kind::Get, rng.below(uniform)),
-                Workload::Overload => Op::of(Kind::Put, rng.below(uniform)),
+                Workload::Overload | Workload::Overwrite => Op::of(Kind::Put, rng.below(uniform)),
                 Workload::Update => Op::of(Kind::Update, rng.below(uniform)),
                 Workload::Scan => Op { length: self.scan_length, ..Op::of(Kind::Scan, rng.below(uniform)) },
                 Workload::D | Workload::E if dice < 5 => {
@@ -262,6 +267,8 @@ mod tests {
             (Workload::E, Kind::Put, 0.05),
             (Workload::E, Kind::Scan, 0.95),
             (Workload::Overload, Kind::Put, 1.0),
+            (Workload::Overwrite, Kind::Put, 1.0),
+            (Workload::Update, Kind::Update, 1.0),
             (Workload::F, Kind::ReadModifyWrite, 0.5),
             (Workload::F, Kind::Get, 0.5),
         ] {
@@ -313,6 +320,18 @@ mod tests {
             loaded.sort_unstable();
             assert_eq!(loaded, (0..records).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn an_overwrite_puts_records_that_are_there_all_over() {
+        let streams = MIX.streams(Workload::Overwrite);
+        let touched: HashSet<_> = streams.iter().flatten().map(|op| op.record).collect();
+        assert!(touched.iter().all(|record| *record < 10_000));
+        // Of 10 puts a record, one record in 22,000 is missed.
+        assert!(touched.len() > 9_950, "{}", touched.len());
+        let mut streams = streams;
+        Mix::undo(Workload::Overwrite, &mut streams);
+        assert!(streams.concat().is_empty(), "there is nothing to undo");
     }
 
     #[test]
