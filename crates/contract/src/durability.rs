@@ -20,6 +20,17 @@ pub enum Durability {
     Interval(Duration),
 }
 
+impl Durability {
+    /// Whether what survives by `other` survives by this too.
+    pub fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Power, _) | (_, Self::Process) => true,
+            (Self::Interval(own), Self::Interval(window)) => own <= window,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,6 +71,17 @@ mod tests {
     fn text_forms_round_trip() {
         for level in [Durability::Process, Durability::Power, Durability::Interval(Duration::from_millis(20))] {
             assert_eq!(level.to_string().parse::<Durability>().expect("own text parses"), level);
+        }
+    }
+
+    #[test]
+    fn a_level_covers_itself_and_those_that_promise_less() {
+        let interval = |ms| Durability::Interval(Duration::from_millis(ms));
+        let ascending = [Durability::Process, interval(20), interval(10), Durability::Power];
+        for (at, level) in ascending.into_iter().enumerate() {
+            for (other, less) in ascending.into_iter().enumerate() {
+                assert_eq!(level.covers(less), other <= at, "{level} and {less}");
+            }
         }
     }
 

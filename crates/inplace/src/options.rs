@@ -66,7 +66,7 @@ pub fn check_within(name: &str, value: u64, least: u64, most: u64) -> Result<()>
 pub fn check_common(engine: &'static str, pool: &PoolOptions, recovery_threads: usize, sweep_ms: u64) -> Result<()> {
     check_within("recovery-threads", recovery_threads as u64, 0, RECOVERY_THREADS_MAX as u64)?;
     check_within("sweep-ms", sweep_ms, 0, SWEEP_MS_MAX)?;
-    if let Durability::Interval(_) = pool.durability {
+    if [Some(pool.durability), pool.raise].iter().any(|level| matches!(level, Some(Durability::Interval(_)))) {
         return Err(Error::Unsupported {
             engine,
             what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),

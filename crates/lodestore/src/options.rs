@@ -98,10 +98,11 @@ impl CreateOptions {
     }
 }
 
-/// How a store is opened. What was fixed when it was made (size, durability, emulation) comes from the store.
+/// How a store is opened. What was fixed when it was made (size, durability, emulation) comes from the store; its durability may be raised.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
     pub(crate) engine: Option<String>,
+    pub(crate) durability: Option<Durability>,
     pub(crate) persist_ns: u64,
     pub(crate) salvage: bool,
     pub(crate) set: Options,
@@ -118,6 +119,13 @@ impl OpenOptions {
     #[must_use]
     pub fn engine(mut self, name: impl Into<String>) -> Self {
         self.engine = Some(name.into());
+        self
+    }
+
+    /// Raises the store's durability to this, for good; the store must have been stopped cleanly. Its own changes nothing; a lower one is refused.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
         self
     }
 

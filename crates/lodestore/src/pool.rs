@@ -98,6 +98,7 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
 /// The pool's options at an opening: what shapes the store comes from its header.
 pub(crate) fn for_open(options: &OpenOptions) -> Result<PoolOptions> {
     let pool = PoolOptions {
+        raise: options.durability,
         persist_ns: options.persist_ns,
         salvage: options.salvage,
         events: options.events.clone(),

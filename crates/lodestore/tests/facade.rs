@@ -36,6 +36,51 @@ fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
 }
 
 #[test]
+fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() {
+    // An ordinary file system: shared memory gives no power.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+    let key = |number: u32| format!("key {number:05}").into_bytes();
+    for engine in lodestore::engines() {
+        let path = dir.path().join(engine.name);
+        let store = lodestore::create(&path, &small().engine(engine.name)).expect("a new store");
+        (0..2000).try_for_each(|number| store.put(&key(number), b"filled")).expect("puts");
+        store.close().expect("a clean stop");
+        let raised = OpenOptions::new().durability(Durability::Power);
+        let store = lodestore::open(&path, &raised).expect("opens");
+        assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
+        (0..50).try_for_each(|number| store.put(&key(number), b"raised")).expect("puts");
+        // Not closed: as a kill leaves it.
+        drop(store);
+        let store = lodestore::open(&path, &OpenOptions::new()).expect("opens");
+        assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
+        for number in 0..2000 {
+            let should: &[u8] = if number < 50 { b"raised" } else { b"filled" };
+            assert_eq!(store.get(&key(number)).expect("get").as_deref(), Some(should), "{} {number}", engine.name);
+        }
+        store.close().expect("a clean stop");
+        let lowered = lodestore::open(&path, &OpenOptions::new().durability(Durability::Process));
+        assert!(matches!(lowered, Err(Error::InvalidOption { .. })), "{}", engine.name);
+    }
+}
+
+#[test]
+fn a_durability_that_the_engine_lacks_is_refused_at_an_open_too() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+    let window = Durability::Interval(std::time::Duration::from_millis(5));
+    for engine in lodestore::engines() {
+        let path = dir.path().join(engine.name);
+        let store = lodestore::create(&path, &small().engine(engine.name)).expect("a new store");
+        let able = store.capabilities().interval;
+        store.close().expect("a clean stop");
+        let raised = lodestore::open(&path, &OpenOptions::new().durability(window));
+        assert_eq!(raised.is_ok(), able, "{}", engine.name);
+        drop(raised);
+        let kept = lodestore::open(&path, &OpenOptions::new()).expect("opens").stats().durability;
+        assert_eq!(kept, if able { window } else { Durability::Process }, "{}", engine.name);
+    }
+}
+
+#[test]
 fn a_handle_is_shared_by_its_clones_and_gives_its_store() {
     let (_dir, path) = place();
     let store = Lodestore::create(&path, &small()).expect("a new store");

@@ -123,8 +123,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Locked`], [`Error::Corrupt`] (headers, missing or shortened regions),
-    /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::MachineRestarted`] (unless
-    /// `salvage`), [`Error::Io`]. Nothing is changed then.
+    /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::InvalidOption`] of a durability that it cannot
+    /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         if files::look(dir)? != Found::Store {
             return Err(Error::Missing { path: dir.into() });
@@ -135,7 +135,7 @@ impl Pool {
         lock.hold(dir, &file)?;
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
-        let opts = options_in_force(opts, &header);
+        let opts = options_in_force(opts, &header)?;
         let report = report_of(&header);
         // On shared memory nothing survives a restart, so a store found there with another boot id was copied; the
         // copy may be torn in the same way.
@@ -156,7 +156,7 @@ impl Pool {
         let report = OpenReport { settled: report.clean || memory.settle(), ..report };
         let removed = files::remove_unfinished(dir)?;
         remove_unnamed_region(dir, &header)?;
-        let header = mark_open(&memory, header);
+        let header = mark_open(&memory, header, opts.durability);
         let maker = RegionMaker::new(dir, &opts);
         let ahead = Ahead::new(maker, opts.region_bytes);
         ahead.release(removed);
@@ -281,9 +281,9 @@ fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     header
 }
 
-/// Clears the clean flag, and stores the boot.
-fn mark_open(memory: &Memory, header: PoolHeader) -> PoolHeader {
-    let mut header = PoolHeader { clean: false, boot_id: boot::boot_id(), ..header };
+/// Clears the clean flag, and stores the boot and the durability in force.
+fn mark_open(memory: &Memory, header: PoolHeader, durability: Durability) -> PoolHeader {
+    let mut header = PoolHeader { clean: false, boot_id: boot::boot_id(), durability, ..header };
     #[cfg(feature = "sim")]
     if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::CleanFlagKept)) {
         return header;
@@ -297,14 +297,38 @@ fn mark_open(memory: &Memory, header: PoolHeader) -> PoolHeader {
 }
 
 /// The options given, with what the store keeps of its own.
-fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> PoolOptions {
-    PoolOptions {
+///
+/// # Errors
+/// [`Error::InvalidOption`] of a durability that it cannot be raised to.
+fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOptions> {
+    Ok(PoolOptions {
         capacity: header.capacity,
         region_bytes: header.region_bytes,
         chunk_bytes: header.chunk_bytes,
-        durability: header.durability,
+        durability: durability_in_force(opts.raise, header)?,
         emulate_dax: header.emulate_dax,
         ..opts
+    })
+}
+
+/// The store's durability, or the one that it is raised to. After a clean stop every byte is durable, so the promise of the higher one holds of
+/// what is there. It is never lowered: what is stored without syncs may reach the medium before the header that says so.
+fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result<Durability> {
+    let own = header.durability;
+    let refuse = |why: String| {
+        let value = raise.map_or_else(String::new, |level| level.to_string());
+        Err(Error::InvalidOption { name: "durability".into(), value, why })
+    };
+    match raise {
+        Some(level) if level == own => Ok(own),
+        Some(level) if !level.covers(own) => {
+            refuse(format!("the store's is {own}, which is never lowered: open it without, or make another"))
+        }
+        Some(_) if !header.clean => {
+            refuse(format!("the store's is {own}, and its last stop was not clean: open and close it without first"))
+        }
+        Some(level) => Ok(level),
+        None => Ok(own),
     }
 }
 
@@ -426,7 +450,7 @@ mod simulated {
             let recorder = Recorder::new(&image.spec);
             let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
             check_engine(&header, engine, engine_format)?;
-            let opts = options_in_force(opts, &header);
+            let opts = options_in_force(opts, &header)?;
             let report = report_of(&header);
             let mut memory = memory_for(policy(&image.spec, &opts)?, &opts)?;
             for index in 0..header.regions as u16 {
@@ -447,7 +471,7 @@ mod simulated {
             }
             memory.recorder = Some(recorder);
             let report = OpenReport { settled: report.clean || memory.settle(), ..report };
-            let header = mark_open(&memory, header);
+            let header = mark_open(&memory, header, opts.durability);
             let pool = Self::assemble(sim_parts(memory, opts, header), report.clean)?;
             Ok((pool, report))
         }

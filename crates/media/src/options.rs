@@ -2,7 +2,7 @@
 //!
 //! The rule for an open: what shapes the store (`capacity`, `region_bytes`, `chunk_bytes`, `durability`, `emulate_dax`)
 //! was stored at its creation and is taken from there; what shapes only this run (all other options) is taken from the
-//! options given. [`Pool::options`](crate::Pool::options) tells the result.
+//! options given. [`Pool::options`](crate::Pool::options) tells the result. One exception: an open may raise the durability (`raise`).
 
 use std::fmt;
 
@@ -37,6 +37,9 @@ pub struct PoolOptions {
     pub chunk_bytes: u32,
     /// What an acknowledged write shall survive.
     pub durability: Durability,
+    /// At an open of a store that was stopped cleanly: the durability that it has from then on, no lower than that which it has. A creation
+    /// does not look at it.
+    pub raise: Option<Durability>,
     /// Treat the mapping as DAX, whatever it is: every flush and fence is executed. For evaluation; on `Shm` and
     /// `File` it does not make writes survive power loss.
     pub emulate_dax: bool,
@@ -65,6 +68,7 @@ impl Default for PoolOptions {
             region_bytes: 256 << 20,
             chunk_bytes: 4096,
             durability: Durability::Process,
+            raise: None,
             emulate_dax: false,
             persist_ns: 0,
             persist_per_block: false,
@@ -85,6 +89,7 @@ impl fmt::Debug for PoolOptions {
             .field("region_bytes", &self.region_bytes)
             .field("chunk_bytes", &self.chunk_bytes)
             .field("durability", &self.durability)
+            .field("raise", &self.raise)
             .field("emulate_dax", &self.emulate_dax)
             .field("persist_ns", &self.persist_ns)
             .field("persist_per_block", &self.persist_per_block)

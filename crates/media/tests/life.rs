@@ -53,6 +53,53 @@ fn what_shapes_the_store_is_kept() {
 }
 
 #[test]
+fn a_durability_is_raised_after_a_clean_stop_and_never_lowered() {
+    let window = Durability::Interval(std::time::Duration::from_millis(20));
+    let refused = |dir: &TestDir, level, why: &str| {
+        let raise = PoolOptions { raise: Some(level), ..small() };
+        match Pool::open(&dir.store(), "test", 3, raise).map(|_| ()) {
+            Err(Error::InvalidOption { name, why: said, .. }) => assert!(name == "durability" && said.contains(why), "{said}"),
+            other => panic!("{level}: {other:?}"),
+        }
+    };
+    let kept = |dir: &TestDir| Pool::inspect(&dir.store()).expect("readable").durability;
+    let dir = TestDir::disk();
+    let pool = create(&dir, small());
+    let at = pool.layout(0).expect("region 0").chunk(5);
+    pool.store(at, b"first");
+    drop(pool);
+    refused(&dir, Durability::Power, "not clean");
+    let (pool, _) = open(&dir, PoolOptions { raise: Some(Durability::Process), ..small() });
+    pool.close(true).expect("closes");
+    for level in [window, Durability::Power] {
+        let before = kept(&dir);
+        let (pool, report) = open(&dir, PoolOptions { raise: Some(level), ..small() });
+        assert!(report.clean && pool.syncs_pages());
+        assert_eq!((pool.durability(), kept(&dir)), (level, level), "it says so from the open on");
+        assert_eq!(pool.bytes(at, 5), Some(&b"first"[..]));
+        pool.close(true).expect("closes");
+        refused(&dir, before, "never lowered");
+        let (pool, _) = open(&dir, small());
+        assert_eq!(pool.durability(), level, "for good");
+        pool.close(true).expect("closes");
+    }
+}
+
+#[test]
+fn a_durability_that_the_medium_cannot_give_is_refused_and_changes_nothing() {
+    let dir = TestDir::shm();
+    if !dir.is_shm() {
+        eprintln!("skipped: there is no shared memory");
+        return;
+    }
+    create(&dir, small()).close(true).expect("closes");
+    let raise = PoolOptions { raise: Some(Durability::Power), ..small() };
+    assert!(matches!(Pool::open(&dir.store(), "test", 3, raise), Err(Error::DurabilityRefused { .. })));
+    let summary = Pool::inspect(&dir.store()).expect("readable");
+    assert_eq!((summary.durability, summary.clean), (Durability::Process, true));
+}
+
+#[test]
 fn files_and_directories_are_private() {
     let dir = TestDir::shm();
     let _pool = create(&dir, small());
