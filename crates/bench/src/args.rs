@@ -1,6 +1,6 @@
 //! The command line of `bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Durability, Error, Result};
 
@@ -91,6 +91,10 @@ pub struct Args {
     /// Where not given, the engine gives process, and each peer what it gives.
     #[arg(long)]
     pub durability: Option<Durability>,
+    /// What an acknowledged write of the load survives, if less is enough there: the store is then closed, and opened again as --durability says
+    /// before the other workloads. A map in DRAM stays open.
+    #[arg(long, value_name = "LEVEL")]
+    pub load_durability: Option<Durability>,
     /// Bytes of DRAM for every store that takes a budget, such as 256M: an engine's structures, a peer's buffers and caches.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub budget: Option<u64>,
@@ -149,6 +153,18 @@ fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
     Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
 }
 
+/// Refuses a durability that the medium under `dir` cannot give: a store that is brought to it behind its load would be refused after that.
+fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
+    let medium = lodestore::doctor(dir)?.medium;
+    let same = |level: Durability| std::mem::discriminant(&level) == std::mem::discriminant(&asked);
+    match medium.durability.into_iter().find(|(level, _)| same(*level)) {
+        Some((_, Err(instead))) => {
+            Err(Error::DurabilityRefused { asked, medium: medium.medium.to_string(), instead })
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Args {
     /// These with each store by the name of the setting that gives the durability asked for.
     ///
@@ -176,6 +192,7 @@ impl Args {
             return Err(refuse("steps", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(","), why));
         }
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
+        self.check_load_durability()?;
         self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
@@ -189,6 +206,22 @@ impl Args {
             ));
         }
         self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
+    }
+
+    /// Refuses a durability of the load from which a store cannot be brought to that of the other workloads.
+    fn check_load_durability(&self) -> Result<()> {
+        let Some(level) = self.load_durability else { return Ok(()) };
+        let after = self.durability.unwrap_or_default();
+        if !after.covers(level) {
+            let why = format!("a store's durability is never lowered: --durability is {after}");
+            return Err(refuse("load-durability", level, why));
+        }
+        if self.reopen {
+            return Err(refuse("reopen", "", "it takes no --load-durability beside it"));
+        }
+        self.targets().iter().try_for_each(|name| peers::for_load(name, level).map(drop))?;
+        let peer = peers::is_peer(&self.engine);
+        self.dir.as_deref().filter(|_| !peer && !self.emulate_dax).map_or(Ok(()), |dir| refuse_medium(dir, after))
     }
 
     /// Refuses numbers that are out of range.
@@ -266,6 +299,7 @@ impl Args {
         words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
         words.push(format!("--size {}", self.capacity()));
         words.extend(self.durability.map(|durability| format!("--durability {durability}")));
+        words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
         words.extend(self.budget.map(|budget| format!("--budget {budget}")));
         match self.settle {
             Settle::Never => words.push("--settle never".into()),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Durability, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
@@ -234,15 +234,15 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// Creates an engine's store at `path`.
+/// Creates an engine's store of this durability at `path`.
 ///
 /// # Errors
 /// As [`lodestore::create`].
-pub(crate) fn create(args: &Args, engine: &str, path: &Path) -> Result<StoreTarget> {
+pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
     let mut options = lodestore::CreateOptions::new()
         .engine(engine)
         .size(args.capacity())
-        .durability(args.durability.unwrap_or_default())
+        .durability(durability)
         .emulate_dax(args.emulate_dax)
         .persist_ns(args.persist_ns);
     for text in &texts(args, engine) {
@@ -251,12 +251,42 @@ pub(crate) fn create(args: &Args, engine: &str, path: &Path) -> Result<StoreTarg
     Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
 }
 
-fn open(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
-    if peers::is_peer(&cell.target) {
-        peers::open(&cell.target, &cell.path, args.budget)
-    } else {
-        Ok(Box::new(create(args, &cell.target, &cell.path)?))
+/// How an engine's store is opened again: as it was made, but for what shaped it then.
+///
+/// # Errors
+/// [`Error::InvalidOption`] of a text that sets nothing.
+pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
+    let mut options = lodestore::OpenOptions::new().engine(engine).persist_ns(args.persist_ns);
+    let known = lodestore::engines().iter().find(|known| known.name == engine);
+    let specs = known.map_or(&[][..], |engine| engine.options());
+    for text in &texts(args, engine) {
+        let name = text.split('=').next().unwrap_or_default();
+        if !specs.iter().any(|spec| spec.fixed && spec.name == name) {
+            options = options.set_text(text)?;
+        }
     }
+    Ok(options)
+}
+
+/// Makes the store that is loaded.
+fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    let level = args.load_durability.or(args.durability).unwrap_or_default();
+    if !peers::is_peer(&cell.target) {
+        return Ok(Box::new(create(args, &cell.target, &cell.path, level)?));
+    }
+    let name = args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
+    peers::open(&name?, &cell.path, args.budget, false)
+}
+
+/// Opens the store that was loaded, for the workloads behind the load.
+fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    if peers::is_peer(&cell.target) {
+        return peers::open(&cell.target, &cell.path, args.budget, true);
+    }
+    let options = open_options(args, &cell.target)?.durability(args.durability.unwrap_or_default());
+    let store = lodestore::open(&cell.path, &options)?;
+    store.wait_recovered()?;
+    Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
 }
 
 /// One store under measurement.
@@ -274,7 +304,7 @@ struct Bench<'a> {
 fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = mix(args);
     let streams = mix.room();
-    let target = open(args, cell)?;
+    let target = make(args, cell)?;
     tell(Message::Facts(facts(args, cell, &*target)))?;
     let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
     tell(Message::Begin(Workload::Load.name().into()))?;
@@ -282,7 +312,11 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     if args.workloads.contains(&Workload::Load) {
         tell(Message::Phase(load))?;
     }
-    for workload in args.workloads.iter().filter(|workload| **workload != Workload::Load) {
+    let behind: Vec<_> = args.workloads.iter().filter(|workload| **workload != Workload::Load).collect();
+    if args.load_durability.is_some() && !behind.is_empty() && !peers::is_volatile(&cell.target) {
+        bench = bench.opened_again(cell, tell)?;
+    }
+    for workload in behind {
         tell(Message::Begin(workload.name().into()))?;
         if bench.target.ordered() || !workload.scans() {
             let phase = bench.phase(*workload, tell)?;
@@ -322,6 +356,17 @@ struct Ran {
 }
 
 impl Bench<'_> {
+    /// The same with the store closed, and opened again at the durability of the workloads behind the load.
+    fn opened_again(self, cell: &Cell, tell: Tell<'_>) -> Result<Self> {
+        let load_durability = Some(self.target.facts().durability);
+        self.target.close()?;
+        // Its lock and its threads go with it.
+        drop(self.target);
+        let target = open_loaded(self.args, cell)?;
+        tell(Message::Facts(Facts { load_durability, ..facts(self.args, cell, &*target) }))?;
+        Ok(Self { target, ..self })
+    }
+
     fn begin(&self) -> Begun {
         let (account, device_bytes) = (self.target.account(), bytes_to_devices());
         Begun { account, device_bytes, cpu_s: cpu_seconds(), at: Instant::now() }

@@ -55,7 +55,7 @@ pub(crate) struct Reopened {
 /// # Errors
 /// What the store meets.
 pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
-    let target = cell::create(args, &cell.target, &cell.path)?;
+    let target = cell::create(args, &cell.target, &cell.path, args.durability.unwrap_or_default())?;
     tell(Message::Facts(target.facts()))?;
     let mix = cell::mix(args);
     let drive = Drive { latency_every: 0, ..cell::drive(args) };
@@ -81,16 +81,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mut early = Histogram::<u64>::new(3).expect("constant precision is valid");
     let (mut key, mut value) = (vec![0; records.key_size()], Vec::with_capacity(records.value_size()));
     let rss = rss_anon();
-    let mut options = lodestore::OpenOptions::new().engine(&cell.target).persist_ns(args.persist_ns);
-    let engine = lodestore::engines().iter().find(|engine| engine.name == cell.target);
-    let specs = engine.map_or(&[][..], |engine| engine.options());
-    for text in &cell::texts(args, &cell.target) {
-        // What shapes the store was given when it was made.
-        let name = text.split('=').next().unwrap_or_default();
-        if !specs.iter().any(|spec| spec.fixed && spec.name == name) {
-            options = options.set_text(text)?;
-        }
-    }
+    let options = cell::open_options(args, &cell.target)?;
     let start = Instant::now();
     let store = lodestore::open(&cell.path, &options)?;
     let mut found = Reopened { open_s: start.elapsed().as_secs_f64(), ..Reopened::default() };

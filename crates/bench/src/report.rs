@@ -233,10 +233,17 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     if let Some(sweep) = &args.sweep {
         writeln!(out, "{} of {}, other settings as below", sweep.name, args.engine)?;
     }
+    if let Some(level) = args.load_durability {
+        writeln!(
+            out,
+            "the load ran at durability {level}; then each store was closed, and opened again at the durability below for the other workloads"
+        )?;
+    }
     left_out(args, findings, &mut out)?;
     for (store, facts) in &findings.facts {
         let set: Vec<_> = facts.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        writeln!(out, "{store}: medium {}, durability {}; {}", facts.medium, facts.durability, set.join(" "))?;
+        let load = facts.load_durability.as_ref().map(|level| format!(" (the load: {level})")).unwrap_or_default();
+        writeln!(out, "{store}: medium {}, durability {}{load}; {}", facts.medium, facts.durability, set.join(" "))?;
     }
     writeln!(
         out,

@@ -101,6 +101,9 @@ pub(crate) struct Row {
     pub(crate) reopen: Option<Reopened>,
     medium: String,
     pub(crate) durability: String,
+    /// That of the load, where the store was opened again behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_durability: Option<String>,
     key_size: usize,
     value_size: usize,
     seed: u64,
@@ -140,6 +143,8 @@ impl Row {
         let facts = findings.facts.get(&variant.label()).cloned().unwrap_or_default();
         let args = &variant.args;
         let swept = variant.swept.clone().zip(args.sweep.as_ref());
+        let loads = workload == STEP || workload == Workload::Load.name();
+        let of_load = facts.load_durability.clone().filter(|_| loads);
         Self {
             store: variant.target.clone(),
             workload: workload.into(),
@@ -148,7 +153,8 @@ impl Row {
             records: args.records,
             latency_every: if workload == Workload::Overload.name() { 1 } else { args.latency_every },
             medium: facts.medium,
-            durability: facts.durability,
+            durability: of_load.unwrap_or(facts.durability),
+            load_durability: facts.load_durability,
             key_size: args.key_size,
             value_size: args.value_size,
             seed: args.seed,

@@ -12,6 +12,8 @@ pub(crate) struct Facts {
     pub(crate) medium: String,
     /// What an acknowledged write survives: `process`, `power`, `none`...
     pub(crate) durability: String,
+    /// The same of the load, where it had another store setting than what came behind it.
+    pub(crate) load_durability: Option<String>,
     /// Every setting that is in force and bears on speed.
     pub(crate) settings: BTreeMap<String, String>,
 }
@@ -91,7 +93,12 @@ impl StoreTarget {
 impl Target for StoreTarget {
     fn facts(&self) -> Facts {
         let stats = self.store.stats();
-        Facts { medium: stats.medium, durability: stats.durability.to_string(), settings: self.settings.clone() }
+        Facts {
+            medium: stats.medium,
+            durability: stats.durability.to_string(),
+            settings: self.settings.clone(),
+            ..Facts::default()
+        }
     }
 
     fn account(&self) -> Account {

@@ -287,6 +287,52 @@ fn a_budget_is_given_to_stores_that_take_one_and_what_is_set_by_name_counts_more
     assert_eq!(budget("--peers none --set dram-budget=9000000"), [("9000000".into(), given.into())]);
 }
 
+#[test]
+fn a_load_runs_at_a_durability_of_its_own_and_the_rest_at_that_of_the_run() {
+    let dir = Dir::new();
+    for engine in ["fluidkv", "hikv", "nvht"] {
+        let words = format!(
+            "--engine {engine} --workloads load,get,update,delete --records 4000 --rounds 1 --size 256M --check full --emulate-dax --durability power --load-durability process"
+        );
+        let all = rows(&bench(&format!("{words} --steps 1000 --json"), Some(&dir)));
+        let ours: Vec<_> = all.iter().filter(|row| row["store"] == engine).collect();
+        assert_eq!(ours.len(), 6, "{engine}");
+        for row in ours {
+            let load = row["workload"].as_str().is_some_and(|name| name.starts_with("load"));
+            assert_eq!(row["durability"], if load { "process" } else { "power" }, "{row}");
+            assert_eq!(row["load_durability"], "process", "{row}");
+            let command = row["command"].as_str().expect("a command");
+            assert!(command.contains("--durability power --load-durability process"), "{command}");
+        }
+        let map = all.iter().find(|row| row["store"] == "btreemap").expect("the peer");
+        assert!(map["load_durability"].is_null(), "a map in DRAM is never closed: {map}");
+        let output = bench(&words, Some(&dir));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("the load ran at durability process") && text.contains("(the load: process)"), "{text}");
+    }
+    assert!(dir.is_empty(), "the bench left something behind");
+}
+
+#[test]
+fn a_durability_of_the_load_that_cannot_be_left_behind_is_refused_before_anything_runs() {
+    let dir = Dir::new();
+    for (words, why) in [
+        ("--load-durability power", "never lowered"),
+        ("--durability interval:20 --load-durability interval:10", "never lowered"),
+        ("--load-durability process --reopen --peers none", "load-durability"),
+        ("--load-durability some", "process, power"),
+    ] {
+        let output = bench(&format!("--records 100 --size 64M {words}"), Some(&dir));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(why), "{words}: {text}");
+    }
+    if dir.0.starts_with("/dev/shm") {
+        let output = bench("--records 100 --durability power --load-durability process", Some(&dir));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains("power") && text.lines().count() == 1, "{text}");
+    }
+}
+
 /// The last line of the load in a timeline of a run with these words.
 fn end_of_load(words: &str) -> Vec<String> {
     let dir = Dir::new();
@@ -466,4 +512,26 @@ fn a_durability_chooses_the_setting_of_each_peer_or_refuses_it() {
     let output = bench("--engine rocksdb --peers bdb-hash --records 200 --durability process", Some(&dir));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains("bdb-hash-paper") && text.lines().count() == 1, "{text}");
+}
+
+#[cfg(feature = "peers")]
+#[test]
+fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
+    let dir = Dir::new();
+    let peers = "rocksdb,fjall,leveldb,leveldb-paper,redb";
+    let words = format!(
+        "--engine btreemap --workloads load,get,update,scan --records 3000 --ops 200 --rounds 1 --check full --json --settle load \
+         --durability power --load-durability process --peers {peers}"
+    );
+    let rows = rows(&bench(&words, Some(&dir)));
+    let stores = ["rocksdb-sync", "fjall-sync", "leveldb-sync", "leveldb-paper", "redb-sync"];
+    for store in stores {
+        let own: Vec<_> = rows.iter().filter(|row| row["store"] == store).collect();
+        assert_eq!(own.len(), 4, "{store}");
+        for row in own {
+            assert!(row["settings"]["sync"] == "true" || row["settings"]["sync"] == "each commit", "{row}");
+            assert!(row["load_durability"].is_string(), "{row}");
+        }
+    }
+    assert!(dir.is_empty(), "the bench left something behind");
 }

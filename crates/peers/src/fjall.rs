@@ -33,8 +33,8 @@ const STILL: Duration = Duration::from_secs(2);
 /// How often in a row it must have nothing to do.
 const QUIET: u32 = 10;
 
-/// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
     // fjall makes every directory above its own; none of these peers does.
     std::fs::metadata(dir).map_err(|source| Error::io("opening fjall", dir, source))?;
     let half = asked.budget.unwrap_or(BUDGET) / 2;

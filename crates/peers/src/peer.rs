@@ -36,6 +36,8 @@ pub struct About {
 pub struct Asked {
     /// Bytes of DRAM for its buffers and caches together; its setting's own where none is given.
     pub budget: Option<u64>,
+    /// Whether it is there already, made by a kind of its family and closed.
+    pub there: bool,
 }
 
 /// A peer's own account at one moment.
@@ -137,11 +139,11 @@ impl Kind {
         (self.ready)()
     }
 
-    /// Makes an empty one in `dir`, which is there.
+    /// Makes an empty one in `dir`, which is there; or opens the one in it, where it is asked for one that is there.
     ///
     /// # Errors
     /// As [`Kind::ready`]; what the store answered, as text.
-    pub fn create(&self, dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
+    pub fn open(&self, dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
         (self.open)(dir, asked)
     }
 }
@@ -160,7 +162,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Process,
         budget: true,
         ready: leveldb::ready,
-        open: |dir, asked| leveldb::create(dir, &leveldb::SANE.within(asked)),
+        open: |dir, asked| leveldb::open(dir, &leveldb::SANE.within(asked), asked.there),
     },
     Kind {
         name: "leveldb-sync",
@@ -170,7 +172,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: true,
         ready: leveldb::ready,
-        open: |dir, asked| leveldb::create(dir, &leveldb::SYNC.within(asked)),
+        open: |dir, asked| leveldb::open(dir, &leveldb::SYNC.within(asked), asked.there),
     },
     Kind {
         name: "leveldb-paper",
@@ -180,7 +182,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: false,
         ready: leveldb::ready,
-        open: |dir, _| leveldb::create(dir, &leveldb::PAPER),
+        open: |dir, asked| leveldb::open(dir, &leveldb::PAPER, asked.there),
     },
     Kind {
         name: "bdb-hash",
@@ -190,7 +192,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Stop,
         budget: true,
         ready: bdb::ready,
-        open: |dir, asked| bdb::create(dir, bdb::Method::Hash, &bdb::SANE.within(asked)),
+        open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::SANE.within(asked)),
     },
     Kind {
         name: "bdb-hash-paper",
@@ -200,7 +202,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: false,
         ready: bdb::ready,
-        open: |dir, _| bdb::create(dir, bdb::Method::Hash, &bdb::PAPER),
+        open: |dir, _| bdb::open(dir, bdb::Method::Hash, &bdb::PAPER),
     },
     Kind {
         name: "bdb-btree",
@@ -210,7 +212,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Stop,
         budget: true,
         ready: bdb::ready,
-        open: |dir, asked| bdb::create(dir, bdb::Method::BTree, &bdb::SANE.within(asked)),
+        open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::SANE.within(asked)),
     },
     Kind {
         name: "bdb-btree-paper",
@@ -220,7 +222,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: false,
         ready: bdb::ready,
-        open: |dir, _| bdb::create(dir, bdb::Method::BTree, &bdb::PAPER),
+        open: |dir, _| bdb::open(dir, bdb::Method::BTree, &bdb::PAPER),
     },
     #[cfg(feature = "redb")]
     Kind {
@@ -231,7 +233,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Stop,
         budget: true,
         ready: || Ok(()),
-        open: |dir, asked| redb::create(dir, ::redb::Durability::None, asked),
+        open: |dir, asked| redb::open(dir, ::redb::Durability::None, asked),
     },
     #[cfg(feature = "redb")]
     Kind {
@@ -242,7 +244,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: true,
         ready: || Ok(()),
-        open: |dir, asked| redb::create(dir, ::redb::Durability::Immediate, asked),
+        open: |dir, asked| redb::open(dir, ::redb::Durability::Immediate, asked),
     },
     Kind {
         name: "rocksdb",
@@ -252,7 +254,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Process,
         budget: true,
         ready: rocksdb::ready,
-        open: |dir, asked| rocksdb::create(dir, false, asked),
+        open: |dir, asked| rocksdb::open(dir, false, asked),
     },
     Kind {
         name: "rocksdb-sync",
@@ -262,7 +264,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: true,
         ready: rocksdb::ready,
-        open: |dir, asked| rocksdb::create(dir, true, asked),
+        open: |dir, asked| rocksdb::open(dir, true, asked),
     },
     #[cfg(feature = "fjall")]
     Kind {
@@ -273,7 +275,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Process,
         budget: true,
         ready: || Ok(()),
-        open: |dir, asked| fjall::create(dir, false, asked),
+        open: |dir, asked| fjall::open(dir, false, asked),
     },
     #[cfg(feature = "fjall")]
     Kind {
@@ -284,6 +286,6 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: true,
         ready: || Ok(()),
-        open: |dir, asked| fjall::create(dir, true, asked),
+        open: |dir, asked| fjall::open(dir, true, asked),
     },
 ];

@@ -17,8 +17,8 @@ const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 /// Bytes of the page cache where no budget is given.
 const CACHE: u64 = 1 << 30;
 
-/// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
     let cache = usize::try_from(asked.budget.unwrap_or(CACHE)).unwrap_or(usize::MAX);
     let database = Database::builder().set_cache_size(cache).create(dir.join("peer.redb"));
     let store = Redb { database: database.map_err(error("opening redb"))?, durability, cache };

@@ -27,7 +27,7 @@ mod installed {
             let shm = Path::new("/dev/shm");
             let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
             let dir = dir.expect("a temporary directory");
-            let peer = kind.create(dir.path(), asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            let peer = kind.open(dir.path(), asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
             test(kind, &*peer);
         }
     }
@@ -171,7 +171,7 @@ mod installed {
 
     #[test]
     fn a_budget_sets_buffers_and_caches_of_those_that_take_one() {
-        let small = Asked { budget: Some(16 << 20) };
+        let small = Asked { budget: Some(16 << 20), ..Asked::default() };
         let sizes = |about: &lodestore_peers::About| {
             let of = |name: &str| about.settings.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             of("cache") + of("write-buffer") * of("write-buffers").max(2) + of("memtable") * of("memtables")
@@ -188,7 +188,30 @@ mod installed {
 
     fn by_itself(kind: &Kind) -> lodestore_peers::About {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        kind.create(dir.path(), &Asked::default()).expect("it opens").about()
+        kind.open(dir.path(), &Asked::default()).expect("it opens").about()
+    }
+
+    #[test]
+    fn what_one_kind_of_a_family_wrote_another_finds_when_it_is_opened_again() {
+        let shm = Path::new("/dev/shm");
+        for kind in kinds() {
+            let usual = kinds().iter().find(|other| other.name == kind.family).expect("a family has its usual kind");
+            let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+            let dir = dir.expect("a temporary directory");
+            for (round, (as_kind, there)) in [(usual, false), (kind, true), (usual, true)].into_iter().enumerate() {
+                let asked = Asked { there, budget: Some(16 << 20) };
+                let peer = as_kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+                for old in 0..round as u32 * 500 {
+                    let found = get(&*peer, &old.to_le_bytes());
+                    assert_eq!(found.as_deref(), Some(&[old as u8; 100][..]), "{} {old} in round {round}", kind.name);
+                }
+                for number in 0..500 {
+                    let number = round as u32 * 500 + number;
+                    peer.put(&number.to_le_bytes(), &[number as u8; 100]).expect("put");
+                }
+                peer.flush().expect("flushed");
+            }
+        }
     }
 
     #[test]
@@ -219,7 +242,7 @@ mod installed {
     #[test]
     fn a_directory_that_is_not_there_is_an_error() {
         for kind in kinds() {
-            assert!(kind.create(Path::new("/nowhere/at/all"), &Asked::default()).is_err(), "{}", kind.name);
+            assert!(kind.open(Path::new("/nowhere/at/all"), &Asked::default()).is_err(), "{}", kind.name);
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct BTree {
 impl Target for BTree {
     fn facts(&self) -> Facts {
         let settings = BTreeMap::from([("lock".into(), "std RwLock".into())]);
-        Facts { medium: "dram".into(), durability: "none".into(), settings }
+        Facts { medium: "dram".into(), durability: "none".into(), settings, ..Facts::default() }
     }
 
     fn account(&self) -> Account {

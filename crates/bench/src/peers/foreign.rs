@@ -27,13 +27,13 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
         volatile: false,
         budget: kind.budget,
         ready: Box::new(|| kind.ready()),
-        open: Box::new(|dir, budget| {
-            Foreign::create(kind, dir, &Asked { budget }).map(|peer| Box::new(peer) as Box<dyn Target>)
+        open: Box::new(|dir, budget, there| {
+            Foreign::open(kind, dir, &Asked { budget, there }).map(|peer| Box::new(peer) as Box<dyn Target>)
         }),
     })
 }
 
-/// A peer that is open. What it wrote is what this process gave to files since the peer was made: a peer runs in a process of its own. Where it
+/// A peer that is open. What it wrote is what this process gave to files since the peer was opened: a peer runs in a process of its own. Where it
 /// has no account of its DRAM, the process's counts.
 struct Foreign {
     store: Box<dyn Store>,
@@ -44,11 +44,13 @@ struct Foreign {
 }
 
 impl Foreign {
-    fn create(kind: &'static Kind, dir: &Path, asked: &Asked) -> Result<Self> {
-        fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
+    fn open(kind: &'static Kind, dir: &Path, asked: &Asked) -> Result<Self> {
+        if !asked.there {
+            fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
+        }
         let medium = lodestore::doctor(dir)?.medium.medium.to_string();
         let written_before = bytes_given_to_files();
-        Ok(Self { store: kind.create(dir, asked)?, ordered: kind.ordered, dir: dir.into(), medium, written_before })
+        Ok(Self { store: kind.open(dir, asked)?, ordered: kind.ordered, dir: dir.into(), medium, written_before })
     }
 }
 
@@ -76,7 +78,7 @@ impl Target for Foreign {
     fn facts(&self) -> Facts {
         let about = self.store.about();
         let durability = durability(about.survives, &self.medium).into();
-        Facts { medium: self.medium.clone(), durability, settings: about.settings }
+        Facts { medium: self.medium.clone(), durability, settings: about.settings, ..Facts::default() }
     }
 
     fn ordered(&self) -> bool {

@@ -11,8 +11,8 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::target::Target;
 
-/// Opens a peer, empty, in this directory, which it makes, with this DRAM budget.
-type Open = Box<dyn Fn(&Path, Option<u64>) -> Result<Box<dyn Target>> + Send + Sync>;
+/// Opens a peer in this directory with this DRAM budget: the one that is there, or where there is none an empty one in a directory that it makes.
+type Open = Box<dyn Fn(&Path, Option<u64>, bool) -> Result<Box<dyn Target>> + Send + Sync>;
 
 /// What an acknowledged write of a peer survives on a medium that gives all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ struct Peer {
 
 /// Every peer that this build has.
 static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
-    let open: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
+    let open: Open = Box::new(|_, _, _| Ok(Box::new(btreemap::BTree::default())));
     let (name, ready) = ("btreemap", Box::new(|| Ok(())));
     let ceiling = Peer { name, family: name, gives: Gives::Nothing, volatile: true, budget: false, ready, open };
     #[cfg(feature = "peers")]
@@ -84,6 +84,16 @@ pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<Stri
     }
 }
 
+/// The peer that the load is given to where its writes are to survive as `durability` says, and the other workloads' to `name`'s: the usual
+/// setting of a peer that is taken with each write synced, and what [`with_durability`] makes of it.
+///
+/// # Errors
+/// As [`with_durability`].
+pub(crate) fn for_load(name: &str, durability: Durability) -> Result<String> {
+    let usual = name.strip_suffix("-sync").filter(|usual| is_peer(usual)).unwrap_or(name);
+    with_durability(usual, durability)
+}
+
 fn refuse_durability(peer: &Peer, durability: Durability, needed: Gives) -> Error {
     let others: Vec<_> =
         PEERS.iter().filter(|other| other.family == peer.family && other.gives >= needed).map(|it| it.name).collect();
@@ -107,11 +117,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     PEERS.iter().map(|peer| peer.name).collect()
 }
 
-/// Opens the peer `name` in `dir`, with this DRAM budget if it takes one.
+/// Makes the peer `name` in `dir`, or opens it where one of its family is there, with this DRAM budget if it takes one.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] where there is none of this name; what the peer meets.
-pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>) -> Result<Box<dyn Target>> {
+pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>, there: bool) -> Result<Box<dyn Target>> {
     find(name).map_or_else(
         || {
             Err(Error::InvalidOption {
@@ -120,7 +130,7 @@ pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>) -> Result<Box<dy
                 why: format!("give some of {}, or none", names().join(", ")),
             })
         },
-        |peer| (peer.open)(dir, budget),
+        |peer| (peer.open)(dir, budget, there),
     )
 }
 
@@ -143,6 +153,16 @@ mod tests {
         ] {
             assert_eq!(chosen(name, Durability::Process), process);
             assert_eq!(chosen(name, Durability::Power), power);
+        }
+        for (name, process) in [
+            ("rocksdb-sync", "rocksdb"),
+            ("fjall", "fjall"),
+            ("leveldb-paper", "leveldb-paper"),
+            ("redb-sync", "redb-sync"),
+            ("btreemap", "btreemap"),
+            ("hikv", "hikv"),
+        ] {
+            assert_eq!(for_load(name, Durability::Process).expect("there is one"), process);
         }
         let text = with_durability("bdb-hash", Durability::Process).expect_err("it has none").to_string();
         assert!(text.contains("bdb-hash-paper") && !text.contains("bdb-btree"), "{text}");

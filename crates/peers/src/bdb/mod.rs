@@ -62,8 +62,8 @@ pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, method: Method, setting: &Setting) -> Result<Box<dyn Peer>> {
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, method: Method, setting: &Setting) -> Result<Box<dyn Peer>> {
     Bdb::create(dir, method, setting).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 

@@ -71,9 +71,9 @@ pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, setting: &Setting) -> Result<Box<dyn Peer>> {
-    LevelDb::create(dir, setting).map(|db| Box::new(db) as Box<dyn Peer>)
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, setting: &Setting, there: bool) -> Result<Box<dyn Peer>> {
+    LevelDb::open(dir, setting, there).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
 /// A LevelDB. Null pointers are what was never made.
@@ -94,7 +94,7 @@ unsafe impl Send for LevelDb {}
 unsafe impl Sync for LevelDb {}
 
 impl LevelDb {
-    fn create(dir: &Path, setting: &Setting) -> Result<Self> {
+    fn open(dir: &Path, setting: &Setting, there: bool) -> Result<Self> {
         let api = Api::get()?;
         let name = CString::new(dir.as_os_str().as_bytes())
             .map_err(|_| failed("opening LevelDB", "a zero byte in the path".into()))?;
@@ -107,7 +107,7 @@ impl LevelDb {
         let about = About { survives, settings };
         let mut owner =
             Self { api, db: null_mut(), options, read, write, cache: null_mut(), filter: null_mut(), about };
-        owner.set(setting);
+        owner.set(setting, there);
         let mut message = null_mut();
         // SAFETY: Inv 4 and 6: the options are alive, and the name is text that outlives the call.
         owner.db = unsafe { (api.open)(owner.options, name.as_ptr(), &raw mut message) };
@@ -118,12 +118,12 @@ impl LevelDb {
         Ok(owner)
     }
 
-    fn set(&mut self, setting: &Setting) {
+    fn set(&mut self, setting: &Setting, there: bool) {
         let api = self.api;
         // SAFETY: Inv 4: the objects are alive, and the cache and the filter outlive the options and the database.
         unsafe {
-            (api.set_create)(self.options, 1);
-            (api.set_exclusive)(self.options, 1);
+            (api.set_create)(self.options, u8::from(!there));
+            (api.set_exclusive)(self.options, u8::from(!there));
             (api.set_write_buffer)(self.options, setting.write_buffer);
             (api.set_compression)(self.options, c_int::from(setting.compress));
             (api.write_set_sync)(self.write, u8::from(setting.sync));

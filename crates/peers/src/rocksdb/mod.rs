@@ -46,6 +46,8 @@ const WORK: [&CStr; 4] = [
 /// What is set.
 struct Setting {
     sync: bool,
+    /// It is there already.
+    there: bool,
     buffer: usize,
     cache: usize,
     jobs: c_int,
@@ -57,6 +59,7 @@ impl Setting {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             sync,
+            there: asked.there,
             buffer: (half / BUFFERS as usize).max(BUFFER_LEAST),
             cache: half,
             // One flush and one compaction at least.
@@ -92,9 +95,9 @@ pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`.
-pub(crate) fn create(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
-    RocksDb::create(dir, &Setting::of(sync, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
+    RocksDb::make(dir, &Setting::of(sync, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
 /// A RocksDB. Null pointers are what was never made.
@@ -117,7 +120,7 @@ unsafe impl Send for RocksDb {}
 unsafe impl Sync for RocksDb {}
 
 impl RocksDb {
-    fn create(dir: &Path, setting: &Setting) -> Result<Self> {
+    fn make(dir: &Path, setting: &Setting) -> Result<Self> {
         let name = CString::new(dir.as_os_str().as_bytes())
             .map_err(|_| failed("opening RocksDB", "a zero byte in the path".into()))?;
         let mut owner = Self::unopened(Api::get()?, setting);
@@ -152,8 +155,8 @@ impl RocksDb {
         // SAFETY: Inv 4: the objects are alive. The options of tables take the filter over (a shared pointer is
         // made of it), and share the cache.
         unsafe {
-            (api.set_create)(self.options, 1);
-            (api.set_exclusive)(self.options, 1);
+            (api.set_create)(self.options, u8::from(!setting.there));
+            (api.set_exclusive)(self.options, u8::from(!setting.there));
             (api.set_write_buffer)(self.options, setting.buffer);
             (api.set_write_buffers)(self.options, BUFFERS);
             (api.set_level_base)(self.options, setting.level_base());
