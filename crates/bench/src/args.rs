@@ -16,7 +16,7 @@ const NUMBERS_MOST: u64 = 1 << 31;
 const VALUE_MOST: usize = 16 << 20;
 /// Most serving threads.
 const THREADS_MOST: usize = 1024;
-/// Longest overload, in seconds: a day.
+/// Longest overload or idle time, in seconds: a day.
 const SECONDS_MOST: u64 = 86_400;
 /// Least DRAM budget: below it no store has room for its buffers.
 const BUDGET_LEAST: u64 = 1 << 20;
@@ -54,7 +54,8 @@ pub struct Args {
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Workloads: load get multiget update overwrite delete scan, a to f of YCSB, and overload. The load always runs, and first.
+    /// Workloads: load get multiget update overwrite delete scan, a to f of YCSB, overload and idle, in the order in which they run. The
+    /// load always runs, and first. Another may be named again: its second turn is `a-2`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
     pub workloads: Vec<Workload>,
     /// Records loaded.
@@ -101,7 +102,7 @@ pub struct Args {
     /// After which workloads the stores flush what they buffer and do the compactions that are due.
     #[arg(long, value_enum, default_value_t)]
     pub settle: Settle,
-    /// How long workload overload lasts.
+    /// How long each workload overload or idle lasts.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub seconds: u64,
     /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed.
@@ -306,7 +307,7 @@ impl Args {
             Settle::Load => words.push("--settle load".into()),
             Settle::Each => {}
         }
-        if workloads.contains(&Workload::Overload) {
+        if workloads.iter().any(|workload| workload.lasts()) {
             words.push(format!("--seconds {}", self.seconds));
         }
         if self.emulate_dax {

@@ -17,7 +17,7 @@ use crate::measure::{bytes_to_devices, cpu_seconds, rss_anon};
 use crate::pauses::{self, Machine, Pauses};
 use crate::target::{Account, Facts, StoreTarget, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
-use crate::workload::{Mix, Op, Workload};
+use crate::workload::{Mix, Op, Turn, Workload};
 use crate::{peers, reopen};
 
 /// The option of an engine that is a DRAM budget.
@@ -188,6 +188,7 @@ pub(crate) fn mix(args: &Args) -> Mix {
         scan_length: args.scan_length,
         threads: args.threads,
         seed: args.seed,
+        before: 0,
     }
 }
 
@@ -312,14 +313,15 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     if args.workloads.contains(&Workload::Load) {
         tell(Message::Phase(load))?;
     }
-    let behind: Vec<_> = args.workloads.iter().filter(|workload| **workload != Workload::Load).collect();
+    let behind: Vec<_> =
+        Turn::all(&args.workloads).into_iter().filter(|turn| turn.workload != Workload::Load).collect();
     if args.load_durability.is_some() && !behind.is_empty() && !peers::is_volatile(&cell.target) {
         bench = bench.opened_again(cell, tell)?;
     }
-    for workload in behind {
-        tell(Message::Begin(workload.name().into()))?;
-        if bench.target.ordered() || !workload.scans() {
-            let phase = bench.phase(*workload, tell)?;
+    for turn in behind {
+        tell(Message::Begin(turn.name()))?;
+        if bench.target.ordered() || !turn.workload.scans() {
+            let phase = bench.phase(turn, tell)?;
             tell(Message::Phase(phase))?;
         }
     }
@@ -376,7 +378,7 @@ impl Bench<'_> {
     /// is no part of the load's own time.
     fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
         if self.args.steps.is_empty() {
-            return self.phase(Workload::Load, tell);
+            return self.phase(Turn::load(), tell);
         }
         self.mix.fill(Workload::Load, &mut self.streams);
         let drive = Drive { name: Workload::Load.name(), ..drive(self.args) };
@@ -395,21 +397,23 @@ impl Bench<'_> {
             let begun = self.begin();
             let mut ran = self.watched(Workload::Load, &parts, &drive, &begun, to == records)?;
             ran.live = to;
-            tell(Message::Step(to, self.account(Workload::Load, &begun, &ran)))?;
-            self.tell_timeline(Workload::Load, &mut ran.seen, tell)?;
+            tell(Message::Step(to, self.account(Turn::load(), &begun, &ran)))?;
+            self.tell_timeline(Turn::load(), &mut ran.seen, tell)?;
             all.absorb(&ran);
             from = to;
         }
-        Ok(self.account(Workload::Load, &whole, &all))
+        Ok(self.account(Turn::load(), &whole, &all))
     }
 
-    /// Runs `workload`, and then undoes what it changed.
-    fn phase(&mut self, workload: Workload, tell: Tell<'_>) -> Result<Phase> {
+    /// Runs a workload, and then undoes what it changed.
+    fn phase(&mut self, turn: Turn, tell: Tell<'_>) -> Result<Phase> {
+        let workload = turn.workload;
+        self.mix.before = turn.before;
         self.mix.fill(workload, &mut self.streams);
         let mut drive = Drive { name: workload.name(), ..drive(self.args) };
         match workload {
             Workload::Multiget => drive.gather = self.args.multiget,
-            Workload::Overload => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
+            lasting if lasting.lasts() => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
             _ => {}
         }
         let begun = self.begin();
@@ -419,8 +423,8 @@ impl Bench<'_> {
             Workload::Delete => self.mix.records - ran.outcome.ops,
             _ => self.mix.records,
         };
-        let phase = self.account(workload, &begun, &ran);
-        self.tell_timeline(workload, &mut ran.seen, tell)?;
+        let phase = self.account(turn, &begun, &ran);
+        self.tell_timeline(turn, &mut ran.seen, tell)?;
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
             let back = Drive { latency_every: 0, gather: 1, lasting: None, name: "restore", ..drive };
@@ -447,11 +451,11 @@ impl Bench<'_> {
         let work = || {
             let (outcome, machine) = match drive.lasting {
                 // The machine is watched before the run as well, so the store's own time begins later.
-                Some(length) => {
+                Some(length) if workload == Workload::Overload => {
                     let (outcome, machine) = pauses::beside(length, serve);
                     (outcome?, Some(machine))
                 }
-                None => (serve()?, None),
+                _ => (serve()?, None),
             };
             self.settle(workload, last)?;
             Ok((outcome, machine))
@@ -473,19 +477,19 @@ impl Bench<'_> {
         if wanted { self.target.settle() } else { self.target.catch_up() }
     }
 
-    fn tell_timeline(&self, workload: Workload, seen: &mut Seen, tell: Tell<'_>) -> Result<()> {
+    fn tell_timeline(&self, turn: Turn, seen: &mut Seen, tell: Tell<'_>) -> Result<()> {
         if self.args.timeline.is_empty() {
             return Ok(());
         }
-        tell(Message::Timeline(workload.name().into(), std::mem::take(&mut seen.samples)))
+        tell(Message::Timeline(turn.name(), std::mem::take(&mut seen.samples)))
     }
 
-    fn account(&self, workload: Workload, before: &Begun, ran: &Ran) -> Phase {
+    fn account(&self, turn: Turn, before: &Begun, ran: &Ran) -> Phase {
         let after = self.target.account();
         let (outcome, record) = (&ran.outcome, (self.args.key_size + self.args.value_size) as u64);
         let quantile = |q| outcome.latency.value_at_quantile(q);
         Phase {
-            workload: workload.name().into(),
+            workload: turn.name(),
             ops: outcome.ops,
             wall_s: outcome.wall.as_secs_f64(),
             settled_s: ran.settled.as_secs_f64(),

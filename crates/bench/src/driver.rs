@@ -31,7 +31,7 @@ pub(crate) struct Drive {
     pub(crate) gather: usize,
     /// Check the order of scanned keys as well.
     pub(crate) full: bool,
-    /// Go through the streams again and again for this long, and time every operation; once, where there is none.
+    /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
     pub(crate) lasting: Option<Duration>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
     pub(crate) name: &'static str,
@@ -193,6 +193,9 @@ impl<'a> Server<'a> {
     /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
     fn lasting(&mut self, stream: &[Op], stop: &AtomicBool, length: Duration) -> Result<()> {
         let begun = Instant::now();
+        if stream.is_empty() {
+            std::thread::sleep(length);
+        }
         let mut last = begun;
         for (at, op) in stream.iter().cycle().enumerate() {
             self.serve_one(*op)?;

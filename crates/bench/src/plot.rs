@@ -7,8 +7,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Args;
-use crate::row::{Row, each_once, rows};
+use crate::row::{Row, rows};
 use crate::session::Findings;
+use crate::workload::{Turn, Workload};
 
 /// Colours of the stores (of a sweep: of the workloads), in the order of the arguments.
 pub(crate) const COLOURS: [RGBColor; 6] = [
@@ -20,6 +21,12 @@ pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x3f, 0xa7, 0xa0),
 ];
 pub(crate) const SIZE: (u32, u32) = (900, 420);
+
+/// The names of what has a rate, in the order in which it ran.
+pub(crate) fn rated(args: &Args) -> Vec<String> {
+    let turns = Turn::all(&args.workloads);
+    turns.iter().filter(|turn| turn.workload != Workload::Idle).map(|turn| turn.name()).collect()
+}
 
 /// Draws the medians of a run into `file`; whiskers show the least and the greatest round.
 ///
@@ -38,8 +45,8 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let stores = args.targets();
-        let workloads = each_once(&args.workloads);
-        let groups: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
+        let workloads = rated(args);
+        let groups: Vec<&str> = workloads.iter().map(String::as_str).collect();
         let most = greatest(rows, &groups);
         let mut chart = ChartBuilder::on(&area)
             .caption(title(args, rows), ("sans-serif", 15))
@@ -134,7 +141,13 @@ fn bars(rows: &[Row], store: &str, groups: &[&str], place: usize, places: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Workload;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
 
     #[test]
     fn each_store_has_a_bar_in_each_group_that_it_ran() {
@@ -157,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_given_twice_is_one_group() {
-        let each = each_once(&[Workload::Get, Workload::Load, Workload::Get]);
-        assert_eq!(each, [Workload::Get, Workload::Load]);
+    fn each_turn_of_a_workload_is_a_group_and_an_idle_one_has_none() {
+        let args = Line::parse_from(["bench", "--workloads", "get,load,idle,get"]).args;
+        assert_eq!(rated(&args), ["get", "load", "get-2"]);
     }
 }

@@ -9,8 +9,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Args;
-use crate::plot::{COLOURS, SIZE};
-use crate::row::{Row, each_once, rows};
+use crate::plot::{COLOURS, SIZE, rated};
+use crate::row::{Row, rows};
 use crate::session::Findings;
 use crate::sweep::Sweep;
 
@@ -50,8 +50,9 @@ fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<Stri
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
+        let names = rated(args);
         let lines: Vec<(&str, Vec<Spot>)> =
-            each_once(&args.workloads).iter().map(|it| (it.name(), line(rows, sweep, it.name()))).collect();
+            names.iter().map(|name| (name.as_str(), line(rows, sweep, name))).collect();
         let most = lines.iter().flat_map(|(_, line)| line).map(|spot| spot.most.max(spot.mid)).fold(0.0, f64::max);
         let most = if most > 0.0 { most } else { 1.0 };
         // Room at the right for the names of the lines.

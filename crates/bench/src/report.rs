@@ -7,8 +7,9 @@ use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, prese
 use crate::args::Args;
 use crate::measure::machine;
 use crate::pauses::{BEFORE_MOST, Machine, Pauses};
-use crate::row::{Row, each_once, rows, variants};
+use crate::row::{Row, rows, variants};
 use crate::session::Findings;
+use crate::workload::Turn;
 
 /// Prints one JSON object a line.
 ///
@@ -278,7 +279,7 @@ fn left_out(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Resul
     for variant in variants(args) {
         let label = variant.label();
         let ran = |name: &str| findings.phases.contains_key(&(label.clone(), name.to_string()));
-        let left: Vec<_> = each_once(&args.workloads).iter().map(|it| it.name()).filter(|name| !ran(name)).collect();
+        let left: Vec<_> = Turn::all(&args.workloads).iter().map(|turn| turn.name()).filter(|name| !ran(name)).collect();
         if !left.is_empty() {
             writeln!(out, "not run on {label}, which keeps no order: {}", left.join(", "))?;
         }

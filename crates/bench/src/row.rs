@@ -14,7 +14,7 @@ use crate::pauses::{Machine, Pauses};
 use crate::reopen::Reopened;
 use crate::session::Findings;
 use crate::sweep::Variant;
-use crate::workload::Workload;
+use crate::workload::{Turn, Workload};
 
 /// The peer that others are compared with where it is in the run.
 const CEILING: &str = "btreemap";
@@ -151,7 +151,7 @@ impl Row {
             sweep: swept.map(|(value, sweep)| Swept { name: sweep.name.clone(), value }),
             threads: args.threads,
             records: args.records,
-            latency_every: if workload == Workload::Overload.name() { 1 } else { args.latency_every },
+            latency_every: args.latency_every,
             medium: facts.medium,
             durability: of_load.unwrap_or(facts.durability),
             load_durability: facts.load_durability,
@@ -174,17 +174,20 @@ impl Row {
     }
 
     /// The row of one store and workload.
-    fn of(variant: &Variant, others: &[Variant], findings: &Findings, workload: Workload) -> Option<Self> {
-        let place = |variant: &Variant| (variant.label(), workload.name().to_string());
+    fn of(variant: &Variant, others: &[Variant], findings: &Findings, turn: Turn) -> Option<Self> {
+        let place = |variant: &Variant| (variant.label(), turn.name());
         let phases = findings.phases.get(&place(variant))?;
-        let mut row = Self::base(variant, findings, workload.name());
+        let mut row = Self::base(variant, findings, &turn.name());
         row.take(phases, variant.args.records);
+        if turn.workload == Workload::Overload {
+            row.latency_every = 1;
+        }
         let ratio = |other: &Variant| {
             let theirs = findings.phases.get(&place(other))?;
             Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
         };
         // Stores are compared with one another, the values of a sweep are not.
-        if variant.swept.is_none() {
+        if variant.swept.is_none() && turn.workload != Workload::Idle {
             for other in others {
                 match ratio(other) {
                     Some(ratio) if other.target != variant.target => {
@@ -197,7 +200,10 @@ impl Row {
                 }
             }
         }
-        row.command = variant.alone().command(&[workload]);
+        // A later turn comes to a store that the workloads before it changed.
+        let own = [turn.workload];
+        let all = &variant.args.workloads;
+        row.command = variant.alone().command(if turn.before == 0 { &own } else { all });
         Some(row)
     }
 
@@ -300,17 +306,6 @@ impl Row {
     }
 }
 
-/// Workloads, each once, in the order given.
-pub(crate) fn each_once(workloads: &[Workload]) -> Vec<Workload> {
-    let mut each = Vec::new();
-    for workload in workloads {
-        if !each.contains(workload) {
-            each.push(*workload);
-        }
-    }
-    each
-}
-
 /// The variants of a run: they were made before it, and so can be made again.
 pub(crate) fn variants(args: &Args) -> Vec<Variant> {
     args.variants().unwrap_or_default()
@@ -320,8 +315,8 @@ pub(crate) fn variants(args: &Args) -> Vec<Variant> {
 pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
     let mut rows = Vec::new();
     let variants = variants(args);
-    for workload in each_once(&args.workloads) {
-        rows.extend(variants.iter().filter_map(|variant| Row::of(variant, &variants, findings, workload)));
+    for turn in Turn::all(&args.workloads) {
+        rows.extend(variants.iter().filter_map(|variant| Row::of(variant, &variants, findings, turn)));
     }
     for variant in &variants {
         let label = variant.label();

@@ -46,6 +46,8 @@ pub enum Workload {
     /// Put records chosen uniformly, all of them there: what several papers (FluidKV's) call update. No store looks first.
     // Behind the others, whose streams are made of their places here.
     Overwrite,
+    /// Nothing, for `--seconds`: what a store does when nobody asks it for anything.
+    Idle,
 }
 
 impl Workload {
@@ -66,6 +68,7 @@ impl Workload {
             Self::E => "e",
             Self::F => "f",
             Self::Overwrite => "overwrite",
+            Self::Idle => "idle",
         }
     }
 }
@@ -74,6 +77,44 @@ impl Workload {
     /// Whether it reads runs of records in key order.
     pub(crate) fn scans(self) -> bool {
         matches!(self, Self::Scan | Self::E)
+    }
+
+    /// Whether it lasts for `--seconds`.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(self, Self::Overload | Self::Idle)
+    }
+}
+
+/// A workload in its place among those that are run: one that is named again runs again, over other records in another order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The workload.
+    pub(crate) workload: Workload,
+    /// How often it ran before.
+    pub(crate) before: u32,
+}
+
+impl Turn {
+    /// Those of workloads in the order given; the load is one, however often it is named.
+    pub(crate) fn all(workloads: &[Workload]) -> Vec<Self> {
+        let turn = |(at, workload): (usize, &Workload)| {
+            let before = workloads[..at].iter().filter(|other| *other == workload).count() as u32;
+            (before == 0 || *workload != Workload::Load).then_some(Self { workload: *workload, before })
+        };
+        workloads.iter().enumerate().filter_map(turn).collect()
+    }
+
+    /// The load's.
+    pub(crate) fn load() -> Self {
+        Self { workload: Workload::Load, before: 0 }
+    }
+
+    /// Its name in the output: the workload's, and a number from its second turn on.
+    pub(crate) fn name(self) -> String {
+        match self.before {
+            0 => self.workload.name().into(),
+            before => format!("{}-{}", self.workload.name(), before + 1),
+        }
     }
 }
 
@@ -118,6 +159,8 @@ pub(crate) struct Mix {
     pub(crate) threads: usize,
     /// Seed.
     pub(crate) seed: u64,
+    /// How often the workload ran before.
+    pub(crate) before: u32,
 }
 
 impl Mix {
@@ -140,6 +183,7 @@ impl Mix {
         assert_eq!(streams.len(), self.threads, "one stream a thread");
         match workload {
             Workload::Load => self.deal(Kind::Put, streams),
+            Workload::Idle => streams.iter_mut().for_each(Vec::clear),
             Workload::Delete => {
                 self.deal(Kind::Delete, streams);
                 for (thread, stream) in streams.iter_mut().enumerate() {
@@ -197,7 +241,7 @@ impl Mix {
     }
 
     fn rng(&self, workload: Workload, thread: usize) -> Rng {
-        Rng::new(self.seed, (workload as u64) << 32 | thread as u64)
+        Rng::new(self.seed, u64::from(self.before) << 48 | (workload as u64) << 32 | thread as u64)
     }
 
     fn draw(&self, workload: Workload, thread: usize, scrambled: &Scrambled, latest: &Zipfian, stream: &mut Vec<Op>) {
@@ -246,7 +290,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const MIX: Mix = Mix { records: 10_000, ops: 100_001, scan_length: 50, threads: 3, seed: 42 };
+    const MIX: Mix = Mix { records: 10_000, ops: 100_001, scan_length: 50, threads: 3, seed: 42, before: 0 };
 
     fn share(streams: &[Vec<Op>], kind: Kind) -> f64 {
         let all: usize = streams.iter().map(Vec::len).sum();
@@ -366,7 +410,16 @@ mod tests {
         for workload in [Workload::Get, Workload::F, Workload::Delete] {
             assert_eq!(MIX.streams(workload), MIX.streams(workload));
             assert_ne!(MIX.streams(workload), Mix { seed: 43, ..MIX }.streams(workload));
+            assert_ne!(MIX.streams(workload), Mix { before: 1, ..MIX }.streams(workload), "the second turn is another");
         }
+    }
+
+    #[test]
+    fn a_workload_that_is_named_again_has_another_turn_and_the_load_has_one() {
+        use Workload::{Get, Idle, Load};
+        let names = |workloads: &[Workload]| Turn::all(workloads).iter().map(|turn| turn.name()).collect::<Vec<_>>();
+        assert_eq!(names(&[Get, Load, Get, Idle, Load, Get]), ["get", "load", "get-2", "idle", "get-3"]);
+        assert!(MIX.streams(Idle).concat().is_empty() && MIX.streams(Idle).len() == 3);
     }
 
     #[test]
