@@ -18,6 +18,32 @@ pub(crate) struct Facts {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
+/// What a store adapts to its workload, and to what: gauges of an engine, by their names in `stats`.
+pub(crate) const GAUGES: [&str; 11] = [
+    "workers_allowed",
+    "compaction_trigger_percent",
+    "memtables",
+    "log_bytes",
+    "runs_most",
+    "buffered_bytes",
+    "log_bytes_per_s",
+    "flush_bytes_per_s",
+    "compaction_bytes_per_s",
+    "compacted_per_log_percent",
+    "writes_per_mille",
+];
+
+/// The values of [`GAUGES`] that a store has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gauges(pub(crate) [Option<u64>; GAUGES.len()]);
+
+impl Gauges {
+    /// That of this name; none where the store has none.
+    pub(crate) fn named(&self, name: &str) -> Option<u64> {
+        GAUGES.iter().position(|known| *known == name).and_then(|at| self.0[at])
+    }
+}
+
 /// A target's own account at one moment. What it does not count stays 0 or `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -41,6 +67,8 @@ pub(crate) struct Account {
     pub(crate) table_flushes: Option<u64>,
     /// Compactions since open.
     pub(crate) compactions: Option<u64>,
+    /// What it adapts.
+    pub(crate) gauges: Gauges,
 }
 
 /// A store under test. Called from several threads at once.
@@ -103,6 +131,7 @@ impl Target for StoreTarget {
 
     fn account(&self) -> Account {
         let stats = self.store.stats();
+        let counter = |name: &str| stats.engine_counters.get(name).copied();
         Account {
             dram_bytes: Some(stats.dram_bytes.saturating_sub(stats.dram_fixed_bytes)),
             dram_fixed_bytes: stats.dram_fixed_bytes,
@@ -112,8 +141,9 @@ impl Target for StoreTarget {
             bytes_written: stats.bytes_written,
             flushes: stats.flushes,
             fences: stats.fences,
-            table_flushes: stats.engine_counters.get("flushes").copied(),
-            compactions: stats.engine_counters.get("compactions").copied(),
+            table_flushes: counter("flushes"),
+            compactions: counter("compactions"),
+            gauges: Gauges(GAUGES.map(counter)),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What each store did by when, each 100 ms: as CSV, or drawn as SVG.
 //!
 //! In the CSV each workload begins with a sample of no operations, and `ops` of a line are those since the line before. The picture is of the
-//! first round: the rate above, DRAM below, a line for each store over the seconds since it was made. What lies between two workloads (streams are made, changes
+//! first round: the rate, DRAM, and where a store has gauges of it (the last columns of the CSV, by their names in `stats`) what its migration adapts and what
+//! waits for it; a line for each store over the seconds since it was made. What lies between two workloads (streams are made, changes
 //! undone) is a gap in the lines. A rate in the picture is that of at most [`SPOTS`] equal parts of the time.
 
 use std::fmt::Write as _;
@@ -14,12 +15,15 @@ use plotters::prelude::*;
 use crate::args::Args;
 use crate::plot::COLOURS;
 use crate::session::Findings;
+use crate::target::GAUGES;
 use crate::watch::Sample;
 
 /// Most spots of a line.
 const SPOTS: usize = 450;
 /// Size of the picture.
-const SIZE: (u32, u32) = (1000, 640);
+const WIDTH: u32 = 1000;
+/// Height of each panel.
+const HEIGHT: u32 = 320;
 const MIB: f64 = (1 << 20) as f64;
 
 /// The samples of one workload of one store in one round.
@@ -69,11 +73,11 @@ pub(crate) fn write(args: &Args, findings: &Findings, file: &Path) -> Result<()>
     written.map_err(|source| Error::io("writing the timeline", file, source))
 }
 
-/// The columns of the CSV.
+/// The columns of the CSV, before those of the gauges.
 const HEAD: &str = "store,round,workload,seconds,ops,ops_per_s,rss_anon_bytes,dram_bytes,medium_bytes,bytes_written,table_flushes,compactions";
 
 fn csv(parts: &[Part]) -> String {
-    let mut text = format!("{HEAD}\n");
+    let mut text = format!("{HEAD},{}\n", GAUGES.join(","));
     for part in parts {
         let mut before: Option<&Sample> = None;
         for sample in &part.samples {
@@ -82,7 +86,7 @@ fn csv(parts: &[Part]) -> String {
             // Writing into a string cannot fail.
             let _ = writeln!(
                 text,
-                "{},{},{},{:.3},{ops},{rate:.0},{},{},{},{},{},{}",
+                "{},{},{},{:.3},{ops},{rate:.0},{},{},{},{},{},{},{}",
                 part.store,
                 part.round,
                 part.workload,
@@ -93,6 +97,7 @@ fn csv(parts: &[Part]) -> String {
                 sample.bytes_written,
                 optional(sample.table_flushes),
                 optional(sample.compactions),
+                sample.gauges.0.map(optional).join(","),
             );
             before = Some(sample);
         }
@@ -128,10 +133,26 @@ fn rates(parts: &[&Part], step: f64) -> Curve {
     parts.iter().map(piece).collect()
 }
 
-/// DRAM of a store, in MiB; `of` names which.
-fn dram(parts: &[&Part], of: impl Fn(&Sample) -> Option<u64>) -> Curve {
-    let spot = |sample: &Sample| of(sample).map(|bytes| (sample.at_s, bytes as f64 / MIB));
+/// What `of` tells of a store, in this unit.
+fn course(parts: &[&Part], unit: f64, of: impl Fn(&Sample) -> Option<u64>) -> Curve {
+    let spot = |sample: &Sample| of(sample).map(|told| (sample.at_s, told as f64 / unit));
     parts.iter().map(|part| part.samples.iter().filter_map(spot).collect()).collect()
+}
+
+/// The same of what changes by steps: a line that is level from one change to the next.
+fn steps(parts: &[&Part], unit: f64, of: impl Fn(&Sample) -> Option<u64>) -> Curve {
+    let level = |piece: Vec<(f64, f64)>| {
+        let mut spots: Vec<(f64, f64)> = Vec::new();
+        for (at, (when, value)) in piece.iter().copied().enumerate() {
+            match spots.last().copied() {
+                Some((_, before)) if before != value => spots.extend([(when, before), (when, value)]),
+                Some(_) if at + 1 < piece.len() => {}
+                _ => spots.push((when, value)),
+            }
+        }
+        spots
+    };
+    course(parts, unit, of).into_iter().map(level).collect()
 }
 
 fn greatest(lines: &[Curve]) -> f64 {
@@ -139,7 +160,7 @@ fn greatest(lines: &[Curve]) -> f64 {
     if most > 0.0 { most * 1.15 } else { 1.0 }
 }
 
-/// What one half of the picture shows.
+/// One picture above or below others.
 struct Panel<'a> {
     caption: String,
     unit: &'a str,
@@ -154,6 +175,14 @@ struct Panel<'a> {
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 impl Panel<'_> {
+    /// Adds a line, if there is anything on it.
+    fn add(&mut self, name: String, colour: RGBColor, thin: bool, curve: Curve) {
+        if curve.iter().any(|piece| !piece.is_empty()) {
+            self.lines.push((name, colour, thin));
+            self.spots.push(curve);
+        }
+    }
+
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn {
         let most = greatest(&self.spots);
         let mut chart = ChartBuilder::on(area)
@@ -207,64 +236,132 @@ fn stores(parts: &[Part]) -> Vec<&str> {
     each
 }
 
-fn picture(args: &Args, parts: &[Part]) -> std::result::Result<String, Box<dyn std::error::Error>> {
-    let first: Vec<&Part> = parts.iter().filter(|part| part.round == 1).collect();
-    let until = first.iter().flat_map(|part| &part.samples).map(|sample| sample.at_s).fold(0.1, f64::max);
-    let of = |store: &str| first.iter().copied().filter(|part| part.store == store).collect::<Vec<_>>();
-    let stores = stores(parts);
-    let (mut rate, mut memory) = (panels(args, until), panels(args, until));
-    (rate.unit, memory.unit, memory.caption) = ("million operations a second", "MiB of DRAM", String::new());
-    for (place, store) in stores.iter().enumerate() {
-        let (colour, parts) = (COLOURS[place % COLOURS.len()], of(store));
-        rate.lines.push(((*store).into(), colour, false));
-        rate.spots.push(rates(&parts, until / SPOTS as f64));
-        memory.lines.push((format!("{store}: growth of RssAnon"), colour, false));
-        memory.spots.push(dram(&parts, |sample| Some(sample.rss_anon_bytes)));
-        let own = dram(&parts, |sample| sample.dram_bytes);
-        if own.iter().any(|piece| !piece.is_empty()) {
-            memory.lines.push((format!("{store}: its own account"), colour, true));
-            memory.spots.push(own);
-        }
-    }
-    if stores.len() == 1 {
+/// What all panels of a picture have: the parts of the first round, by store, when the last ends, and where workloads begin.
+struct Course<'a> {
+    stores: Vec<(&'a str, RGBColor, Vec<&'a Part>)>,
+    until: f64,
+    marks: Vec<(f64, String)>,
+}
+
+impl<'a> Course<'a> {
+    fn of(parts: &'a [Part]) -> Self {
+        let first: Vec<&Part> = parts.iter().filter(|part| part.round == 1).collect();
+        let until = first.iter().flat_map(|part| &part.samples).map(|sample| sample.at_s).fold(0.1, f64::max);
+        let of = |store: &str| first.iter().copied().filter(|part| part.store == store).collect::<Vec<_>>();
+        let stores: Vec<_> = stores(parts)
+            .into_iter()
+            .enumerate()
+            .map(|(place, store)| (store, COLOURS[place % COLOURS.len()], of(store)))
+            .collect();
         let begins = |part: &&Part| part.samples.first().map(|sample| (sample.at_s, part.workload.clone()));
-        rate.marks = first.iter().filter_map(begins).collect();
-        memory.marks.clone_from(&rate.marks);
+        // Those of several stores would not stand at the same seconds.
+        let marks = if stores.len() == 1 { first.iter().filter_map(begins).collect() } else { Vec::new() };
+        Self { stores, until, marks }
     }
+
+    fn panel(&self, caption: String, unit: &'a str) -> Panel<'a> {
+        Panel { caption, unit, lines: Vec::new(), spots: Vec::new(), until: self.until, marks: self.marks.clone() }
+    }
+
+    fn rate(&self, args: &Args) -> Panel<'a> {
+        let mut panel = self.panel(caption(args), "million operations a second");
+        for (store, colour, parts) in &self.stores {
+            panel.add((*store).into(), *colour, false, rates(parts, self.until / SPOTS as f64));
+        }
+        panel
+    }
+
+    fn memory(&self) -> Panel<'a> {
+        let mut panel = self.panel(String::new(), "MiB of DRAM");
+        for (store, colour, parts) in &self.stores {
+            let grown = course(parts, MIB, |sample| Some(sample.rss_anon_bytes));
+            panel.add(format!("{store}: growth of RssAnon"), *colour, false, grown);
+            let own = course(parts, MIB, |sample| sample.dram_bytes);
+            panel.add(format!("{store}: its own account"), *colour, true, own);
+        }
+        panel
+    }
+
+    /// How many workers may work, and how soon they compact.
+    fn adapted(&self) -> Panel<'a> {
+        let mut panel = self.panel(String::new(), "workers; times the usual trigger");
+        for (at, (store, _, parts)) in self.stores.iter().enumerate() {
+            let gauge = |name: &'static str, unit| steps(parts, unit, |sample| sample.gauges.named(name));
+            panel.add(format!("{store}: workers allowed"), colour(at, 0), false, gauge("workers_allowed", 1.0));
+            let trigger = gauge("compaction_trigger_percent", 100.0);
+            panel.add(format!("{store}: trigger of compactions"), colour(at, 1), false, trigger);
+            let waiting = |sample: &Sample| sample.gauges.named("memtables").map(|all| all.saturating_sub(1));
+            panel.add(format!("{store}: memtables that wait"), colour(at, 2), true, steps(parts, 1.0, waiting));
+        }
+        panel
+    }
+
+    /// What has not reached its final place.
+    fn waiting(&self) -> Panel<'a> {
+        let mut panel = self.panel(String::new(), "MiB before their final place");
+        for (at, (store, _, parts)) in self.stores.iter().enumerate() {
+            let gauge = |name: &'static str| course(parts, MIB, |sample| sample.gauges.named(name));
+            panel.add(format!("{store}: logs of memtables"), colour(at, 0), false, gauge("log_bytes"));
+            panel.add(format!("{store}: buffered runs"), colour(at, 1), false, gauge("buffered_bytes"));
+        }
+        panel
+    }
+}
+
+/// The colour of a store's line of this number, where it has several.
+fn colour(store: usize, line: usize) -> RGBColor {
+    COLOURS[(store * 3 + line) % COLOURS.len()]
+}
+
+fn picture(args: &Args, parts: &[Part]) -> std::result::Result<String, Box<dyn std::error::Error>> {
+    let course = Course::of(parts);
+    let gauged = [course.adapted(), course.waiting()].into_iter().filter(|panel| !panel.lines.is_empty());
+    let panels: Vec<_> = [course.rate(args), course.memory()].into_iter().chain(gauged).collect();
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let size = (WIDTH, HEIGHT * panels.len() as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
-        let (above, below) = area.split_vertically(SIZE.1 / 2 + 12);
-        rate.draw(&above)?;
-        memory.draw(&below)?;
+        for (panel, place) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
+            panel.draw(&place)?;
+        }
         area.present()?;
     }
     Ok(svg)
 }
 
-fn panels(args: &Args, until: f64) -> Panel<'static> {
+fn caption(args: &Args) -> String {
     let budget = args.budget.map(|bytes| format!(", DRAM budget {}", lodestore::format_size(bytes)));
-    let caption = format!(
+    format!(
         "{} records of {} + {} bytes, {} thread(s){}",
         args.records,
         args.key_size,
         args.value_size,
         args.threads,
         budget.unwrap_or_default()
-    );
-    Panel { caption, unit: "", lines: Vec::new(), spots: Vec::new(), until, marks: Vec::new() }
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Gauges;
     use clap::Parser;
 
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,
+    }
+
+    /// Two workers, a usual trigger of compactions, and as many memtables as there were operations before.
+    fn gauges(ops: u64) -> Gauges {
+        Gauges(GAUGES.map(|name| match name {
+            "workers_allowed" => Some(2),
+            "compaction_trigger_percent" => Some(100),
+            "memtables" => Some(ops),
+            _ => None,
+        }))
     }
 
     fn part(store: &str, round: usize, ops: &[(f64, u64)]) -> Part {
@@ -277,6 +374,7 @@ mod tests {
             bytes_written: 80,
             table_flushes: (store == "ours").then_some(4),
             compactions: None,
+            gauges: if store == "ours" { gauges(*ops) } else { Gauges::default() },
         };
         Part { store: store.into(), round, workload: "load".into(), samples: ops.iter().map(sample).collect() }
     }
@@ -299,14 +397,15 @@ mod tests {
         assert_eq!(
             lines,
             [
-                HEAD,
-                "ours,1,load,1.000,0,0,3145728,2097152,70,80,4,",
-                "ours,1,load,1.100,500,5000,3145728,2097152,70,80,4,",
-                "ours,1,load,1.300,1000,5000,3145728,2097152,70,80,4,",
-                "theirs,2,load,0.500,0,0,3145728,,70,80,,",
+                &format!("{HEAD},{}", GAUGES.join(",")),
+                "ours,1,load,1.000,0,0,3145728,2097152,70,80,4,,2,100,0,,,,,,,,",
+                "ours,1,load,1.100,500,5000,3145728,2097152,70,80,4,,2,100,500,,,,,,,,",
+                "ours,1,load,1.300,1000,5000,3145728,2097152,70,80,4,,2,100,1500,,,,,,,,",
+                "theirs,2,load,0.500,0,0,3145728,,70,80,,,,,,,,,,,,,",
             ]
         );
-        assert!(lines.iter().all(|line| line.split(',').count() == HEAD.split(',').count()));
+        let columns = HEAD.split(',').count() + GAUGES.len();
+        assert!(lines.iter().all(|line| line.split(',').count() == columns));
     }
 
     #[test]
@@ -331,10 +430,30 @@ mod tests {
             part("ours", 2, &[(0.0, 0), (99.0, 10)]),
         ];
         let svg = picture(&args, &parts).expect("a picture");
-        // A rate, RssAnon and for one an account; each once more in the legend.
+        // A rate, RssAnon and for one an account; each once more in the legend. In the panel of what it adapts one has a line of each colour.
         let curves = |colour: &str| svg.lines().filter(|it| it.contains("<polyline") && it.contains(colour)).count();
-        assert_eq!((curves("#1B6CA8"), curves("#D98F2B")), (6, 4), "{svg}");
+        assert_eq!((curves("#1B6CA8"), curves("#D98F2B")), (6 + 2, 4 + 2), "{svg}");
         assert!(svg.contains("theirs: growth of RssAnon") && svg.contains("DRAM budget 64M"));
         assert!(!svg.contains("theirs: its own account") && svg.contains("ours: its own account"));
+    }
+    #[test]
+    fn a_store_without_gauges_has_no_panel_of_what_it_adapts() {
+        let args = Line::parse_from(["bench"]).args;
+        let of = |store: &str| picture(&args, &[part(store, 1, &[(0.0, 0), (0.1, 10)])]).expect("a picture");
+        let (ours, theirs) = (of("ours"), of("theirs"));
+        assert!(ours.contains("ours: workers allowed") && ours.contains("ours: memtables that wait"), "{ours}");
+        // Nothing tells bytes of logs or runs.
+        assert!(ours.contains("height=\"960\"") && !ours.contains("buffered runs"), "{ours}");
+        assert!(theirs.contains("height=\"640\"") && !theirs.contains("workers"), "{theirs}");
+        // The workload's name in each panel.
+        assert_eq!((ours.matches(" load").count(), theirs.matches(" load").count()), (3, 2));
+    }
+
+    #[test]
+    fn what_changes_by_steps_is_level_between_them() {
+        let one = part("ours", 1, &[(0.0, 1), (0.1, 1), (0.2, 1), (0.3, 3), (0.4, 3)]);
+        let line = steps(&[&one], 1.0, |sample| sample.gauges.named("memtables"));
+        assert_eq!(line, [[(0.0, 1.0), (0.3, 1.0), (0.3, 3.0), (0.4, 3.0)]]);
+        assert_eq!(steps(&[&one], 1.0, |_| None), [vec![]]);
     }
 }

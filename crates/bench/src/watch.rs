@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::rss_anon;
-use crate::target::Target;
+use crate::target::{Gauges, Target};
 
 /// How often anonymous memory is read.
 const LOOK: Duration = Duration::from_millis(20);
@@ -52,6 +52,8 @@ pub(crate) struct Sample {
     pub(crate) bytes_written: u64,
     pub(crate) table_flushes: Option<u64>,
     pub(crate) compactions: Option<u64>,
+    /// What the store adapts.
+    pub(crate) gauges: Gauges,
 }
 
 /// What is watched, and from when on.
@@ -119,6 +121,7 @@ impl Watch<'_> {
             bytes_written: account.bytes_written,
             table_flushes: account.table_flushes,
             compactions: account.compactions,
+            gauges: account.gauges,
         }
     }
 }

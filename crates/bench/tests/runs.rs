@@ -375,6 +375,42 @@ fn a_timeline_has_every_operation_and_a_store_that_is_to_settle_flushes() {
 }
 
 #[test]
+fn a_timeline_shows_what_a_store_adapts_over_workloads_that_change_and_stop() {
+    let dir = Dir::new();
+    let (table, picture) = (dir.0.join("timeline.csv"), dir.0.join("timeline.svg"));
+    let words = format!(
+        "--engine fluidkv --workloads load,overwrite,c,idle,overwrite --seconds 2 --records 20000 --ops 30000 --rounds 2 --size 256M --budget 8M \
+         --settle never --json --timeline {} --timeline {}",
+        table.display(),
+        picture.display()
+    );
+    let rows = rows(&bench(&words, Some(&dir)));
+    let ran: Vec<_> = rows.iter().filter(|row| row["store"] == "fluidkv").collect();
+    let names: Vec<_> = ran.iter().map(|row| row["workload"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["load", "overwrite", "c", "idle", "overwrite-2"]);
+    assert!(ran[3]["ops"] == 0 && ran[3]["ops_per_s"] == 0.0 && ran[3]["settled_s"].as_f64() >= Some(2.0), "{}", ran[3]);
+    assert!(ran.iter().all(|row| row["rounds"] == 2), "a second turn is no second round");
+    assert!(ran[4]["command"].as_str().is_some_and(|it| it.contains("load,overwrite,c,idle,overwrite")), "{}", ran[4]);
+    let text = fs::read_to_string(&table).expect("the table is there");
+    let head: Vec<_> = text.lines().next().expect("a head").split(',').collect();
+    let at = |name: &str| head.iter().position(|it| *it == name).unwrap_or_else(|| panic!("{name} in {head:?}"));
+    let idle: Vec<_> = text.lines().filter(|line| line.starts_with("fluidkv,1,idle,")).collect();
+    assert!(idle.len() >= 10, "{text}");
+    for line in &idle {
+        assert!(field(line, at("workers_allowed")) >= 1 && field(line, at("memtables")) >= 1, "{line}");
+        assert!([25, 100, 200].contains(&field(line, at("compaction_trigger_percent"))), "{line}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("fluidkv,2,overwrite-2,")), "{text}");
+    assert!(text.lines().filter(|line| line.starts_with("btreemap,")).all(|line| line.ends_with(",,,,,,,,,,,")), "{text}");
+    let svg = fs::read_to_string(&picture).expect("the picture is there");
+    for label in ["fluidkv: workers allowed", "fluidkv: trigger of compactions", "fluidkv: buffered runs"] {
+        assert!(svg.contains(label), "{label}");
+    }
+    [table, picture].iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    assert!(dir.is_empty(), "the bench left something behind");
+}
+
+#[test]
 fn what_was_written_and_what_is_taken_is_told_for_each_byte() {
     let dir = Dir::new();
     let words = "--engine fluidkv --workloads load,get,update --records 20000 --rounds 1 --size 256M --peers none --settle each --json";

@@ -137,10 +137,11 @@ impl Governor {
         self.scale.store(scale, Ordering::Relaxed);
     }
 
-    /// Bytes of log a second, bytes that a worker flushes and compacts in one, and writes in a thousand operations.
-    pub(crate) fn rates(&self) -> [u64; 4] {
+    /// Bytes of log a second, bytes that a worker flushes and compacts in one, writes in a thousand operations, and bytes compacted for a hundred of log.
+    pub(crate) fn rates(&self) -> [u64; 5] {
         let means = lock(&self.means);
-        [means.write_rate, means.flush_rate, means.compaction_rate, means.write_share * 1000.0].map(|mean| mean as u64)
+        let (share, amplification) = (means.write_share * 1000.0, means.amplification * 100.0);
+        [means.write_rate, means.flush_rate, means.compaction_rate, share, amplification].map(|mean| mean as u64)
     }
 }
 

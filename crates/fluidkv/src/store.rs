@@ -308,6 +308,7 @@ impl FluidKv {
             ("flush_bytes_per_s", rates[1]),
             ("compaction_bytes_per_s", rates[2]),
             ("writes_per_mille", rates[3]),
+            ("compacted_per_log_percent", rates[4]),
             ("snapshots", inner.order.snapshots() as u64),
         ])
     }
