@@ -11,6 +11,7 @@
 //! `unsafe` is allowed here for bindings; each use cites an invariant of SAFETY.md.
 
 mod bdb;
+mod common;
 #[cfg(feature = "fjall")]
 mod fjall;
 mod leveldb;

@@ -1,6 +1,8 @@
 //! Shared libraries of the system, loaded when first asked for and kept until the process ends.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use libloading::{AsFilename, Library};
 use lodestore_contract::{Error, Result};
@@ -76,6 +78,11 @@ pub(crate) fn length(bytes: &[u8]) -> Result<u32> {
     u32::try_from(bytes.len()).map_err(|_| failed("giving bytes to a peer", format!("{} bytes", bytes.len())))
 }
 
+/// A path as C's text.
+pub(crate) fn c_path(doing: &'static str, path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| failed(doing, "a zero byte in the path".into()))
+}
+
 /// C's truth.
 pub(crate) const ZERO: c_int = 0;
 
@@ -96,12 +103,14 @@ macro_rules! opaque {
     )*};
 }
 
-/// Declares `Api`, the functions of the library `$source`: each function's field, the name of its symbol, and its prototype.
+/// Declares `Api`, the functions of the library `$source`: those that LevelDB and RocksDB have in common, by how their names begin, and each other
+/// function's field, the name of its symbol, and its prototype.
 macro_rules! c_api {
-    ($source:expr, $header:literal; $($field:ident = $symbol:literal: $type:ty;)*) => {
+    ($source:expr, $header:literal, $prefix:literal; $($field:ident = $symbol:literal: $type:ty;)*) => {
         #[doc = concat!("The functions, each a prototype of `", $header, "`.")]
         pub(super) struct Api {
             $(pub(super) $field: $type,)*
+            pub(super) common: $crate::common::Common,
             /// Keeps the functions where they are.
             #[expect(dead_code, reason = "held, so that the library stays loaded")]
             library: libloading::Library,
@@ -111,6 +120,7 @@ macro_rules! c_api {
             fn load() -> lodestore_contract::Result<Self> {
                 let library = $source.load()?;
                 Ok(Self {
+                    common: $crate::common::Common::load(&library, &$source, $prefix)?,
                     // SAFETY: Inv 2: the type stands beside the name in the list, as in the library's header.
                     $($field: unsafe { $crate::library::function::<$type>(&library, &$source, $symbol) }?,)*
                     library,

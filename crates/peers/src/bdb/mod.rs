@@ -9,8 +9,6 @@ mod api;
 mod layout;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{PoisonError, RwLock};
@@ -20,7 +18,7 @@ use lodestore_contract::{Error, Result};
 use self::api::{Api, CursorMethods, DbMethods};
 use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE_FOR_THREADS, Cursor, Db, HASH, NEXT};
 use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
-use crate::library::{failed, length};
+use crate::library::{c_path, length};
 use crate::peer::{About, Asked, Peer, Survives};
 
 /// Bytes of a buffer that has none yet.
@@ -95,8 +93,7 @@ struct Bdb {
 
 impl Handle {
     fn create(api: &Api, dir: &Path, method: Method, cache: u32) -> Result<Self> {
-        let name = CString::new(dir.join("peer.db").as_os_str().as_bytes())
-            .map_err(|_| failed("opening Berkeley DB", "a zero byte in the path".into()))?;
+        let name = c_path("opening Berkeley DB", &dir.join("peer.db"))?;
         let mut raw = null_mut();
         // SAFETY: Inv 2: no environment, no flags.
         api.outcome("making a Berkeley DB", unsafe { (api.create)(&raw mut raw, null_mut(), 0) })?;

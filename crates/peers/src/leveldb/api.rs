@@ -1,22 +1,22 @@
 //! LevelDB's C interface (`leveldb/c.h`), as far as the bench uses it.
 
-use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
+use std::ffi::{c_char, c_int, c_uchar};
 use std::sync::OnceLock;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
 
-use crate::library::{Source, c_api, failed, opaque};
+use crate::common::Iterator;
+use crate::library::{Source, c_api, opaque};
 
 /// Debian's library.
 pub(super) const SOURCE: Source = Source { peer: "leveldb", file: "libleveldb.so.1d", package: "libleveldb1d" };
 
-opaque! { Db Options ReadOptions WriteOptions Cache Filter Iterator }
+opaque! { Db Options ReadOptions WriteOptions Cache Filter }
 
 c_api! {
-    SOURCE, "leveldb/c.h";
+    SOURCE, "leveldb/c.h", "leveldb";
     major = "leveldb_major_version": unsafe extern "C" fn() -> c_int;
     minor = "leveldb_minor_version": unsafe extern "C" fn() -> c_int;
-    free = "leveldb_free": unsafe extern "C" fn(*mut c_void);
     open = "leveldb_open": unsafe extern "C" fn(*const Options, *const c_char, *mut *mut c_char) -> *mut Db;
     close = "leveldb_close": unsafe extern "C" fn(*mut Db);
     put = "leveldb_put": unsafe extern "C" fn(
@@ -43,13 +43,6 @@ c_api! {
     bloom_create = "leveldb_filterpolicy_create_bloom": unsafe extern "C" fn(c_int) -> *mut Filter;
     filter_destroy = "leveldb_filterpolicy_destroy": unsafe extern "C" fn(*mut Filter);
     iterator_create = "leveldb_create_iterator": unsafe extern "C" fn(*mut Db, *const ReadOptions) -> *mut Iterator;
-    iterator_destroy = "leveldb_iter_destroy": unsafe extern "C" fn(*mut Iterator);
-    iterator_valid = "leveldb_iter_valid": unsafe extern "C" fn(*const Iterator) -> c_uchar;
-    iterator_seek = "leveldb_iter_seek": unsafe extern "C" fn(*mut Iterator, *const c_char, usize);
-    iterator_next = "leveldb_iter_next": unsafe extern "C" fn(*mut Iterator);
-    iterator_key = "leveldb_iter_key": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
-    iterator_value = "leveldb_iter_value": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
-    iterator_error = "leveldb_iter_get_error": unsafe extern "C" fn(*const Iterator, *mut *mut c_char);
 }
 
 impl Api {
@@ -71,20 +64,5 @@ impl Api {
     pub(super) fn version(&self) -> (c_int, c_int) {
         // SAFETY: Inv 2: they take nothing and only answer.
         unsafe { ((self.major)(), (self.minor)()) }
-    }
-
-    /// The error that a call left in `message`, if it left one.
-    #[inline]
-    pub(super) fn outcome(&self, doing: &'static str, message: *mut c_char) -> Result<()> {
-        if message.is_null() { Ok(()) } else { Err(self.take(doing, message)) }
-    }
-
-    #[cold]
-    fn take(&self, doing: &'static str, message: *mut c_char) -> Error {
-        // SAFETY: Inv 7: a message is text that ends with a zero byte and is ours until we free it, below and once.
-        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
-        // SAFETY: Inv 7, as above.
-        unsafe { (self.free)(message.cast()) };
-        failed(doing, text)
     }
 }

@@ -6,15 +6,14 @@
 mod api;
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_int};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::c_int;
 use std::path::Path;
 use std::ptr::null_mut;
 
 use lodestore_contract::Result;
 
-use self::api::{Api, Cache, Db, Filter, Iterator, Options, ReadOptions, SOURCE, WriteOptions};
-use crate::library::{ZERO, chars, failed};
+use self::api::{Api, Cache, Db, Filter, Options, ReadOptions, SOURCE, WriteOptions};
+use crate::library::{ZERO, c_path, chars, failed};
 use crate::peer::{About, Asked, Peer, Survives};
 
 /// A setting.
@@ -96,8 +95,7 @@ unsafe impl Sync for LevelDb {}
 impl LevelDb {
     fn open(dir: &Path, setting: &Setting, there: bool) -> Result<Self> {
         let api = Api::get()?;
-        let name = CString::new(dir.as_os_str().as_bytes())
-            .map_err(|_| failed("opening LevelDB", "a zero byte in the path".into()))?;
+        let name = c_path("opening LevelDB", dir)?;
         // SAFETY: Inv 4: they only make objects, which the owner below gives back.
         let (options, read, write) = unsafe { ((api.options_create)(), (api.read_create)(), (api.write_create)()) };
         let (major, minor) = api.version();
@@ -111,7 +109,7 @@ impl LevelDb {
         let mut message = null_mut();
         // SAFETY: Inv 4 and 6: the options are alive, and the name is text that outlives the call.
         owner.db = unsafe { (api.open)(owner.options, name.as_ptr(), &raw mut message) };
-        api.outcome("opening LevelDB", message)?;
+        api.common.outcome("opening LevelDB", message)?;
         if owner.db.is_null() {
             return Err(failed("opening LevelDB", "it gave no handle".into()));
         }
@@ -172,14 +170,14 @@ impl Peer for LevelDb {
         // SAFETY: Inv 4 and 6.
         let found =
             unsafe { (self.api.get)(self.db, self.read, chars(key), key.len(), &raw mut length, &raw mut message) };
-        self.api.outcome("getting from LevelDB", message)?;
+        self.api.common.outcome("getting from LevelDB", message)?;
         if found.is_null() {
             return Ok(false);
         }
         // SAFETY: Inv 7: valid until it is freed, below and once.
         value.extend_from_slice(unsafe { std::slice::from_raw_parts(found.cast::<u8>(), length) });
         // SAFETY: Inv 7, as above.
-        unsafe { (self.api.free)(found.cast()) };
+        unsafe { self.api.common.free(found.cast()) };
         Ok(true)
     }
 
@@ -190,7 +188,7 @@ impl Peer for LevelDb {
         unsafe {
             (self.api.put)(self.db, self.write, chars(key), key.len(), chars(value), value.len(), &raw mut message);
         }
-        self.api.outcome("putting into LevelDB", message)
+        self.api.common.outcome("putting into LevelDB", message)
     }
 
     #[inline]
@@ -198,81 +196,19 @@ impl Peer for LevelDb {
         let mut message = null_mut();
         // SAFETY: Inv 4 and 6.
         unsafe { (self.api.delete)(self.db, self.write, chars(key), key.len(), &raw mut message) };
-        self.api.outcome("deleting from LevelDB", message).map(|()| true)
+        self.api.common.outcome("deleting from LevelDB", message).map(|()| true)
     }
 
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        let mut cursor = Cursor::new(self, from);
-        let mut seen = 0;
-        while seen < limit
-            && let Some((key, value)) = cursor.pair()
-        {
-            each(key, value);
-            seen += 1;
-            if seen < limit {
-                cursor.next();
-            }
+        // SAFETY: Inv 4: the database is borrowed until the iterator is given back.
+        unsafe {
+            let iterator = (self.api.iterator_create)(self.db, self.read);
+            self.api.common.scan("scanning LevelDB", iterator, (from, limit), each)
         }
-        cursor.outcome().map(|()| seen)
     }
 
     /// Every put is in the log, or in a table, by the time it returns.
     fn flush(&self) -> Result<()> {
         Ok(())
-    }
-}
-
-/// An iterator.
-struct Cursor<'a> {
-    owner: &'a LevelDb,
-    raw: *mut Iterator,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(owner: &'a LevelDb, from: &[u8]) -> Self {
-        // SAFETY: Inv 4 and 6: the owner is borrowed as long as the iterator lives.
-        unsafe {
-            let raw = (owner.api.iterator_create)(owner.db, owner.read);
-            (owner.api.iterator_seek)(raw, chars(from), from.len());
-            Self { owner, raw }
-        }
-    }
-
-    /// The pair it stands on, until it moves.
-    fn pair(&mut self) -> Option<(&[u8], &[u8])> {
-        let api = self.owner.api;
-        let (mut key_length, mut value_length) = (0, 0);
-        // SAFETY: Inv 4 and 7: it stands on a pair, and the slices borrow the cursor, so it cannot move under them.
-        unsafe {
-            if (api.iterator_valid)(self.raw) == 0 {
-                return None;
-            }
-            let key = (api.iterator_key)(self.raw, &raw mut key_length);
-            let value = (api.iterator_value)(self.raw, &raw mut value_length);
-            Some((
-                std::slice::from_raw_parts(key.cast(), key_length),
-                std::slice::from_raw_parts(value.cast(), value_length),
-            ))
-        }
-    }
-
-    /// Moves on from the pair that it stands on.
-    fn next(&mut self) {
-        // SAFETY: Inv 4: called only where it stands on a pair.
-        unsafe { (self.owner.api.iterator_next)(self.raw) };
-    }
-
-    fn outcome(&self) -> Result<()> {
-        let mut message = null_mut();
-        // SAFETY: Inv 4.
-        unsafe { (self.owner.api.iterator_error)(self.raw, &raw mut message) };
-        self.owner.api.outcome("scanning LevelDB", message)
-    }
-}
-
-impl Drop for Cursor<'_> {
-    fn drop(&mut self) {
-        // SAFETY: Inv 4: once.
-        unsafe { (self.owner.api.iterator_destroy)(self.raw) };
     }
 }

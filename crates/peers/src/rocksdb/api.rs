@@ -1,20 +1,20 @@
 //! RocksDB's C interface (`rocksdb/c.h`), as far as the bench uses it.
 
-use std::ffi::{CStr, c_char, c_double, c_int, c_uchar, c_void};
+use std::ffi::{c_char, c_double, c_int, c_uchar};
 use std::sync::OnceLock;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
 
-use crate::library::{Source, c_api, failed, opaque};
+use crate::common::Iterator;
+use crate::library::{Source, c_api, opaque};
 
 /// Debian's library. Its file name holds the version that the prototypes below were read of: another would have another name.
 pub(super) const SOURCE: Source = Source { peer: "rocksdb", file: "librocksdb.so.7.8", package: "librocksdb7.8" };
 
-opaque! { Db Options TableOptions ReadOptions WriteOptions FlushOptions Cache Filter Family Iterator Slice }
+opaque! { Db Options TableOptions ReadOptions WriteOptions FlushOptions Cache Filter Family Slice }
 
 c_api! {
-    SOURCE, "rocksdb/c.h";
-    free = "rocksdb_free": unsafe extern "C" fn(*mut c_void);
+    SOURCE, "rocksdb/c.h", "rocksdb";
     open = "rocksdb_open_column_families": unsafe extern "C" fn(
         *const Options, *const c_char, c_int, *const *const c_char, *const *const Options, *mut *mut Family,
         *mut *mut c_char) -> *mut Db;
@@ -65,13 +65,6 @@ c_api! {
     flush_destroy = "rocksdb_flushoptions_destroy": unsafe extern "C" fn(*mut FlushOptions);
     flush_set_wait = "rocksdb_flushoptions_set_wait": unsafe extern "C" fn(*mut FlushOptions, c_uchar);
     iterator_create = "rocksdb_create_iterator": unsafe extern "C" fn(*mut Db, *const ReadOptions) -> *mut Iterator;
-    iterator_destroy = "rocksdb_iter_destroy": unsafe extern "C" fn(*mut Iterator);
-    iterator_valid = "rocksdb_iter_valid": unsafe extern "C" fn(*const Iterator) -> c_uchar;
-    iterator_seek = "rocksdb_iter_seek": unsafe extern "C" fn(*mut Iterator, *const c_char, usize);
-    iterator_next = "rocksdb_iter_next": unsafe extern "C" fn(*mut Iterator);
-    iterator_key = "rocksdb_iter_key": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
-    iterator_value = "rocksdb_iter_value": unsafe extern "C" fn(*const Iterator, *mut usize) -> *const c_char;
-    iterator_error = "rocksdb_iter_get_error": unsafe extern "C" fn(*const Iterator, *mut *mut c_char);
 }
 
 impl Api {
@@ -82,20 +75,5 @@ impl Api {
             Some(api) => Ok(api),
             None => Self::load().map(|loaded| API.get_or_init(|| loaded)),
         }
-    }
-
-    /// The error that a call left in `message`, if it left one.
-    #[inline]
-    pub(super) fn outcome(&self, doing: &'static str, message: *mut c_char) -> Result<()> {
-        if message.is_null() { Ok(()) } else { Err(self.take(doing, message)) }
-    }
-
-    #[cold]
-    fn take(&self, doing: &'static str, message: *mut c_char) -> Error {
-        // SAFETY: Inv 7: a message is text that ends with a zero byte and is ours until we free it, below and once.
-        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
-        // SAFETY: Inv 7, as above.
-        unsafe { (self.free)(message.cast()) };
-        failed(doing, text)
     }
 }

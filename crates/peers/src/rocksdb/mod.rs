@@ -8,8 +8,7 @@
 mod api;
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -17,8 +16,8 @@ use std::time::Duration;
 use lodestore_contract::Result;
 
 use self::api::WriteOptions;
-use self::api::{Api, Cache, Db, Family, FlushOptions, Iterator, Options, ReadOptions, SOURCE, Slice, TableOptions};
-use crate::library::{chars, failed};
+use self::api::{Api, Cache, Db, Family, FlushOptions, Options, ReadOptions, SOURCE, Slice, TableOptions};
+use crate::library::{c_path, chars, failed};
 use crate::peer::{About, Account, Asked, Peer, Survives};
 
 /// Bytes of DRAM where none are asked for.
@@ -121,8 +120,7 @@ unsafe impl Sync for RocksDb {}
 
 impl RocksDb {
     fn make(dir: &Path, setting: &Setting) -> Result<Self> {
-        let name = CString::new(dir.as_os_str().as_bytes())
-            .map_err(|_| failed("opening RocksDB", "a zero byte in the path".into()))?;
+        let name = c_path("opening RocksDB", dir)?;
         let mut owner = Self::unopened(Api::get()?, setting);
         owner.set(setting);
         owner.open(&name)?;
@@ -188,7 +186,7 @@ impl RocksDb {
                 &raw mut message,
             )
         };
-        self.api.outcome("opening RocksDB", message)?;
+        self.api.common.outcome("opening RocksDB", message)?;
         if self.db.is_null() || self.family.is_null() {
             return Err(failed("opening RocksDB", "it gave no handle".into()));
         }
@@ -255,7 +253,7 @@ impl Peer for RocksDb {
         let mut message = null_mut();
         // SAFETY: Inv 4 and 6.
         let found = unsafe { (self.api.get)(self.db, self.read, chars(key), key.len(), &raw mut message) };
-        self.api.outcome("getting from RocksDB", message)?;
+        self.api.common.outcome("getting from RocksDB", message)?;
         Ok(self.take(found, |bytes| value.extend_from_slice(bytes)))
     }
 
@@ -280,7 +278,7 @@ impl Peer for RocksDb {
         }
         let mut outcome = Ok(());
         for (at, (slice, message)) in found.into_iter().zip(messages).enumerate() {
-            outcome = outcome.and(self.api.outcome("getting from RocksDB", message));
+            outcome = outcome.and(self.api.common.outcome("getting from RocksDB", message));
             if !self.take(slice, |bytes| each(at, Some(bytes))) {
                 each(at, None);
             }
@@ -295,7 +293,7 @@ impl Peer for RocksDb {
         unsafe {
             (self.api.put)(self.db, self.write, chars(key), key.len(), chars(value), value.len(), &raw mut message);
         }
-        self.api.outcome("putting into RocksDB", message)
+        self.api.common.outcome("putting into RocksDB", message)
     }
 
     #[inline]
@@ -303,22 +301,15 @@ impl Peer for RocksDb {
         let mut message = null_mut();
         // SAFETY: Inv 4 and 6.
         unsafe { (self.api.delete)(self.db, self.write, chars(key), key.len(), &raw mut message) };
-        self.api.outcome("deleting from RocksDB", message).map(|()| true)
+        self.api.common.outcome("deleting from RocksDB", message).map(|()| true)
     }
 
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        let mut cursor = Cursor::new(self, from);
-        let mut seen = 0;
-        while seen < limit
-            && let Some((key, value)) = cursor.pair()
-        {
-            each(key, value);
-            seen += 1;
-            if seen < limit {
-                cursor.next();
-            }
+        // SAFETY: Inv 4: the database is borrowed until the iterator is given back.
+        unsafe {
+            let iterator = (self.api.iterator_create)(self.db, self.read);
+            self.api.common.scan("scanning RocksDB", iterator, (from, limit), each)
         }
-        cursor.outcome().map(|()| seen)
     }
 
     /// Every put is in the log, or in a table, by the time it returns.
@@ -331,7 +322,7 @@ impl Peer for RocksDb {
         let mut message = null_mut();
         // SAFETY: Inv 4.
         unsafe { (self.api.flush)(self.db, self.flush, &raw mut message) };
-        self.api.outcome("flushing RocksDB", message)?;
+        self.api.common.outcome("flushing RocksDB", message)?;
         let mut quiet = 0;
         while quiet < QUIET {
             let busy = WORK.iter().any(|name| self.property(name) > 0);
@@ -347,60 +338,5 @@ impl Peer for RocksDb {
         let parts = [c"rocksdb.size-all-mem-tables", c"rocksdb.estimate-table-readers-mem"];
         let dram_bytes = cached + parts.iter().map(|name| self.property(name)).sum::<u64>();
         Account { dram_bytes: Some(dram_bytes), ..Account::default() }
-    }
-}
-
-/// An iterator.
-struct Cursor<'a> {
-    owner: &'a RocksDb,
-    raw: *mut Iterator,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(owner: &'a RocksDb, from: &[u8]) -> Self {
-        // SAFETY: Inv 4 and 6: the owner is borrowed as long as the iterator lives.
-        unsafe {
-            let raw = (owner.api.iterator_create)(owner.db, owner.read);
-            (owner.api.iterator_seek)(raw, chars(from), from.len());
-            Self { owner, raw }
-        }
-    }
-
-    /// The pair it stands on, until it moves.
-    fn pair(&mut self) -> Option<(&[u8], &[u8])> {
-        let api = self.owner.api;
-        let (mut key_length, mut value_length) = (0, 0);
-        // SAFETY: Inv 4 and 7: it stands on a pair, and the slices borrow the cursor, so it cannot move under them.
-        unsafe {
-            if (api.iterator_valid)(self.raw) == 0 {
-                return None;
-            }
-            let key = (api.iterator_key)(self.raw, &raw mut key_length);
-            let value = (api.iterator_value)(self.raw, &raw mut value_length);
-            Some((
-                std::slice::from_raw_parts(key.cast(), key_length),
-                std::slice::from_raw_parts(value.cast(), value_length),
-            ))
-        }
-    }
-
-    /// Moves on from the pair that it stands on.
-    fn next(&mut self) {
-        // SAFETY: Inv 4: called only where it stands on a pair.
-        unsafe { (self.owner.api.iterator_next)(self.raw) };
-    }
-
-    fn outcome(&self) -> Result<()> {
-        let mut message = null_mut();
-        // SAFETY: Inv 4.
-        unsafe { (self.owner.api.iterator_error)(self.raw, &raw mut message) };
-        self.owner.api.outcome("scanning RocksDB", message)
-    }
-}
-
-impl Drop for Cursor<'_> {
-    fn drop(&mut self) {
-        // SAFETY: Inv 4: once.
-        unsafe { (self.owner.api.iterator_destroy)(self.raw) };
     }
 }
