@@ -98,15 +98,7 @@ fn a_value_of_a_gib() {
     sizes::value_of_a_gib(&Case::new(shm_process()));
 }
 
-macro_rules! over {
-    ($($make:ident)*) => {
-        $(mod $make {
-            lodestore_contract::conformance!(super::$make);
-        })*
-    };
-}
-
-over! {
+lodestore_contract::conformance! { over
     shm_process shm_defaults shm_dax file_process file_power file_interval no_threads no_filter
     value_log value_log_no_threads value_log_power
 }

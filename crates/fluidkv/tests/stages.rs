@@ -1,28 +1,13 @@
 //! What the published code of FluidKV got wrong, each as a test: keys are followed through memtables, buffer runs, stable tables and restarts.
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::{counter, key, tiny};
 use lodestore_contract::{Direction, ScanRange, Snapshot, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
-
-/// Tiny memtables, so that flushes and compactions go on all the time.
-fn tiny(workers: usize) -> FluidOptions {
-    FluidOptions {
-        pool: PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
-        memtable_bytes: 64 << 10,
-        segment_bytes: 16 << 10,
-        table_bytes: 16 << 10,
-        range_bytes: 64 << 10,
-        workers,
-        ..FluidOptions::default()
-    }
-}
-
-fn key(index: u64) -> Vec<u8> {
-    format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
-}
 
 fn value(index: u64, version: u64) -> Vec<u8> {
     format!("{index}/{version}/{}", "v".repeat((index % 90) as usize)).into_bytes()
@@ -39,10 +24,6 @@ fn assert_all(store: &FluidKv, keys: u64, version: u64) {
     for index in 0..keys {
         assert_eq!(store.get(&key(index)).expect("get"), Some(value(index, version)), "key {index}");
     }
-}
-
-fn counter(store: &FluidKv, name: &str) -> u64 {
-    store.stats().engine_counters[name]
 }
 
 /// The published code looks through its buffer runs oldest first.

@@ -1,30 +1,18 @@
 //! Large values: they stand once, die when they are overwritten, and their space comes back, whoever reads, stops or crashes meanwhile.
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::{counter, key};
 use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, ScanRange, Store, Swap};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
 
 /// Tiny memtables and value segments, values from 64 bytes on in the value log.
 fn tiny(workers: usize) -> FluidOptions {
-    FluidOptions {
-        pool: PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
-        memtable_bytes: 64 << 10,
-        segment_bytes: 16 << 10,
-        table_bytes: 16 << 10,
-        range_bytes: 64 << 10,
-        value_threshold: 64,
-        value_segment_bytes: 64 << 10,
-        workers,
-        ..FluidOptions::default()
-    }
-}
-
-fn key(index: u64) -> Vec<u8> {
-    format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
+    FluidOptions { value_threshold: 64, value_segment_bytes: 64 << 10, ..common::tiny(workers) }
 }
 
 /// Values of 64 bytes to 3 KiB, and now and then one that has a segment of its own.
@@ -49,10 +37,6 @@ fn assert_all(store: &FluidKv, keys: impl Iterator<Item = u64>, version: u64) {
 fn assert_clean(store: &FluidKv) {
     let report = store.verify(&mut |_| ()).expect("verify");
     assert!(report.is_clean(), "{report:?}");
-}
-
-fn counter(store: &FluidKv, name: &str) -> u64 {
-    store.stats().engine_counters[name]
 }
 
 fn created(options: &FluidOptions) -> (Scratch, FluidKv) {

@@ -76,15 +76,7 @@ fn a_value_of_a_gib() {
     sizes::value_of_a_gib(&Case::new(shm_process()));
 }
 
-macro_rules! over {
-    ($($make:ident)*) => {
-        $(mod $make {
-            lodestore_contract::conformance!(super::$make);
-        })*
-    };
-}
-
-over! {
+lodestore_contract::conformance! { over
     shm_process shm_defaults shm_dax file_process file_power
     no_threads sync_update partitioned_tree wal tiny_queues
 }

@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lodestore_contract::{Direction, Durability, Error, Result, VerifyReport, now_millis};
+use lodestore_contract::{Direction, Error, Result, VerifyReport, now_millis};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
-use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, PoolOptions, Prefault, crc32c, u32_at, u64_at};
+use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, PoolOptions, crc32c, u32_at, u64_at};
 
 use crate::op::{Held, Op, Outcome, State};
 use crate::subject::{Engine, Pair, Shape, Subject};
@@ -64,16 +64,7 @@ struct Holder {
 }
 
 fn options(shape: &Shape) -> PoolOptions {
-    PoolOptions {
-        capacity: shape.capacity,
-        region_bytes: shape.region_bytes,
-        chunk_bytes: shape.chunk_bytes,
-        durability: Durability::Process,
-        huge_pages: false,
-        prefault: Prefault::None,
-        wear_aware: shape.mode & MODE_NO_WEAR == 0,
-        ..PoolOptions::default()
-    }
+    PoolOptions { wear_aware: shape.mode & MODE_NO_WEAR == 0, ..shape.pool() }
 }
 
 impl Engine for AllocatorEngine {

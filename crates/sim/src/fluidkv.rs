@@ -7,7 +7,7 @@ use lodestore_contract::Store as _;
 use lodestore_contract::{Direction, Durability, Result};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
 
 use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
@@ -37,13 +37,8 @@ static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
 fn options(shape: &Shape) -> FluidOptions {
     let interval = shape.mode & MODE_INTERVAL != 0;
     let pool = PoolOptions {
-        capacity: shape.capacity,
-        region_bytes: shape.region_bytes,
-        chunk_bytes: shape.chunk_bytes,
         durability: if interval { Durability::Interval(WINDOW) } else { Durability::Process },
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
+        ..shape.pool()
     };
     let mode = |bit: u32| shape.mode & bit != 0;
     FluidOptions {

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use lodestore_contract::{Durability, Result, Store};
+use lodestore_contract::{Result, Store};
 use lodestore_hikv::{Backends, ENGINE, FORMAT, HiKv, HiKvOptions};
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+use lodestore_media::{Mutant, OpenReport, Pool};
 
 use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
@@ -26,17 +26,8 @@ pub const MODE_WAL: u32 = 4;
 static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
 
 fn options(shape: &Shape) -> HiKvOptions {
-    let pool = PoolOptions {
-        capacity: shape.capacity,
-        region_bytes: shape.region_bytes,
-        chunk_bytes: shape.chunk_bytes,
-        durability: Durability::Process,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
     HiKvOptions {
-        pool,
+        pool: shape.pool(),
         partitions: shape.partitions,
         segment_bytes: 512,
         hash_seed: Some(HASH_SEED),

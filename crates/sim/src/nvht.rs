@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use lodestore_contract::{Durability, Result};
+use lodestore_contract::Result;
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions, Prefault};
+use lodestore_media::{Mutant, OpenReport, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
 
 use crate::pool_subject::PoolSubject;
@@ -27,18 +27,9 @@ pub const MODE_MURMUR: u32 = 4;
 static BASE: LazyLock<NvhtOptions> = LazyLock::new(NvhtOptions::default);
 
 fn options(shape: &Shape) -> NvhtOptions {
-    let pool = PoolOptions {
-        capacity: shape.capacity,
-        region_bytes: shape.region_bytes,
-        chunk_bytes: shape.chunk_bytes,
-        durability: Durability::Process,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
     let mode = |bit: u32| shape.mode & bit != 0;
     NvhtOptions {
-        pool,
+        pool: shape.pool(),
         partitions: shape.partitions,
         initial_capacity: 7 * shape.partitions,
         load_percent: if mode(MODE_SPARSE) { 50 } else { 95 },

@@ -1,8 +1,8 @@
 //! What the explorer needs of an engine.
 
-use lodestore_contract::{Direction, Result};
-use lodestore_media::Mutant;
+use lodestore_contract::{Direction, Durability, Result};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use lodestore_media::{Mutant, PoolOptions, Prefault};
 
 use crate::op::{Op, Outcome};
 
@@ -27,6 +27,21 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         Self { capacity: 128 << 10, region_bytes: 128 << 10, chunk_bytes: 512, partitions: 1, mode: 0 }
+    }
+}
+
+impl Shape {
+    /// The options of a pool of this size, which touches nothing ahead.
+    pub(crate) fn pool(&self) -> PoolOptions {
+        PoolOptions {
+            capacity: self.capacity,
+            region_bytes: self.region_bytes,
+            chunk_bytes: self.chunk_bytes,
+            durability: Durability::Process,
+            huge_pages: false,
+            prefault: Prefault::None,
+            ..PoolOptions::default()
+        }
     }
 }
 

@@ -107,9 +107,15 @@ macro_rules! table {
 conformance_behaviours!(table,);
 
 /// Makes one `#[test]` of each behaviour; the argument is the path of a
-/// function that gives a fresh [`Harness`](crate::conformance::Harness). Call it once in a module.
+/// function that gives a fresh [`Harness`](crate::conformance::Harness). Call it once in a module. With `over` before the names of several functions
+/// of the module it makes a module of each.
 #[macro_export]
 macro_rules! conformance {
+    (over $($make:ident)*) => {
+        $(mod $make {
+            $crate::conformance!(super::$make);
+        })*
+    };
     ($make:path) => {
         $crate::conformance_behaviours!($crate::conformance_tests, $make);
     };
