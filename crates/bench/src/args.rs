@@ -159,9 +159,7 @@ fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
     let medium = lodestore::doctor(dir)?.medium;
     let same = |level: Durability| std::mem::discriminant(&level) == std::mem::discriminant(&asked);
     match medium.durability.into_iter().find(|(level, _)| same(*level)) {
-        Some((_, Err(instead))) => {
-            Err(Error::DurabilityRefused { asked, medium: medium.medium.to_string(), instead })
-        }
+        Some((_, Err(instead))) => Err(Error::DurabilityRefused { asked, medium: medium.medium.to_string(), instead }),
         _ => Ok(()),
     }
 }
@@ -330,4 +328,16 @@ impl Args {
         }
         words.join(" ")
     }
+}
+
+/// The arguments of a command line, for tests.
+#[cfg(test)]
+pub(crate) fn parsed(words: &str) -> Args {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let line: Line = clap::Parser::parse_from(std::iter::once("bench").chain(words.split_whitespace()));
+    line.args
 }

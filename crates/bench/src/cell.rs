@@ -275,7 +275,8 @@ fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     if !peers::is_peer(&cell.target) {
         return Ok(Box::new(create(args, &cell.target, &cell.path, level)?));
     }
-    let name = args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
+    let name =
+        args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
     peers::open(&name?, &cell.path, args.budget, false)
 }
 

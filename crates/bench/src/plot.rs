@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use lodestore_contract::{Error, Result};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -21,6 +22,18 @@ pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x3f, 0xa7, 0xa0),
 ];
 pub(crate) const SIZE: (u32, u32) = (900, 420);
+
+/// A chart over numbers, as SVG.
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+/// What drawing comes to.
+pub(crate) type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// Draws the names of a chart's series.
+pub(crate) fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>, place: SeriesLabelPosition) -> Drawn {
+    let labels =
+        chart.configure_series_labels().position(place).border_style(BLACK.mix(0.3)).background_style(WHITE).draw();
+    Ok(labels?)
+}
 
 /// The names of what has a rate, in the order in which it ran.
 pub(crate) fn rated(args: &Args) -> Vec<String> {
@@ -81,12 +94,7 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
             });
             chart.draw_series(whiskers)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .border_style(BLACK.mix(0.3))
-            .background_style(WHITE)
-            .draw()?;
+        legend(&mut chart, SeriesLabelPosition::UpperRight)?;
         area.present()?;
     }
     Ok(svg)
@@ -141,13 +149,7 @@ fn bars(rows: &[Row], store: &str, groups: &[&str], place: usize, places: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::args::parsed;
 
     #[test]
     fn each_store_has_a_bar_in_each_group_that_it_ran() {
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn each_turn_of_a_workload_is_a_group_and_an_idle_one_has_none() {
-        let args = Line::parse_from(["bench", "--workloads", "get,load,idle,get"]).args;
+        let args = parsed("--workloads get,load,idle,get");
         assert_eq!(rated(&args), ["get", "load", "get-2"]);
     }
 }

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Args;
-use crate::plot::{COLOURS, SIZE, rated};
+use crate::plot::{COLOURS, SIZE, legend, rated};
 use crate::row::{Row, rows};
 use crate::session::Findings;
 use crate::sweep::Sweep;
@@ -51,8 +51,7 @@ fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<Stri
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let names = rated(args);
-        let lines: Vec<(&str, Vec<Spot>)> =
-            names.iter().map(|name| (name.as_str(), line(rows, sweep, name))).collect();
+        let lines: Vec<(&str, Vec<Spot>)> = names.iter().map(|name| (name.as_str(), line(rows, sweep, name))).collect();
         let most = lines.iter().flat_map(|(_, line)| line).map(|spot| spot.most.max(spot.mid)).fold(0.0, f64::max);
         let most = if most > 0.0 { most } else { 1.0 };
         // Room at the right for the names of the lines.
@@ -87,12 +86,7 @@ fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<Stri
             let whisker = |spot: &Spot| PathElement::new([(spot.at, spot.least), (spot.at, spot.most)], colour);
             chart.draw_series(line.iter().map(whisker))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .border_style(BLACK.mix(0.3))
-            .background_style(WHITE)
-            .draw()?;
+        legend(&mut chart, SeriesLabelPosition::LowerRight)?;
         area.present()?;
     }
     Ok(svg)

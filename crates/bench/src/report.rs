@@ -279,7 +279,8 @@ fn left_out(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Resul
     for variant in variants(args) {
         let label = variant.label();
         let ran = |name: &str| findings.phases.contains_key(&(label.clone(), name.to_string()));
-        let left: Vec<_> = Turn::all(&args.workloads).iter().map(|turn| turn.name()).filter(|name| !ran(name)).collect();
+        let left: Vec<_> =
+            Turn::all(&args.workloads).iter().map(|turn| turn.name()).filter(|name| !ran(name)).collect();
         if !left.is_empty() {
             writeln!(out, "not run on {label}, which keeps no order: {}", left.join(", "))?;
         }

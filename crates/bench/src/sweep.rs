@@ -122,17 +122,7 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(words: &str) -> Args {
-        Line::parse_from(std::iter::once("bench").chain(words.split_whitespace())).args
-    }
+    use crate::args::parsed;
 
     #[test]
     fn a_sweep_is_written_as_it_is_read() {
@@ -146,23 +136,23 @@ mod tests {
 
     #[test]
     fn each_value_is_a_variant_with_that_value() {
-        let swept = args("--engine hikv --sweep threads=1,2,4").variants().expect("variants");
+        let swept = parsed("--engine hikv --sweep threads=1,2,4").variants().expect("variants");
         assert_eq!(swept.iter().map(|variant| variant.args.threads).collect::<Vec<_>>(), [1, 2, 4]);
         assert_eq!(swept[1].label(), "hikv threads=2");
-        let swept = args("--engine hikv --set region=1G --sweep region=64M,128M").variants().expect("variants");
+        let swept = parsed("--engine hikv --set region=1G --sweep region=64M,128M").variants().expect("variants");
         assert_eq!(swept[1].args.set, ["region=1G", "region=128M"], "the last word counts");
     }
 
     #[test]
     fn without_a_sweep_each_store_is_a_variant() {
-        let labels: Vec<_> = args("--engine hikv").variants().expect("variants").iter().map(Variant::label).collect();
+        let labels: Vec<_> = parsed("--engine hikv").variants().expect("variants").iter().map(Variant::label).collect();
         assert_eq!(labels, ["hikv", "btreemap"]);
     }
 
     #[test]
     fn what_cannot_be_swept_is_refused_before_anything_runs() {
         for words in ["threads=x", "threads=0", "records=99999999999", "no-such-option=1"] {
-            assert!(args(&format!("--engine hikv --sweep {words}")).variants().is_err(), "{words}");
+            assert!(parsed(&format!("--engine hikv --sweep {words}")).variants().is_err(), "{words}");
         }
     }
 }

@@ -13,7 +13,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::args::Args;
-use crate::plot::COLOURS;
+use crate::plot::{COLOURS, Drawn, legend};
 use crate::session::Findings;
 use crate::target::GAUGES;
 use crate::watch::Sample;
@@ -172,8 +172,6 @@ struct Panel<'a> {
     marks: Vec<(f64, String)>,
 }
 
-type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
-
 impl Panel<'_> {
     /// Adds a line, if there is anything on it.
     fn add(&mut self, name: String, colour: RGBColor, thin: bool, curve: Curve) {
@@ -215,13 +213,7 @@ impl Panel<'_> {
                 }
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .border_style(BLACK.mix(0.3))
-            .background_style(WHITE)
-            .draw()?;
-        Ok(())
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 }
 
@@ -345,14 +337,8 @@ fn caption(args: &Args) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::parsed;
     use crate::target::Gauges;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
 
     /// Two workers, a usual trigger of compactions, and as many memtables as there were operations before.
     fn gauges(ops: u64) -> Gauges {
@@ -423,7 +409,7 @@ mod tests {
 
     #[test]
     fn the_picture_has_a_line_for_each_store_and_account_of_the_first_round() {
-        let args = Line::parse_from(["bench", "--budget", "64M"]).args;
+        let args = parsed("--budget 64M");
         let parts = [
             part("ours", 1, &[(0.0, 0), (0.1, 10), (0.2, 30)]),
             part("theirs", 1, &[(0.0, 0), (0.1, 20), (0.2, 25)]),
@@ -438,7 +424,7 @@ mod tests {
     }
     #[test]
     fn a_store_without_gauges_has_no_panel_of_what_it_adapts() {
-        let args = Line::parse_from(["bench"]).args;
+        let args = parsed("");
         let of = |store: &str| picture(&args, &[part(store, 1, &[(0.0, 0), (0.1, 10)])]).expect("a picture");
         let (ours, theirs) = (of("ours"), of("theirs"));
         assert!(ours.contains("ours: workers allowed") && ours.contains("ours: memtables that wait"), "{ours}");

@@ -388,7 +388,11 @@ fn a_timeline_shows_what_a_store_adapts_over_workloads_that_change_and_stop() {
     let ran: Vec<_> = rows.iter().filter(|row| row["store"] == "fluidkv").collect();
     let names: Vec<_> = ran.iter().map(|row| row["workload"].as_str().expect("a name")).collect();
     assert_eq!(names, ["load", "overwrite", "c", "idle", "overwrite-2"]);
-    assert!(ran[3]["ops"] == 0 && ran[3]["ops_per_s"] == 0.0 && ran[3]["settled_s"].as_f64() >= Some(2.0), "{}", ran[3]);
+    assert!(
+        ran[3]["ops"] == 0 && ran[3]["ops_per_s"] == 0.0 && ran[3]["settled_s"].as_f64() >= Some(2.0),
+        "{}",
+        ran[3]
+    );
     assert!(ran.iter().all(|row| row["rounds"] == 2), "a second turn is no second round");
     assert!(ran[4]["command"].as_str().is_some_and(|it| it.contains("load,overwrite,c,idle,overwrite")), "{}", ran[4]);
     let text = fs::read_to_string(&table).expect("the table is there");
@@ -401,7 +405,10 @@ fn a_timeline_shows_what_a_store_adapts_over_workloads_that_change_and_stop() {
         assert!([25, 100, 200].contains(&field(line, at("compaction_trigger_percent"))), "{line}");
     }
     assert!(text.lines().any(|line| line.starts_with("fluidkv,2,overwrite-2,")), "{text}");
-    assert!(text.lines().filter(|line| line.starts_with("btreemap,")).all(|line| line.ends_with(",,,,,,,,,,,")), "{text}");
+    assert!(
+        text.lines().filter(|line| line.starts_with("btreemap,")).all(|line| line.ends_with(",,,,,,,,,,,")),
+        "{text}"
+    );
     let svg = fs::read_to_string(&picture).expect("the picture is there");
     for label in ["fluidkv: workers allowed", "fluidkv: trigger of compactions", "fluidkv: buffered runs"] {
         assert!(svg.contains(label), "{label}");

@@ -58,7 +58,9 @@ fn a_durability_is_raised_after_a_clean_stop_and_never_lowered() {
     let refused = |dir: &TestDir, level, why: &str| {
         let raise = PoolOptions { raise: Some(level), ..small() };
         match Pool::open(&dir.store(), "test", 3, raise).map(|_| ()) {
-            Err(Error::InvalidOption { name, why: said, .. }) => assert!(name == "durability" && said.contains(why), "{said}"),
+            Err(Error::InvalidOption { name, why: said, .. }) => {
+                assert!(name == "durability" && said.contains(why), "{said}")
+            }
             other => panic!("{level}: {other:?}"),
         }
     };
