@@ -192,7 +192,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Stop,
         budget: true,
         ready: bdb::ready,
-        open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::SANE.within(asked)),
+        open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::SANE.within(asked), asked.there),
     },
     Kind {
         name: "bdb-hash-paper",
@@ -202,7 +202,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: false,
         ready: bdb::ready,
-        open: |dir, _| bdb::open(dir, bdb::Method::Hash, &bdb::PAPER),
+        open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::PAPER, asked.there),
     },
     Kind {
         name: "bdb-btree",
@@ -212,7 +212,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Stop,
         budget: true,
         ready: bdb::ready,
-        open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::SANE.within(asked)),
+        open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::SANE.within(asked), asked.there),
     },
     Kind {
         name: "bdb-btree-paper",
@@ -222,7 +222,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: false,
         ready: bdb::ready,
-        open: |dir, _| bdb::open(dir, bdb::Method::BTree, &bdb::PAPER),
+        open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::PAPER, asked.there),
     },
     #[cfg(feature = "redb")]
     Kind {

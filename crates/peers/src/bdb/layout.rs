@@ -54,8 +54,10 @@ pub(super) mod cursor {
 pub(super) const BTREE: c_int = 1;
 /// `DB_HASH`.
 pub(super) const HASH: c_int = 2;
-/// `DB_CREATE | DB_EXCL | DB_THREAD`.
-pub(super) const CREATE_FOR_THREADS: u32 = 0x1 | 0x4 | 0x20;
+/// `DB_THREAD`, of `open`.
+pub(super) const FOR_THREADS: u32 = 0x20;
+/// `DB_CREATE | DB_EXCL`, of `open`.
+pub(super) const CREATE: u32 = 0x1 | 0x4;
 /// `DB_NOSYNC`, of `close`.
 pub(super) const NO_SYNC: u32 = 1;
 /// `DB_NEXT`.

@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use lodestore_contract::{Error, Result};
 
 use self::api::{Api, CursorMethods, DbMethods};
-use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE_FOR_THREADS, Cursor, Db, HASH, NEXT};
+use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE, Cursor, Db, FOR_THREADS, HASH, NEXT};
 use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
 use crate::library::{c_path, length};
 use crate::peer::{About, Asked, Peer, Survives};
@@ -61,8 +61,8 @@ pub(crate) fn ready() -> Result<()> {
 }
 
 /// Makes an empty one in `dir`, or opens the one there.
-pub(crate) fn open(dir: &Path, method: Method, setting: &Setting) -> Result<Box<dyn Peer>> {
-    Bdb::create(dir, method, setting).map(|db| Box::new(db) as Box<dyn Peer>)
+pub(crate) fn open(dir: &Path, method: Method, setting: &Setting, there: bool) -> Result<Box<dyn Peer>> {
+    Bdb::open(dir, method, setting, there).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
 /// A handle, given back when it goes.
@@ -92,7 +92,7 @@ struct Bdb {
 }
 
 impl Handle {
-    fn create(api: &Api, dir: &Path, method: Method, cache: u32) -> Result<Self> {
+    fn open(api: &Api, dir: &Path, (method, there): (Method, bool), cache: u32) -> Result<Self> {
         let name = c_path("opening Berkeley DB", &dir.join("peer.db"))?;
         let mut raw = null_mut();
         // SAFETY: Inv 2: no environment, no flags.
@@ -107,10 +107,11 @@ impl Handle {
         // SAFETY: Inv 4.
         let code = unsafe { (handle.methods.set_cachesize)(handle.raw, 0, cache, 1) };
         api.outcome("setting the cache of Berkeley DB", code)?;
+        let flags = if there { FOR_THREADS } else { FOR_THREADS | CREATE };
         // SAFETY: Inv 4 and 6: the name is text that outlives the call; the handle is for several threads (Inv 5).
         let code = unsafe {
             let (no_transaction, no_name, mode) = (null_mut(), std::ptr::null(), 0o600);
-            (handle.methods.open)(handle.raw, no_transaction, name.as_ptr(), no_name, kind, CREATE_FOR_THREADS, mode)
+            (handle.methods.open)(handle.raw, no_transaction, name.as_ptr(), no_name, kind, flags, mode)
         };
         api.outcome("opening Berkeley DB", code)?;
         Ok(handle)
@@ -123,9 +124,9 @@ impl Handle {
 }
 
 impl Bdb {
-    fn create(dir: &Path, method: Method, setting: &Setting) -> Result<Self> {
+    fn open(dir: &Path, method: Method, setting: &Setting, there: bool) -> Result<Self> {
         let api = Api::get()?;
-        let handle = Handle::create(api, dir, method, setting.cache)?;
+        let handle = Handle::open(api, dir, (method, there), setting.cache)?;
         Ok(Self { api, handle: RwLock::new(handle), method, sync: setting.sync, cache: setting.cache })
     }
 
