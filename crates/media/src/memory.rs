@@ -42,7 +42,7 @@ use crate::nvptr::NvPtr;
 use crate::region::Regions;
 #[cfg(feature = "sim")]
 use crate::region_layout::LINE_BYTES;
-use crate::region_layout::PAGE_BYTES;
+use crate::region_layout::{HEADER_BYTES, PAGE_BYTES};
 use crate::slot::{SHARED, SLOTS, thread_slot};
 use crate::x86::{self, FlushInstruction};
 
@@ -123,6 +123,14 @@ impl Memory {
         }
         self.fence();
         true
+    }
+
+    /// Syncs both copies of the pool's header, whatever the durability: what is stored at `process` reaches the medium when the kernel likes,
+    /// and a header that says *clean* must not outlive it there.
+    pub(crate) fn sync_header(&self) -> std::io::Result<()> {
+        let bytes = 2 * HEADER_BYTES;
+        self.counters.flushed(bytes / PAGE_BYTES, bytes / BLOCK_BYTES);
+        self.regions.mapping(0).map_or(Ok(()), |mapping| mapping.sync_range(0, bytes))
     }
 
     /// The address of a range that the caller has from the allocator or from a checked read.

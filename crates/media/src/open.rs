@@ -157,6 +157,9 @@ impl Pool {
         let removed = files::remove_unfinished(dir)?;
         remove_unnamed_region(dir, &header)?;
         let header = mark_open(&memory, header, opts.durability);
+        if medium != MediumKind::Shm {
+            memory.sync_header().map_err(|refused| Error::io("syncing the header of", &path, refused))?;
+        }
         let maker = RegionMaker::new(dir, &opts);
         let ahead = Ahead::new(maker, opts.region_bytes);
         ahead.release(removed);

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::{TestDir, create, open, small};
 use lodestore_contract::{Durability, Error};
-use lodestore_media::{NvPtr, Pool, PoolOptions, Prefault};
+use lodestore_media::{MediumKind, NvPtr, Pool, PoolOptions, Prefault};
 
 #[test]
 fn stores_survive_a_clean_close_and_a_drop() {
@@ -35,6 +35,23 @@ fn stores_survive_a_clean_close_and_a_drop() {
         pool.close(false).expect("closes");
         drop(pool);
         assert!(!open(&dir, PoolOptions::default()).1.clean);
+    }
+}
+
+/// A machine that stops soon after an open must not find a header that says *clean* beside pages of which the kernel wrote some.
+#[test]
+fn an_open_at_process_syncs_the_header_of_a_file_and_nothing_else() {
+    for (dir, pages) in [(TestDir::disk(), 2), (TestDir::shm(), 0)] {
+        let pool = create(&dir, small());
+        let pages = if pool.medium() == MediumKind::Shm { 0 } else { pages };
+        pool.close(true).expect("closes");
+        drop(pool);
+        let (pool, report) = open(&dir, PoolOptions::default());
+        assert!(report.clean);
+        assert_eq!(pool.flushes(), pages, "pages synced on {}", pool.medium_name());
+        pool.store_durable(pool.layout(0).expect("region 0").chunk(0), &[&[9; 200]]);
+        pool.fence();
+        assert_eq!(pool.flushes(), pages);
     }
 }
 
