@@ -33,7 +33,7 @@ pub use crash_set::{Choice, CrashSet, LineChoices};
 pub use event::{Event, Trace, Verb, What};
 pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
-pub use recorder::{Log, Recorder};
+pub use recorder::{Log, Recorder, Watch};
 pub use rng::Rng;
 
 /// Bytes of a cache line.

@@ -6,9 +6,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::mutant::Mutant;
 use crate::mutex::lock;
@@ -27,7 +28,18 @@ pub struct Recorder {
     /// Fences until one fails, that one included; 0: none will.
     fails_in: AtomicU64,
     has_failed: AtomicBool,
+    watch: Mutex<Option<Watch>>,
     log: Mutex<Log>,
+}
+
+/// Is told of fences: see [`Recorder::watch_fences`].
+#[derive(Clone)]
+pub struct Watch(pub Arc<dyn Fn(&'static Location<'static>) + Send + Sync>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 /// The recorder's log, held by one thread.
@@ -62,6 +74,7 @@ impl Recorder {
             grain: spec.grain,
             fails_in: AtomicU64::new(spec.failing_fence),
             has_failed: AtomicBool::new(false),
+            watch: Mutex::new(None),
             log: Mutex::new(log),
         }
     }
@@ -149,12 +162,22 @@ impl Recorder {
     #[inline]
     #[track_caller]
     pub fn fence(&self) -> bool {
+        let watch = lock(&self.watch).clone();
+        if let Some(Watch(watch)) = watch {
+            watch(Location::caller());
+        }
         let holds = !self.fails_now();
         if self.is_recording() {
             self.jitter();
             self.lock().fence(holds);
         }
         holds
+    }
+
+    /// Tells `watch` of each fence from now on, by its call site: on the thread that makes it, before it holds, and under no lock of the recorder. So a
+    /// sync can be held up, or something be done while it goes on. `None`: no more.
+    pub fn watch_fences(&self, watch: Option<Watch>) {
+        *lock(&self.watch) = watch;
     }
 
     /// Lets the `nth` fence from now on fail, the next one being the first, as a sync of an ordinary file may; later ones hold. 0: none.

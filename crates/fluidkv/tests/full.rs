@@ -1,0 +1,108 @@
+//! Stores that are nearly full: what fails half way leaves nothing behind.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Store};
+use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
+
+/// Of extents that a test takes away from the store.
+const KIND_TAKEN: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
+
+fn key(index: u64) -> Vec<u8> {
+    format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
+}
+
+fn value(index: u64, version: u64) -> Vec<u8> {
+    format!("{index}/{version}/{}", "v".repeat(90)).into_bytes()
+}
+
+fn fill(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
+    keys.for_each(|index| store.put(&key(index), &value(index, version)).expect("put"));
+}
+
+#[track_caller]
+fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
+    for index in keys {
+        assert_eq!(store.get(&key(index)).expect("get"), Some(value(index, version)), "key {index}");
+    }
+}
+
+fn counter(store: &FluidKv, name: &str) -> u64 {
+    store.stats().engine_counters[name]
+}
+
+/// A store whose pool is at hand.
+fn created(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>, FluidKv) {
+    let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    let store = FluidKv::start(Arc::clone(&pool), &report, options).expect("a store");
+    (pool, store)
+}
+
+/// Takes extents of these bytes until there are none; smaller ones behind that, which are not told.
+fn take_all(pool: &Pool, bytes: u64) -> Vec<NvPtr> {
+    let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_TAKEN).ok();
+    let taken = std::iter::from_fn(|| take(bytes)).collect();
+    let mut less = bytes / 2;
+    while less >= u64::from(pool.options().chunk_bytes) {
+        std::iter::from_fn(|| take(less)).for_each(drop);
+        less /= 2;
+    }
+    taken
+}
+
+fn give(pool: &Pool, extents: impl IntoIterator<Item = NvPtr>) {
+    extents.into_iter().for_each(|at| pool.allocator().free_extent(pool, at));
+}
+
+/// Several ranges, and a memtable with keys of all of them; none if the workers have flushed it already.
+fn half_written(workers: usize) -> Option<(Scratch, Arc<Pool>, FluidKv)> {
+    let options = FluidOptions {
+        pool: PoolOptions { capacity: 32 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
+        memtable_bytes: 512 << 10,
+        segment_bytes: 16 << 10,
+        table_bytes: 16 << 10,
+        range_bytes: 64 << 10,
+        workers,
+        ..FluidOptions::default()
+    };
+    let scratch = Scratch::new();
+    let (pool, store) = created(&scratch, &options);
+    fill(&store, 0..3000, 1);
+    store.settle().expect("settled");
+    assert!(counter(&store, "ranges") > 3);
+    let flushes = counter(&store, "flushes");
+    fill(&store, 0..2500, 2);
+    (counter(&store, "flushes") == flushes && counter(&store, "memtables") == 1).then_some((scratch, pool, store))
+}
+
+#[test]
+fn a_flush_that_finds_no_room_half_way_gives_back_what_it_wrote_and_succeeds_later() {
+    for workers in [0, 2] {
+        let (_scratch, pool, store) = (0..20).find_map(|_| half_written(workers)).expect("what is in a memtable");
+        let tables = counter(&store, "tables");
+        let mut taken = take_all(&pool, 32 << 10);
+        let written = store.stats().bytes_written;
+        // For some tables out of twenty: the first of a range, or one behind it, is the one too many.
+        for room in 1..8 {
+            give(&pool, taken.drain(..1));
+            let live = store.stats().space.live;
+            let refused = store.settle();
+            assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}, {workers} workers, room for {room}");
+            assert_eq!(store.stats().space.live, live, "{workers} workers, room for {room}");
+        }
+        assert!(store.stats().bytes_written >= written + (16 << 14), "it came half way");
+        assert_eq!(counter(&store, "tables"), tables);
+        let mut report = store.verify(&mut |_| ()).expect("verify");
+        assert!(report.is_clean(), "{report:?}");
+        assert_all(&store, 0..2500, 2);
+        give(&pool, taken);
+        store.settle().expect("there is room");
+        assert_eq!((counter(&store, "memtables"), counter(&store, "log_bytes")), (1, 0));
+        report = store.verify(&mut |_| ()).expect("verify");
+        assert!(report.is_clean(), "{report:?}");
+        assert_all(&store, 0..2500, 2);
+        assert_all(&store, 2500..3000, 1);
+    }
+}
