@@ -12,6 +12,9 @@
 //! before it is built on, the manifest first.
 //!
 //! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts.
+//!
+//! Where a log ends is known for each segment that has a successor, which says so. Of the last of a log it is found by a search behind it, which may have to
+//! leave something out (`segment.rs`): an end that is not sure is told and counted, and refuses nothing, since mostly it is one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +40,9 @@ use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
 use crate::value_log::{self, Dead};
 
+#[cfg(test)]
+mod tests;
+
 /// Most bits of a segment that are set right.
 const MENDS_MAX: usize = 64;
 
@@ -50,6 +56,8 @@ pub(crate) struct Recovery {
     pub(crate) corrupt: AtomicU64,
     pub(crate) left_out: AtomicU64,
     pub(crate) took: Mutex<Duration>,
+    /// Ends of logs that may be damage.
+    pub(crate) unsure_ends: Mutex<Vec<Error>>,
 }
 
 impl Recovery {
@@ -132,6 +140,7 @@ pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &
     let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &reach)?;
     let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
     damage.extend(value_log::recover::check(pool, &values, &reach));
+    damage.append(&mut lock(&recovery.unsure_ends));
     recovery.corrupt.fetch_add((damage.len() - damaged_tables) as u64, Ordering::Relaxed);
     let _ = report;
     Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: at })
@@ -338,6 +347,9 @@ impl Job<'_> {
             if outcome.mend.is_some() {
                 return Ok((outcome.mend, last));
             }
+            if !outcome.searched && segment.known_end == 0 {
+                self.note_unsure_end(segment, outcome.end);
+            }
             self.recovery.corrupt.fetch_add(outcome.lost_places, Ordering::Relaxed);
             self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
@@ -347,6 +359,14 @@ impl Job<'_> {
             }
         }
         Ok((None, last))
+    }
+
+    /// Takes note that the last segment of a log ends where damage may hide more of it.
+    fn note_unsure_end(&self, segment: &Segment, end: u64) {
+        let place = format!("log segment at {:?}, byte {end}", segment.at);
+        let what = "whether the log ends there, or is damaged, cannot be told: too much behind it looks like long records. \
+                    Compare what was written last with its source";
+        lock(&self.recovery.unsure_ends).push(Error::corrupt(place, what));
     }
 
     /// Takes an entry in, unless a newer one of its key is there.

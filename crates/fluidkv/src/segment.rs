@@ -184,7 +184,7 @@ pub(crate) struct Outcome {
     /// A byte to store, after which the segment is to be read anew: one bit of what follows is wrong.
     pub(crate) mend: Option<Mend>,
     /// False where the search for later records left some out: too much of the space looks like long ones and is none, and damage
-    /// may have been taken for an end.
+    /// may have been taken for an end. Not where the next segment says how far this one reached: that is compared in any case.
     pub(crate) searched: bool,
 }
 

@@ -1,0 +1,101 @@
+//! Ends of logs that look like more.
+
+use std::sync::{Arc, Mutex};
+
+use lodestore_contract::{Event, Store};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
+
+use super::*;
+use crate::entry::{Frame, Op, encode_header};
+use crate::segment::place;
+use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
+
+fn options(salvage: bool) -> FluidOptions {
+    FluidOptions {
+        pool: PoolOptions { capacity: 16 << 20, region_bytes: 16 << 20, salvage, ..PoolOptions::default() },
+        memtable_bytes: 1 << 20,
+        segment_bytes: 16 << 10,
+        workers: 0,
+        ..FluidOptions::default()
+    }
+}
+
+/// A store with so many keys in one log, as a crash leaves it, when `change` was done to the log's segments, in their order.
+fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, SegmentHeader)])) {
+    let options = options(false);
+    let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    let store = FluidKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    (0..keys).for_each(|key| store.put(&key.to_le_bytes(), &[7; 100]).expect("put"));
+    let header = |at: NvPtr| {
+        let bytes = pool.bytes(at, 16 << 10).expect("a segment");
+        (at, SegmentHeader::decode(bytes).expect("known").expect("whole"))
+    };
+    let mut segments: Vec<_> = pool.allocator().extents_of(&pool, KIND_LOG).into_iter().map(header).collect();
+    segments.sort_unstable_by_key(|(_, header)| header.number);
+    change(&pool, &segments);
+}
+
+/// Stores headers of entries that reach to the segment's end, over bytes that are not theirs, from an offset on.
+fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from: u64) {
+    let mut end = from;
+    while let Some(slot) = place(end, 24, capacity) {
+        let key = vec![1; (capacity - slot.at) as usize - 16];
+        let op = Op { key: &key, payload: Payload::Value(&[]), expiry: None };
+        let header = encode_header(frame, slot, frame.base + 60, true, &op).expect("in reach");
+        pool.store(at.add(slot.at), header.as_bytes());
+        end = slot.at + 16;
+    }
+}
+
+/// The store, opened, with what it told of damage.
+fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut options = options(salvage);
+    let sink = Arc::clone(&told);
+    options.pool.events = Some(Arc::new(move |event: &Event| {
+        if let Event::Corruption { what, .. } = event {
+            lock(&sink).push(what.clone());
+        }
+    }));
+    let store = FluidKv::open(&scratch.store(), &options);
+    let told = lock(&told).clone();
+    (store, told)
+}
+
+#[test]
+fn the_end_of_a_log_that_may_be_damage_is_told_and_counted() {
+    for (salvage, unsure) in [(false, true), (true, true), (false, false)] {
+        let scratch = Scratch::new();
+        killed(&scratch, 10, |pool, segments| {
+            let (at, header) = segments[0];
+            if unsure {
+                // Ten entries of 124 bytes, each on two lines.
+                store_false_headers(pool, at, header.capacity, header.frame, 128 + 10 * 128);
+            }
+        });
+        let (store, told) = open(&scratch, salvage);
+        let store = store.expect("an end that is not sure is none that is known to be damage");
+        let expected = u64::from(unsure);
+        assert_eq!((store.stats().recovery.corrupt, store.stats().recovery.left_out), (expected, 0));
+        assert!(told.len() as u64 == expected && told.iter().all(|what| what.contains("cannot be told")), "{told:?}");
+        assert_eq!(store.len().expect("len"), 10);
+    }
+}
+
+/// The next segment of the log says how far this one reached.
+#[test]
+fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
+    let scratch = Scratch::new();
+    killed(&scratch, 200, |pool, segments| {
+        let (at, header) = segments[0];
+        assert!(segments.len() > 1, "the log goes on elsewhere");
+        store_false_headers(pool, at, header.capacity, header.frame, 128 + 128);
+    });
+    let (store, _) = open(&scratch, false);
+    let refused = store.err();
+    assert!(matches!(refused, Some(Error::Corrupt { .. })), "{refused:?}");
+    let (store, _) = open(&scratch, true);
+    let recovery = store.expect("salvaged").stats().recovery;
+    assert!(recovery.corrupt > 0 && recovery.left_out > 0, "{recovery:?}");
+}
