@@ -1,5 +1,6 @@
 //! Reading single keys. No lock is taken: the view is loaded once, and everything it names stays while it is held.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
@@ -10,10 +11,10 @@ use crate::table::{Block, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
-/// A look-up is counted where none of these bits of its hash is set.
-const SAMPLED: u64 = (SAMPLE - 1) << 20;
-/// Look-ups for each that is counted.
+/// Look-ups for each that is counted, about.
 const SAMPLE: u64 = 64;
+/// 2^64 through the golden ratio, odd.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// What an absent key adds to the moving share of them, of which a sixteenth is forgotten with each look-up: 16 of these are all.
 const ABSENT_UNIT: u32 = 4096;
 /// The share from which filters are asked: one look-up in sixteen.
@@ -32,6 +33,19 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 
+/// Whether the calling thread's look-up at hand is counted. One in [`SAMPLE`] is, whatever is looked up: a hot key counts as often as it is read. The
+/// multiples of an irrational number come evenly, and so does every second, third and so on of them: look-ups that take turns are
+/// counted alike.
+#[inline]
+fn is_sampled() -> bool {
+    thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });
+    TURN.with(|turn| {
+        let next = turn.get().wrapping_add(GOLDEN);
+        turn.set(next);
+        next < u64::MAX / SAMPLE
+    })
+}
+
 impl Inner {
     /// What is known of a key, waiting where a batch that may hold it is half in the index.
     #[inline]
@@ -39,13 +53,13 @@ impl Inner {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        Ok(self.sampled(hash, view.find(key, hash, u64::MAX, self.how())?))
+        Ok(self.sampled(view.find(key, hash, u64::MAX, self.how())?))
     }
 
     /// What a look-up found, which is counted now and then.
     #[inline]
-    fn sampled<'v>(&self, hash: u64, found: Option<Known<'v>>) -> Option<Known<'v>> {
-        if hash & SAMPLED == 0 {
+    fn sampled<'v>(&self, found: Option<Known<'v>>) -> Option<Known<'v>> {
+        if is_sampled() {
             self.note_found(found.is_some());
         }
         found
@@ -72,6 +86,11 @@ impl Inner {
         let before = self.absent.load(Ordering::Relaxed);
         Counts::add(&self.counts.reads, SAMPLE);
         self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
+    }
+
+    /// The share of absent keys among those that were asked for of late, in thousandths.
+    pub(crate) fn absent_per_mille(&self) -> u64 {
+        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_UNIT)
     }
 
     /// Calls `with` for the live value of a key.
@@ -149,7 +168,7 @@ impl Inner {
                 let known = match ahead[at] {
                     Some((table, block)) if self.batches.load(Ordering::SeqCst) == 0 => {
                         let item = table.get_in(&block, key, hashes[at], self.reads);
-                        item.map(|item| self.sampled(hashes[at], item.map(|item| Known::of_item(&item))))
+                        item.map(|item| self.sampled(item.map(|item| Known::of_item(&item))))
                     }
                     _ => self.known(&view, key, hashes[at]),
                 };

@@ -290,6 +290,8 @@ impl FluidKv {
             ("compacted_bytes", load(&counts.compacted_bytes)),
             ("moved_tables", load(&counts.moved_tables)),
             ("range_splits", load(&counts.splits)),
+            ("reads", load(&counts.reads)),
+            ("reads_absent_per_mille", inner.absent_per_mille()),
             ("writers_slowed", load(&counts.slowed)),
             ("writers_slowed_ns", load(&counts.slowed_ns)),
             ("writers_stopped", load(&counts.stopped)),

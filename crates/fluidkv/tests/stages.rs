@@ -214,3 +214,33 @@ fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
     store.put(b"another", b"key").expect("put");
     assert_all(&store, 6000, 3);
 }
+
+/// Look-ups are counted by a sample; a key that takes all of them must not be in it always, or never.
+#[test]
+fn reads_and_absent_keys_are_counted_right_where_one_key_is_hot() {
+    const READS: u64 = 64_000;
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(0)).expect("created");
+    for hot in 0..50 {
+        store.put(&key(hot), b"value").expect("put");
+        let before = counter(&store, "reads");
+        (0..READS / 50).for_each(|_| assert!(store.contains(&key(hot)).expect("contains")));
+        let counted = counter(&store, "reads") - before;
+        assert!((READS / 100..READS / 25).contains(&counted), "{counted} of {} reads of key {hot}", READS / 50);
+        assert!(counter(&store, "reads_absent_per_mille") < 100);
+    }
+    let counted = counter(&store, "reads");
+    assert!((READS * 9 / 10..READS * 11 / 10).contains(&counted), "{counted} of {READS}");
+    (0..READS).for_each(|_| assert!(!store.contains(b"absent").expect("contains")));
+    assert!(counter(&store, "reads_absent_per_mille") > 900);
+    // Turn by turn: half of them.
+    let (there, mut shares) = (key(1), Vec::new());
+    for round in 0..READS {
+        assert!(!store.contains(b"absent").expect("contains") && store.contains(&there).expect("contains"));
+        if round % 97 == 0 && round > READS / 10 {
+            shares.push(counter(&store, "reads_absent_per_mille"));
+        }
+    }
+    let mean = shares.iter().sum::<u64>() / shares.len() as u64;
+    assert!((400..600).contains(&mean), "{mean} of a thousand");
+}
