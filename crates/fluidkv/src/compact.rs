@@ -3,6 +3,9 @@
 //! A compaction merges all runs of one range with its stable tables. What it costs is bounded by how much was buffered against what is
 //! stable there (`migrate.rs` chooses). Deletes and expired keys end here: nothing older is beneath.
 //! Runs that come to the range meanwhile are newer than all that is merged, and stay.
+//!
+//! A range that grew too large is split, and one that deletes have left small is joined with a small neighbour: each by one record in the manifest, without
+//! writing a table.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -78,6 +81,20 @@ impl Inner {
         drop(publisher);
         Counts::add(&self.counts.compactions, 1);
         Counts::add(&self.counts.compacted_bytes, bytes);
+        Ok(())
+    }
+
+    /// Joins a range with the one behind it, which nobody else works on, if both are still small.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`]: they are as before.
+    pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
+        let mut publisher = lock(&self.publisher);
+        if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
+            let view = self.view.load_full();
+            publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+            Counts::add(&self.counts.joins, 1);
+        }
         Ok(())
     }
 

@@ -128,7 +128,8 @@ impl Inner {
     fn publish_flush(&self, memtable: &Arc<Memtable>, ranges: &Ranges, runs: Runs, last_sequence: u64) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
         let now = publisher.ranges();
-        let same = now.list.len() == ranges.list.len();
+        let same = now.list.len() == ranges.list.len()
+            && now.list.iter().zip(&ranges.list).all(|(now, then)| now.id == then.id && now.lower == then.lower);
         let Runs { tables: runs, dead } = runs;
         let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
         if !same {

@@ -86,6 +86,7 @@ pub(crate) struct Counts {
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) moved_tables: AtomicU64,
     pub(crate) splits: AtomicU64,
+    pub(crate) joins: AtomicU64,
     pub(crate) slowed: AtomicU64,
     pub(crate) slowed_ns: AtomicU64,
     pub(crate) stopped: AtomicU64,

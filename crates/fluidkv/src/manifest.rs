@@ -124,6 +124,13 @@ pub(crate) enum Edit {
         /// The new range's number, which no range has.
         new_id: u64,
     },
+    /// A range takes in the one behind it.
+    JoinRanges {
+        /// The range, which has the keys of both from now on.
+        range_id: u64,
+        /// The one right behind it, which is no more.
+        next_id: u64,
+    },
     /// Segments of the value log begin and end.
     Values {
         /// New ones.

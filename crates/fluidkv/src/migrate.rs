@@ -12,11 +12,14 @@
 //! The value log is collected (`value_log/collect.rs`) when more of it is garbage than `value-garbage` allows, if that is further beyond than any range is;
 //! a segment with nothing live is freed at once.
 //!
+//! Where nothing of that is due, two neighbouring ranges of which little is left are joined (`view.rs` says how little).
+//!
 //! Writers are slowed to the speed of flushes once one memtable waits behind the one that is being flushed (`pace.rs`). They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
 //!
 //! Invariants
-//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted by one thread at a time; one thread collects.
+//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted, or joined, by one thread at a time; one thread collects. A flush that meets
+//!    other ranges at its end than at its beginning is made anew.
 //! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
 //! 3. The count of memtables that wait, and with it whether writers are stopped, changes under the publisher's lock: what is noted last is what
 //!    was published last. A count that came late would stop writers for a flush that nobody has to make.
@@ -33,7 +36,7 @@ use crate::inner::{Inner, MEMTABLES, lock};
 use crate::pace::Pace;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::ValueSegment;
-use crate::view::Range;
+use crate::view::{Range, View};
 
 /// How long a worker sleeps where there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
@@ -120,6 +123,8 @@ pub(crate) enum Due {
 enum Task {
     Flush,
     Compact(Arc<Range>),
+    /// Of a range and the one behind it.
+    Join(u64, u64),
     Collect(Arc<ValueSegment>),
 }
 
@@ -304,10 +309,24 @@ impl Inner {
             busy.collecting = true;
             return Some(Task::Collect(segment));
         }
-        let (_, range) = best?;
+        let Some((_, range)) = best else { return self.join_task(&mut busy, &view) };
         let range = Arc::clone(range);
         busy.ranges.insert(range.id);
         Some(Task::Compact(range))
+    }
+
+    /// Two ranges to be joined, while no flush goes on, which would have to begin again.
+    fn join_task(&self, busy: &mut Busy, view: &View) -> Option<Task> {
+        if busy.flushing {
+            return None;
+        }
+        let free = |range: &Range| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
+        let joins =
+            |pair: &&[Arc<Range>]| free(&pair[0]) && free(&pair[1]) && pair[0].may_join(&pair[1], self.sizes.range);
+        let pair = view.ranges.list.windows(2).find(joins)?;
+        let (range, next) = (pair[0].id, pair[1].id);
+        busy.ranges.extend([range, next]);
+        Some(Task::Join(range, next))
     }
 
     /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
@@ -352,6 +371,15 @@ impl Inner {
                     busy.failed.clear();
                     busy.trouble = None;
                     busy.stuck = false;
+                }
+            }
+            Task::Join(range, next) => {
+                let outcome = self.join((range, next));
+                let mut busy = lock(&self.migration.busy);
+                busy.ranges.remove(&range);
+                busy.ranges.remove(&next);
+                if outcome.is_err() {
+                    busy.failed.insert(range);
                 }
             }
             Task::Collect(segment) => {

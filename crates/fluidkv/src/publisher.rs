@@ -30,6 +30,8 @@ use crate::view::{Range, Ranges, View};
 const EXTENT_MIN: u64 = 4 << 10;
 /// A manifest's extent has room for its checkpoint this many times.
 const ROOM: u64 = 4;
+/// Places for each handle from which their table is cut.
+const SPARSE: usize = 8;
 
 /// The one who changes the store's shape. See the module.
 pub(crate) struct Publisher {
@@ -160,11 +162,15 @@ impl Publisher {
                     table.set_gone();
                 }
             }
+            if self.handles.capacity() > SPARSE * self.handles.len() {
+                self.handles.shrink_to(2 * self.handles.len());
+            }
         }
         let touched: Vec<u64> = match edit {
             Edit::Flush { added, .. } => added.iter().map(|(range, _)| *range).collect(),
             Edit::Compaction { range_id, .. } => vec![*range_id],
             Edit::SplitRange { range_id, new_id, .. } => vec![*range_id, *new_id],
+            Edit::JoinRanges { range_id, .. } => vec![*range_id],
             Edit::Values { .. } => Vec::new(),
         };
         let mut before: HashMap<u64, Arc<Range>> = self.ranges.drain(..).map(|range| (range.id, range)).collect();
@@ -212,6 +218,20 @@ impl Publisher {
             let whole = !range.sorted().flat_map(|sorted| &sorted.tables).any(crosses);
             whole.then(|| (range.id, first.clone(), rest.to_vec()))
         })
+    }
+
+    /// Joins a range with the one behind it, if both are as small as [`Range::may_join`] says; whether they were.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn join_ranges(&mut self, pool: &Pool, (range_id, next_id): (u64, u64), full: u64) -> Result<bool> {
+        let joins =
+            |pair: &[Arc<Range>]| (pair[0].id, pair[1].id) == (range_id, next_id) && pair[0].may_join(&pair[1], full);
+        if !self.ranges.windows(2).any(joins) {
+            return Ok(false);
+        }
+        self.apply(pool, &Edit::JoinRanges { range_id, next_id }, Vec::new())?;
+        Ok(true)
     }
 
     /// Writes the whole state into a new extent, with room for a record of this length, and makes it the manifest.

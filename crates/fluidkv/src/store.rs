@@ -290,6 +290,7 @@ impl FluidKv {
             ("compacted_bytes", load(&counts.compacted_bytes)),
             ("moved_tables", load(&counts.moved_tables)),
             ("range_splits", load(&counts.splits)),
+            ("range_joins", load(&counts.joins)),
             ("reads", load(&counts.reads)),
             ("reads_absent_per_mille", inner.absent_per_mille()),
             ("writers_slowed", load(&counts.slowed)),

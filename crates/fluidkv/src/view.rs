@@ -34,6 +34,15 @@ impl Range {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
+    /// Whether it should be one with the range behind it, where ranges of more than `full` bytes are split: one of them is smaller than a quarter of that, and
+    /// both are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
+    pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {
+        let bytes = |range: &Self| range.stable.bytes + range.run_bytes();
+        let (own, other) = (bytes(self), bytes(next));
+        let splits = !self.cuts.is_empty() || !next.cuts.is_empty();
+        !splits && own.min(other) < full / 4 && own + other < full / 2
+    }
+
     /// All of its sorted lists, newest first.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
         self.runs.iter().chain([&self.stable])

@@ -244,3 +244,91 @@ fn reads_and_absent_keys_are_counted_right_where_one_key_is_hot() {
     let mean = shares.iter().sum::<u64>() / shares.len() as u64;
     assert!((400..600).contains(&mean), "{mean} of a thousand");
 }
+
+fn ascending(index: u64) -> Vec<u8> {
+    format!("{index:012}").into_bytes()
+}
+
+#[track_caller]
+fn put_ascending(store: &FluidKv, keys: std::ops::Range<u64>) {
+    keys.for_each(|index| store.put(&ascending(index), &value(index, 1)).expect("put"));
+}
+
+#[track_caller]
+fn delete_ascending(store: &FluidKv, keys: std::ops::Range<u64>) {
+    keys.for_each(|index| assert!(store.delete(&ascending(index)).expect("delete"), "key {index}"));
+}
+
+fn assert_stretch(store: &FluidKv, keys: std::ops::Range<u64>) {
+    let found: Vec<_> = store
+        .scan(&ScanRange::all())
+        .expect("scan")
+        .map(|entry| entry.map(|entry| (entry.key, entry.value)).expect("an entry"))
+        .collect();
+    let expected: Vec<_> = keys.map(|index| (ascending(index), value(index, 1))).collect();
+    assert!(found == expected, "{} of {}", found.len(), expected.len());
+}
+
+#[test]
+fn ranges_that_deletes_left_empty_are_joined_and_cost_nothing_more() {
+    for workers in [0, 2] {
+        let scratch = Scratch::new();
+        let mut store = FluidKv::create(&scratch.store(), &tiny(workers)).expect("created");
+        put_ascending(&store, 0..20_000);
+        store.settle().expect("settled");
+        let (ranges, dram) = (counter(&store, "ranges"), store.stats().dram_bytes);
+        assert!(ranges > 20, "{ranges} ranges");
+        let snapshot = store.snapshot().expect("snapshot");
+        delete_ascending(&store, 100..19_900);
+        store.settle().expect("settled");
+        assert!(counter(&store, "ranges") <= 2, "{:?}", store.stats().engine_counters);
+        assert_eq!(counter(&store, "range_joins") + counter(&store, "ranges"), counter(&store, "range_splits") + 1);
+        assert_eq!(snapshot.scan(&ScanRange::all()).expect("scan").count(), 20_000, "an older view keeps its ranges");
+        drop(snapshot);
+        assert!(store.stats().dram_bytes < dram, "{} from {dram}", store.stats().dram_bytes);
+        // Keys come to where they went.
+        put_ascending(&store, 100..19_900);
+        assert_stretch(&store, 0..20_000);
+        delete_ascending(&store, 100..20_000);
+        drop(store);
+        store = FluidKv::open(&scratch.store(), &tiny(workers)).expect("opened");
+        assert_stretch(&store, 0..100);
+        store.settle().expect("settled");
+        assert!(counter(&store, "ranges") <= 2);
+        assert_stretch(&store, 0..100);
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+    }
+}
+
+/// A queue: its ranges come and go while memtables are flushed, and a flush may find other ranges than it began with.
+#[test]
+fn keys_that_ascend_and_go_leave_few_ranges_and_lose_nothing() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, done) = (&store, &done);
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                let keys: Vec<_> =
+                    store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("an entry").key).collect();
+                let number = |key: &[u8]| std::str::from_utf8(key).expect("text").parse::<u64>().expect("a number");
+                assert!(keys.windows(2).all(|two| number(&two[0]) + 1 == number(&two[1])), "a hole in the queue");
+            }
+        });
+        for round in 0..12u64 {
+            put_ascending(store, round * 3000..(round + 1) * 3000);
+            if round > 0 {
+                delete_ascending(store, (round - 1) * 3000..round * 3000);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_stretch(&store, 33_000..36_000);
+    store.settle().expect("settled");
+    let most = counter(&store, "stable_bytes") / (64 << 10) * 4 + 3;
+    assert!(counter(&store, "ranges") <= most, "{:?}", store.stats().engine_counters);
+    assert!(counter(&store, "range_joins") > 0);
+    assert_stretch(&store, 33_000..36_000);
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+}

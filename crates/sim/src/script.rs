@@ -162,6 +162,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("splits and doubling", small, 4, splits(&mut rng, round, 420)),
         script("splits with stops", Shape { partitions: 2, ..small }, 6, with_stops(splits(&mut rng, round, 380), 61)),
         script("splits over many directory words", small, 3, skewed_splits(&mut rng, round)),
+        script("whole stretches go", Shape { mode: 2, ..small }, 25, stretches(&mut rng, round)),
         script("fill, empty, fill", small, 6, fill_and_empty(&mut rng)),
         script("growth beside churn", Shape { mode: 1, ..small }, 12, growth_beside_churn(&mut rng, round)),
     ]
@@ -252,6 +253,29 @@ fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
         if index % 11 == 10 {
             ops.push(Op::Update { key: key(index - 1), value: value(rng, 12) });
         }
+    }
+    ops
+}
+
+/// Keys come, and go stretch by stretch in their order: what was cut apart as it grew is left with nothing, beside what stays. Twice, with stops.
+fn stretches(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut keys: Vec<Vec<u8>> = (first..first + 120).map(key).collect();
+    keys.sort();
+    let put = |rng: &mut Rng, key: &Vec<u8>| {
+        let len = 100 + rng.below(100) as usize;
+        Op::Put { key: key.clone(), value: vec![len as u8; len], expiry: None }
+    };
+    let mut ops = Vec::new();
+    for stop in [Op::PowerCut, Op::Reopen] {
+        let (from, to) = (rng.index(keys.len() / 4), keys.len() - rng.index(keys.len() / 4));
+        ops.extend(keys.iter().map(|key| put(rng, key)));
+        ops.push(Op::Sweep);
+        ops.extend(keys[from..to].iter().map(|key| Op::Delete { key: key.clone() }));
+        ops.extend([Op::Sweep, stop]);
+        // Some of the stretch are there again.
+        ops.extend(keys[from..to].iter().step_by(7).map(|key| put(rng, key)));
+        ops.push(Op::Sweep);
     }
     ops
 }

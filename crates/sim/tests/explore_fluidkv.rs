@@ -2,7 +2,7 @@
 
 use lodestore_media::Mutant;
 use lodestore_sim::config::Config;
-use lodestore_sim::explore::explore;
+use lodestore_sim::explore::{explore, script_at};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mutation::{Fault, planted, try_fault};
 
@@ -23,6 +23,19 @@ fn every_image_of_cache_lines_recovers() {
 fn every_image_of_sectors_and_every_kill_recovers() {
     must_pass(Config { images: 10_000, grain: 512, seed: 2, ..Config::default() });
     must_pass(Config { images: 10_000, stores_persist: true, seed: 3, store_point_every: 1, ..Config::default() });
+}
+
+/// Ranges are split as keys come, and joined when whole stretches have gone.
+#[test]
+fn every_image_of_ranges_that_are_joined_recovers() {
+    let is_it = |index: &u64| script_at(1, *index).name == "whole stretches go";
+    let only_script = (0..32).find(is_it);
+    assert!(only_script.is_some(), "the script is there");
+    // Few images at a point, so that the bound is met behind the joins and not long before.
+    let thin = Config { images: 30_000, only_script, images_per_point: 4, store_point_every: 0, ..Config::default() };
+    let thin = Config { nested_every: 400, nested_points: 2, nested_images: 2, ops_after_few: 1, ..thin };
+    must_pass(Config { ops_after_every: 200, failing_every: 100, ..thin.clone() });
+    must_pass(Config { grain: 512, ops_after_every: 200, failing_every: 100, ..thin });
 }
 
 #[test]

@@ -14,8 +14,10 @@ use lodestore_media::{Pool, PoolOptions, Prefault};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A window that nobody waits for.
 const WINDOW: Durability = Durability::Interval(Duration::from_secs(3600));
-/// Images at a crash point.
-const IMAGES: usize = 40;
+/// Images at a crash point, where there are few of those, and where there are many.
+const IMAGES: [usize; 2] = [40, 6];
+/// Fences of which there are many.
+const MANY: usize = 60;
 /// Two value segments full of large values.
 const KEYS: u64 = 62;
 
@@ -47,10 +49,13 @@ fn options(durability: Durability) -> FluidOptions {
 }
 
 fn create(grain: u32, durability: Durability) -> Simulated {
+    create_with(grain, &options(durability))
+}
+
+fn create_with(grain: u32, options: &FluidOptions) -> Simulated {
     let spec = SimSpec { grain, ..SimSpec::default() };
-    let options = options(durability);
     let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool.clone()).expect("a pool");
-    let store = FluidKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    let store = FluidKv::start(Arc::clone(&pool), &report, options).expect("a store");
     Simulated { pool, store: Arc::new(store) }
 }
 
@@ -81,10 +86,12 @@ fn each_crash(grain: u32, durability: Durability, before: &[Event], events: &[Ev
     let spec = SimSpec { grain, ..SimSpec::default() };
     let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
     let mut rng = Rng::new(1);
+    let fences = events.iter().filter(|event| matches!(event.what, What::Fence { .. })).count();
+    let images = IMAGES[usize::from(fences > MANY)];
     before.iter().for_each(|event| model.apply(event));
     let mut crash = |model: &mut LineModel| {
         let set = model.crash_set();
-        for choice in set.select(IMAGES, &mut rng) {
+        for choice in set.select(images, &mut rng) {
             let image = model.with_image(&set, &choice, Clone::clone);
             let options = options(durability);
             let (pool, report) = Pool::open_sim(&image, ENGINE, FORMAT, options.pool.clone()).expect("the pool");
@@ -180,6 +187,32 @@ fn what_a_collection_moves_is_durable_in_its_new_place_before_the_old_one_goes()
                 let found = store.get(&key(index)).unwrap_or_else(|error| panic!("key {index}: {error}"));
                 assert!(found == Some(expected), "key {index}, grain {grain}, {durability:?}");
             }
+        });
+    }
+}
+
+/// One settle flushes deletes of a whole stretch, compacts its ranges, and joins them.
+#[test]
+fn a_crash_while_ranges_are_compacted_and_joined_loses_nothing() {
+    for grain in [LINE, SECTOR] {
+        let small = FluidOptions { range_bytes: 8 << 10, table_bytes: 2 << 10, ..options(Durability::Process) };
+        let simulated = create_with(grain, &FluidOptions { value_threshold: 0, ..small });
+        let store = &simulated.store;
+        (0..300).for_each(|index| store.put(&key(index), &large(index)).expect("put"));
+        store.settle().expect("settled");
+        assert!(simulated.counter("ranges") > 3, "{:?}", store.stats().engine_counters);
+        (6..296).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
+        let before = simulated.events();
+        store.settle().expect("settled");
+        assert_eq!(simulated.counter("ranges"), 1, "{:?}", store.stats().engine_counters);
+        assert!(simulated.counter("range_joins") > 2, "{:?}", store.stats().engine_counters);
+        let events = simulated.events();
+        each_crash(grain, Durability::Process, &before, &events, |store| {
+            for index in (0..300).step_by(3) {
+                let expected = (!(6..296).contains(&index)).then(|| large(index));
+                assert!(store.get(&key(index)).expect("get") == expected, "key {index}, grain {grain}");
+            }
+            assert_eq!(store.len().expect("len"), 10);
         });
     }
 }

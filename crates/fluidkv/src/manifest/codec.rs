@@ -8,6 +8,7 @@
 //! flush      generation, last sequence, added { range, table }, news { id, dead, written, sealed }
 //! compaction range, removed { identity }, added { table }, moved { identity }, news as in a flush
 //! split      range, at: key, new id
+//! join       range, next range
 //! values     begun { id, position, bytes }, ended { id }
 //! ```
 //! A list `{ }` begins with its count. The values of a checkpoint are in the order of their ids.
@@ -29,11 +30,12 @@ pub(super) enum Kind {
     Compaction = 3,
     SplitRange = 4,
     Values = 5,
+    JoinRanges = 6,
 }
 
 impl Kind {
     pub(super) fn of(byte: u8) -> Option<Self> {
-        [Self::Checkpoint, Self::Flush, Self::Compaction, Self::SplitRange, Self::Values]
+        [Self::Checkpoint, Self::Flush, Self::Compaction, Self::SplitRange, Self::Values, Self::JoinRanges]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -118,6 +120,10 @@ impl Sink<'_> {
                 self.key(at);
                 self.u64(*new_id);
                 Kind::SplitRange
+            }
+            Edit::JoinRanges { range_id, next_id } => {
+                self.numbers([*range_id, *next_id]);
+                Kind::JoinRanges
             }
             Edit::Values { begun, ended } => {
                 self.list(begun, |sink, fresh| sink.numbers([fresh.id, fresh.at.raw(), fresh.bytes]));
@@ -241,6 +247,7 @@ impl<'a> Source<'a> {
                 values: self.list(Self::change)?,
             },
             Kind::SplitRange => Edit::SplitRange { range_id: self.u64()?, at: self.key()?, new_id: self.u64()? },
+            Kind::JoinRanges => Edit::JoinRanges { range_id: self.u64()?, next_id: self.u64()? },
             Kind::Values => Edit::Values { begun: self.list(Self::extent)?, ended: self.list(Self::u64)? },
         };
         self.ends(edit)

@@ -18,8 +18,8 @@ use super::state::ManifestState;
 
 /// Bytes at the start of a manifest's extent; the records follow.
 pub(crate) const EXTENT_HEADER: usize = 32;
-/// Version of the manifest's format.
-pub(crate) const MANIFEST_VERSION: u32 = 1;
+/// Version of the manifest's format. One of version 1 has no joins, and is read as it is.
+pub(crate) const MANIFEST_VERSION: u32 = 2;
 const MAGIC: [u8; 4] = *b"LMAN";
 /// Bytes of a record's header.
 const HEADER: usize = 24;
@@ -52,7 +52,7 @@ pub(crate) fn decode_extent_header(bytes: &[u8]) -> Result<u64> {
     if found > MANIFEST_VERSION {
         return Err(Error::NewerFormat { part: "fluidkv manifest".into(), found, known: MANIFEST_VERSION });
     }
-    if found != MANIFEST_VERSION || u32_at(head, 12) != 0 || u64_at(head, 24) != 0 {
+    if found == 0 || u32_at(head, 12) != 0 || u64_at(head, 24) != 0 {
         return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
     }
     Ok(u64_at(head, 16))

@@ -243,6 +243,7 @@ impl ManifestState {
                 Ok(())
             }
             Edit::SplitRange { range_id, at, new_id } => self.split(*range_id, at, *new_id),
+            Edit::JoinRanges { range_id, next_id } => self.join(*range_id, *next_id),
             Edit::Values { begun, ended } => self.change_values(begun, ended),
         }
     }
@@ -351,6 +352,19 @@ impl ManifestState {
         low.check(Some(at))?;
         let high = half(new_id, at.into(), true);
         self.ranges.splice(index..=index, [low, high]);
+        Ok(())
+    }
+
+    /// No key is in both, so their runs are laid together by their age, whatever memtables they are of.
+    fn join(&mut self, range_id: u64, next_id: u64) -> Result<(), Refused> {
+        let index = self.index_of(range_id)?;
+        let next = self.ranges.get(index + 1).filter(|next| next.id == next_id);
+        require(next.is_some(), "a range is joined with one that is not right behind it", range_id)?;
+        let next = self.ranges.remove(index + 1);
+        let range = &mut self.ranges[index];
+        range.runs.resize(range.runs.len().max(next.runs.len()), Run::new());
+        range.runs.iter_mut().zip(next.runs).for_each(|(run, more)| run.extend(more));
+        range.stable.extend(next.stable);
         Ok(())
     }
 

@@ -124,12 +124,17 @@ impl Maker {
     fn edit(&mut self, state: &ManifestState) -> Edit {
         let index = self.rng.below(state.ranges().len());
         let (lower, upper) = Self::bounds(state, index);
-        match self.rng.below(8) {
+        match self.rng.below(9) {
             0..3 => self.flush(state),
             3..6 => self.compaction(state, index),
             6 => {
                 let at = lower + 1 + self.rng.next_u64() % upper.saturating_sub(lower).max(1);
                 Edit::SplitRange { range_id: state.ranges()[index].id, at: key(at), new_id: self.fresh() }
+            }
+            7 => {
+                let next = index + 1 + self.rng.below(2) * self.rng.below(2);
+                let next_id = state.ranges().get(next).map_or_else(|| self.fresh(), |next| next.id);
+                Edit::JoinRanges { range_id: state.ranges()[index].id, next_id }
             }
             _ => {
                 let ended: Vec<u64> = state.values().keys().copied().filter(|_| self.rng.below(3) == 0).collect();
@@ -395,6 +400,47 @@ fn splits_keep_every_table_on_its_side_or_are_refused() {
     assert_eq!(ids, [0, 6, 5]);
     assert_eq!((state.ranges()[1].runs.len(), state.range(5).map(|range| range.runs.len())), (2, Some(0)));
     assert!(state.apply(&split(50, 7)).is_err(), "at its own end");
+}
+
+#[test]
+fn a_range_takes_in_the_one_right_behind_it_and_no_other() {
+    let split = |at: u64, new_id| Edit::SplitRange { range_id: 0, at: key(at), new_id };
+    let join = |range_id, next_id| Edit::JoinRanges { range_id, next_id };
+    refused(join(0, 1), "not right behind");
+    refused(join(7, 0), "no such range");
+    refused(join(0, 0), "not right behind");
+    let mut state = settled();
+    state.apply(&split(301, 5)).expect("above all tables");
+    state.apply(&split(50, 6)).expect("below all tables");
+    let apart = state.clone();
+    for (range_id, next_id) in [(0, 5), (6, 0), (5, 6)] {
+        assert!(state.apply(&join(range_id, next_id)).is_err());
+        assert_eq!(state, apart);
+    }
+    let flush = Edit::Flush {
+        generation: 4,
+        last_sequence: 99,
+        added: vec![(5, table(20, 310, 320)), (5, table(21, 330, 340))],
+        values: vec![],
+    };
+    state.apply(&flush).expect("a run of the last range alone");
+    state.apply(&join(6, 5)).expect("neighbours");
+    state.apply(&join(0, 6)).expect("neighbours");
+    let [all] = state.ranges() else { panic!("one range") };
+    let of = |run: &[Arc<TableDescriptor>]| run.iter().map(|table| table.identity).collect::<Vec<_>>();
+    assert_eq!(all.runs.iter().map(|run| of(run)).collect::<Vec<_>>(), [vec![4, 20, 21], vec![2, 3]]);
+    assert_eq!((of(&all.stable), all.id), (vec![1], 0));
+}
+
+#[test]
+fn a_manifest_of_the_version_before_is_read() {
+    let mut head = encode_extent_header(77);
+    for (version, taken) in [(1, true), (2, true), (3, false), (0, false)] {
+        head[8] = version;
+        let crc = lodestore_media::crc32c(&[&head[8..]]);
+        head[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode_extent_header(&head).is_ok(), taken, "version {version}");
+    }
 }
 
 #[test]
