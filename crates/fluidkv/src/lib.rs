@@ -31,8 +31,7 @@ mod reserve;
 mod scan;
 mod segment;
 mod store;
-#[doc(hidden)]
-pub mod table;
+mod table;
 mod tables;
 mod value_log;
 mod verify;

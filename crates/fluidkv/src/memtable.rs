@@ -64,7 +64,10 @@ impl KeyResolver for Records<'_> {
     #[inline]
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
         // What was changed on the medium behind our back has no key: the read that follows tells.
-        self.entry(payload).map_or(&[][..], |entry| entry.key()).pipe(f)
+        match self.entry(payload) {
+            Ok(entry) => f(entry.key()),
+            Err(_) => f(&[]),
+        }
     }
 
     #[inline]
@@ -72,15 +75,6 @@ impl KeyResolver for Records<'_> {
         self.0.prefetch(NvPtr::from_raw(payload), FIRST_BYTES);
     }
 }
-
-trait Pipe: Sized {
-    #[inline]
-    fn pipe<T>(self, f: impl FnOnce(Self) -> T) -> T {
-        f(self)
-    }
-}
-
-impl Pipe for &[u8] {}
 
 /// The log of one thread slot.
 #[derive(Default)]

@@ -47,9 +47,6 @@ pub(crate) struct Publisher {
     end: u64,
     next_number: u64,
     next_range: u64,
-    /// Records and checkpoints written since the open.
-    pub(crate) records: u64,
-    pub(crate) checkpoints: u64,
 }
 
 impl Publisher {
@@ -79,8 +76,6 @@ impl Publisher {
             end: 0,
             next_number: 1,
             next_range,
-            records: 0,
-            checkpoints: 0,
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
         this.checkpoint(pool, 0)?;
@@ -135,7 +130,6 @@ impl Publisher {
         }
         pool.check()?;
         (self.end, self.next_number) = (self.end + len, self.next_number + 1);
-        self.records += 1;
         self.handles.extend(fresh.into_iter().map(|table| (table.descriptor.identity, table)));
         self.take_in(edit);
         Ok(())
@@ -259,7 +253,6 @@ impl Publisher {
         }
         (self.capacity, self.nonce) = (capacity, nonce);
         (self.end, self.next_number) = (EXTENT_HEADER as u64 + bytes.len() as u64, self.next_number + 1);
-        self.checkpoints += 1;
         Ok(())
     }
 

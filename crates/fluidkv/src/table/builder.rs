@@ -26,8 +26,6 @@ pub struct Built {
     pub items: u32,
     /// Items that are tombstones.
     pub tombstones: u32,
-    /// Items that are pointers.
-    pub pointers: u32,
 }
 
 /// A block that is complete.
@@ -202,14 +200,13 @@ impl TableBuilder {
     }
 
     /// Items so far.
-    #[must_use]
+    #[cfg(test)]
     pub fn items(&self) -> usize {
         self.hashes.len()
     }
 
     /// Whether the table has reached the size it should have.
-    #[must_use]
-    #[inline]
+    #[cfg(test)]
     pub fn is_full(&self) -> bool {
         self.bytes() >= self.options.table_bytes
     }
@@ -282,7 +279,6 @@ impl TableBuilder {
             last_key: self.last_key,
             items,
             tombstones: self.tombstones,
-            pointers: self.pointers,
         }
     }
 

@@ -139,40 +139,10 @@ impl TableMeta {
         }
     }
 
-    /// The number that no other table has.
-    #[must_use]
-    pub fn identity(&self) -> u64 {
-        self.identity
-    }
-
     /// Bytes of the table.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len as usize
-    }
-
-    /// Items, tombstones and pointers among them.
-    #[must_use]
-    pub fn items(&self) -> u32 {
-        self.items
-    }
-
-    /// Items that are tombstones.
-    #[must_use]
-    pub fn tombstones(&self) -> u32 {
-        self.tombstones
-    }
-
-    /// Items that are pointers.
-    #[must_use]
-    pub fn pointers(&self) -> u32 {
-        self.pointers
-    }
-
-    /// Items that expire.
-    #[must_use]
-    pub fn expiring(&self) -> u32 {
-        self.expiring
     }
 
     /// Data blocks.

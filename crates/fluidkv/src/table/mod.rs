@@ -28,14 +28,16 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use lodestore_contract::{Error, Result};
-
-pub use builder::{Built, TableBuilder};
-pub use layout::{TABLE_FORMAT, TableMeta};
+#[cfg(test)]
+pub use builder::Built;
+pub use builder::TableBuilder;
+pub use layout::TableMeta;
 pub use read::{Block, Table};
 pub use seen::Seen;
-pub use verify::{Finding, Verified, verify};
-pub use walk::{Cursor, Place, Walk};
+pub use verify::verify;
+#[cfg(test)]
+pub use walk::Cursor;
+pub use walk::{Place, Walk};
 
 /// The hash of a key that a table's filter and blocks go by: XXH3, 64 bits. It is computed once per operation, by the caller.
 #[must_use]
@@ -94,27 +96,5 @@ impl Default for TableOptions {
     /// For byte-addressed media: blocks of 1 KiB, tables of 1 MiB, 10 bits a key.
     fn default() -> Self {
         Self { block_bytes: 1 << 10, table_bytes: 1 << 20, filter_bits: 10 }
-    }
-}
-
-impl TableOptions {
-    /// Refuses what is outside the limits.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOption`].
-    pub fn check(&self) -> Result<()> {
-        let refuse = |name: &str, value: usize, why: &str| {
-            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() })
-        };
-        if !(256..=64 << 10).contains(&self.block_bytes) {
-            return refuse("block", self.block_bytes, "a block takes 256 bytes to 64 KiB");
-        }
-        if !(4 << 10..=256 << 20).contains(&self.table_bytes) {
-            return refuse("table", self.table_bytes, "a table takes 4 KiB to 256 MiB");
-        }
-        if self.filter_bits > 24 {
-            return refuse("filter-bits", usize::from(self.filter_bits), "a filter takes 0 to 24 bits a key");
-        }
-        Ok(())
     }
 }

@@ -77,12 +77,6 @@ impl<'m, 'b> Table<'m, 'b> {
         if self.compares(block, reads) { block.range() } else { block.near() }
     }
 
-    /// What is kept of it.
-    #[must_use]
-    pub fn meta(&self) -> &'m TableMeta {
-        self.meta
-    }
-
     /// Its least and its greatest key.
     ///
     /// # Errors

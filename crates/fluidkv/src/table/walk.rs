@@ -180,13 +180,15 @@ impl Walk {
     }
 }
 
-/// A [`Walk`] together with its table.
+/// A [`Walk`] together with its table, for tests.
+#[cfg(test)]
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'m, 'b> {
     table: Table<'m, 'b>,
     walk: Walk,
 }
 
+#[cfg(test)]
 impl<'m, 'b> Cursor<'m, 'b> {
     /// A cursor before the first item.
     #[must_use]

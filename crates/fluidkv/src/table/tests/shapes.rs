@@ -72,18 +72,3 @@ fn a_builder_refuses_keys_out_of_order_and_what_no_item_can_be() {
     assert!(refuses(&[item(&[0; KEY_MAX + 1])]));
     assert!(refuses(&[Item { kind: ItemKind::Tombstone, ..item(b"a") }]));
 }
-
-#[test]
-fn options_outside_their_limits_are_refused() {
-    let sound = TableOptions::default();
-    assert!(sound.check().is_ok());
-    for unsound in [
-        TableOptions { block_bytes: 255, ..sound },
-        TableOptions { block_bytes: (64 << 10) + 1, ..sound },
-        TableOptions { table_bytes: 4095, ..sound },
-        TableOptions { table_bytes: (256 << 20) + 1, ..sound },
-        TableOptions { filter_bits: 25, ..sound },
-    ] {
-        assert!(unsound.check().is_err(), "{unsound:?}");
-    }
-}
