@@ -36,6 +36,8 @@ const TAILS: usize = 64;
 const SHARED_TIMES: u64 = 16;
 /// but so many of them are in a memtable.
 const SHARED_SEGMENTS: u64 = 16;
+/// A segment for deletes, where space is scarce, is this part of another one at least.
+const LEAST_PART: u64 = 16;
 /// Parts of the table of older versions.
 const OLDER: usize = 16;
 /// DRAM of one older version, about.
@@ -252,12 +254,13 @@ impl Memtable {
     /// a whole header nothing in it was answered for.
     #[cold]
     fn begin_segment(&self, segment: &mut Segment, len: u64, reserve: &Reserve, deletes: bool) -> Result<()> {
-        let wanted = (SEGMENT_HEADER as u64 + len).max(self.segment_bytes);
-        let capacity = wanted.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
-        let at = if deletes {
-            reserve.alloc(&self.pool, capacity, KIND_LOG)?
+        let least = (SEGMENT_HEADER as u64 + len).max(self.segment_bytes / LEAST_PART);
+        let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
+        let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
+        let (at, capacity) = if deletes {
+            reserve.alloc_some(&self.pool, (least, wanted), KIND_LOG)?
         } else {
-            reserve.alloc_for_put(&self.pool, capacity, KIND_LOG)?
+            (reserve.alloc_for_put(&self.pool, wanted, KIND_LOG)?, wanted)
         };
         let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
         let frame = Frame { nonce, base: self.base };

@@ -81,6 +81,24 @@ impl Reserve {
         }
     }
 
+    /// As [`Self::alloc`], of `most` bytes, or as many of them as there are together, not below `least`; and how many. What is free is looked through
+    /// before a piece is given.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn alloc_some(&self, pool: &Pool, (least, most): (u64, u64), kind: ExtentKind) -> Result<(NvPtr, u64)> {
+        let step = u64::from(pool.options().chunk_bytes);
+        let mut bytes = most;
+        loop {
+            match pool.allocator().alloc_extent(pool, bytes, kind) {
+                Ok(at) => return Ok((at, bytes)),
+                Err(Error::Full { .. }) if bytes > least => bytes = (bytes / 2).max(least).next_multiple_of(step),
+                Err(Error::Full { .. }) if self.give(pool) => bytes = most,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// An extent for a put, which leaves the reserve whole.
     ///
     /// # Errors
