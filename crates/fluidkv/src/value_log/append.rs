@@ -38,6 +38,10 @@ impl Inner {
     }
 
     /// As `apply` of an operation with a large value: value first, then the entry that points to it. With the stripe held.
+    ///
+    /// Where writers wait for groups, the value has a sync of its own before its entry is even stored: a page of the log may become durable at any time, and
+    /// a replay takes each entry that is whole, be its value there or not. To leave the value to the group's sync, the replay
+    /// would have to read every value that the last group may have written.
     #[cold]
     pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         let pointer = self.append_values(&[(op.key, op.payload.bytes())], By::Writer)?[0];
