@@ -228,8 +228,11 @@ fn hold_a_sync(simulated: &Simulated) -> (Receiver<()>, Sender<()>) {
     (held, let_go)
 }
 
+/// A kind of read by its name, and the pairs that it gave.
+type Read = (&'static str, Vec<(Vec<u8>, Vec<u8>)>);
+
 /// What every kind of read says of all keys, by name of the read.
-fn all_reads(store: &FluidKv) -> Vec<(&'static str, Vec<(Vec<u8>, Vec<u8>)>)> {
+fn all_reads(store: &FluidKv) -> Vec<Read> {
     let keys = [b"a".to_vec(), b"b".to_vec()];
     let named: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let one = |key: &Vec<u8>| store.get(key).expect("get").map(|value| (key.clone(), value));

@@ -213,10 +213,6 @@ impl<'m, 'b> Cursor<'m, 'b> {
     ///
     /// # Errors
     /// As [`Walk::next`].
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an iterator would hide that it goes both ways, and on behind errors"
-    )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Item<'b>>> {
         self.walk.next(&self.table)
