@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::{Result, Store};
-use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
+use lodestore_fluidkv::{Compression, ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::{OpenReport, Pool};
 
 use crate::store::{Engine, Targets, pool_options};
@@ -15,7 +15,15 @@ impl Engine for FluidKv {
     fn start(pool: Arc<Pool>, report: &OpenReport) -> Result<Self> {
         static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
         // What the capacity bears is less than the least of the options: memtables hold some dozens of writes.
-        let options = FluidOptions { pool: pool_options(), workers: 0, block_bytes: 512, runs_max: 2, ..BASE.clone() };
+        // Tables of flushes and compressed ones of compactions stand side by side.
+        let options = FluidOptions {
+            pool: pool_options(),
+            workers: 0,
+            block_bytes: 512,
+            compression: Compression::Lz4,
+            runs_max: 2,
+            ..BASE.clone()
+        };
         Self::start(pool, report, &options)
     }
 

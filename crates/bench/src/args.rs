@@ -70,6 +70,9 @@ pub struct Args {
     /// Bytes of a value.
     #[arg(long, visible_alias = "value", value_name = "BYTES", default_value_t = 256)]
     pub value_size: usize,
+    /// Hundredths of each value that are one byte again and again, in runs of some bytes, so that it compresses; the rest is random.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub compressible: u8,
     /// Records of a scan in workload scan.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub scan_length: u16,
@@ -236,6 +239,7 @@ impl Args {
         within("ops", self.op_count(), 1, NUMBERS_MOST)?;
         within("key-size", self.key_size as u64, KEY_LEAST as u64, KEY_MOST as u64)?;
         within("value-size", self.value_size as u64, 1, VALUE_MOST as u64)?;
+        within("compressible", self.compressible.into(), 0, 100)?;
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
         within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
@@ -294,6 +298,9 @@ impl Args {
         words.push(format!("--workloads {}", if names.is_empty() { "load".into() } else { names.join(",") }));
         words.push(format!("--records {} --ops {}", self.records, self.op_count()));
         words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
+        if self.compressible > 0 {
+            words.push(format!("--compressible {}", self.compressible));
+        }
         words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
         words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
         words.push(format!("--size {}", self.capacity()));

@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
 
 /// The records of a run.
 pub(crate) fn records(args: &Args) -> Records {
-    Records::new(args.key_size, args.value_size, args.seed, args.check == Check::Full)
+    Records::new(args.key_size, args.value_size, args.compressible, args.seed, args.check == Check::Full)
 }
 
 /// The streams' common part.

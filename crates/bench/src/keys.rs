@@ -11,12 +11,16 @@ pub(crate) const KEY_LEAST: usize = 8;
 pub(crate) const KEY_MOST: usize = 1024;
 /// Step between the words of a value's body.
 const BODY_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Bytes of a compressible value that have a random beginning and an end of one byte each.
+const PIECE: usize = 32;
 
 /// Sizes of the records, the seed of their keys, and how strictly values are checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     key_size: usize,
     value_size: usize,
+    /// Hundredths of a value's body that are the same byte everywhere, in each [`PIECE`] of it.
+    compressible: usize,
     seed: u64,
     full: bool,
 }
@@ -49,9 +53,9 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Records {
-    pub(crate) fn new(key_size: usize, value_size: usize, seed: u64, full: bool) -> Self {
+    pub(crate) fn new(key_size: usize, value_size: usize, compressible: u8, seed: u64, full: bool) -> Self {
         assert!((KEY_LEAST..=KEY_MOST).contains(&key_size), "key size was checked with the arguments");
-        Self { key_size, value_size, seed: mix(seed), full }
+        Self { key_size, value_size, compressible: usize::from(compressible.min(100)), seed: mix(seed), full }
     }
 
     pub(crate) fn key_size(&self) -> usize {
@@ -92,6 +96,12 @@ impl Records {
         for part in value[16..].chunks_mut(8) {
             body = body.wrapping_add(BODY_STEP);
             part.copy_from_slice(&body.to_le_bytes()[..part.len()]);
+        }
+        if self.compressible > 0 {
+            for piece in value[16..].chunks_mut(PIECE) {
+                let random = piece.len() * (100 - self.compressible) / 100;
+                piece[random..].fill(b' ');
+            }
         }
         value[..8].copy_from_slice(&first.to_le_bytes());
         value[8..16].copy_from_slice(&version.to_le_bytes());
@@ -134,7 +144,7 @@ mod tests {
 
     #[test]
     fn keys_are_the_printed_mix_of_their_number() {
-        let records = Records::new(16, 256, 7, false);
+        let records = Records::new(16, 256, 0, 7, false);
         for number in [0, 1, 2, 9, 0xFFFF_FFFF] {
             let text = format!("{:016x}", mix(u64::from(number) ^ mix(7)));
             assert_eq!(key_of(&records, number), text.as_bytes());
@@ -144,7 +154,7 @@ mod tests {
     #[test]
     fn keys_differ_at_every_size() {
         for size in [8, 9, 15, 16, 17, 40] {
-            let records = Records::new(size, 8, 1, false);
+            let records = Records::new(size, 8, 0, 1, false);
             let keys: HashSet<_> = (0..10_000).map(|number| key_of(&records, number)).collect();
             assert_eq!(keys.len(), 10_000, "key size {size}");
         }
@@ -153,7 +163,7 @@ mod tests {
     #[test]
     fn a_value_belongs_to_its_own_key_only() {
         for size in [1, 7, 8, 16, 23, 24, 25, 100, 256] {
-            let records = Records::new(16, size, 1, true);
+            let records = Records::new(16, size, 40, 1, true);
             let (one, two) = (key_of(&records, 1), key_of(&records, 2));
             let mut value = vec![0; size];
             records.value(&one, 99, &mut value);
@@ -165,8 +175,8 @@ mod tests {
 
     #[test]
     fn the_full_check_sees_every_byte_and_the_cheap_one_the_ends() {
-        let full = Records::new(16, 256, 1, true);
-        let cheap = Records::new(16, 256, 1, false);
+        let full = Records::new(16, 256, 0, 1, true);
+        let cheap = Records::new(16, 256, 0, 1, false);
         let key = key_of(&full, 5);
         let mut value = vec![0; 256];
         full.value(&key, 3, &mut value);

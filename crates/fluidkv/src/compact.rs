@@ -2,6 +2,8 @@
 //!
 //! A compaction merges all runs of one range with its stable tables. What it costs is bounded by how much was buffered against what is
 //! stable there (`migrate.rs` chooses). Deletes and expired keys end here: nothing older is beneath.
+//! Runs whose tables overlap nothing are moved as they are; but where tables are to be compressed they are written anew, by themselves: else keys
+//! that come in ascending order would never be compressed.
 //! Runs that come to the range meanwhile are newer than all that is merged, and stay.
 //!
 //! A range that grew too large is split, and one that deletes have left small is joined with a small neighbour: each by one record in the manifest, without
@@ -29,12 +31,13 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
-        if let Some(moved) = moves(range) {
+        let apart = apart(range);
+        if let Some(moved) = apart.as_ref().filter(|_| !self.sizes.stable.compress) {
             let edit = Edit::Compaction {
                 range_id: range.id,
                 removed: Vec::new(),
                 added: Vec::new(),
-                moved,
+                moved: moved.clone(),
                 values: Vec::new(),
             };
             return self.publish_compaction(range, &edit, Vec::new(), &Dead::default());
@@ -45,9 +48,10 @@ impl Inner {
             let cursor = SortedCursor::new(sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
             Ok(Source::Sorted(cursor))
         };
-        let sources = range.sorted().map(cursor).collect::<Result<_>>()?;
+        let merged = || range.runs.iter().chain(apart.is_none().then_some(&range.stable));
+        let sources = merged().map(cursor).collect::<Result<_>>()?;
         let mut merge = Merge::new(Direction::Forward, sources)?;
-        let mut output = Output::new(self, &range.cuts, true);
+        let mut output = Output::new(self, &self.sizes.stable, &range.cuts, true);
         while let Some(pair) = merge.next()? {
             output.add(&pair)?;
         }
@@ -55,7 +59,7 @@ impl Inner {
         dead.merge(&merge.into_dead());
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.migration.governor.note_compaction(bytes, began.elapsed());
-        let removed = range.sorted().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
+        let removed = merged().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
         self.publish_compaction(range, &edit, fresh, &dead)
@@ -131,8 +135,8 @@ impl Inner {
     }
 }
 
-/// The tables of all runs, where they overlap neither each other nor stable ones and hold nothing that ends here: they can stay as they are.
-fn moves(range: &Range) -> Option<Vec<u64>> {
+/// The tables of all runs, where they overlap neither each other nor stable ones and hold nothing that ends here: stable ones can stay as they are.
+fn apart(range: &Range) -> Option<Vec<u64>> {
     let mut all: Vec<&Arc<TableHandle>> = range.sorted().flat_map(|sorted| &sorted.tables).collect();
     all.sort_unstable_by(|a, b| a.descriptor.min.cmp(&b.descriptor.min));
     let apart = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);

@@ -1,6 +1,10 @@
 //! Ordered walks over memtables and sorted tables, and their merge.
 //!
 //! A merge is given its sources newest first. Of equal keys the newest source's is shown, and the others' are passed over.
+//!
+//! Most pairs are borrowed from the medium, and last. One of a compressed block is borrowed from the plain bytes that its cursor has of the block it
+//! stands in, and passes with the cursor's next step; so a cursor over tables has the plain bytes of one block at most. A merge therefore steps
+//! away from a pair when it is asked for the next one, not before.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -12,7 +16,7 @@ use lodestore_index::key_head;
 use lodestore_media::NvPtr;
 
 use crate::memtable::{Memtable, Written};
-use crate::table::{Item, Place, Reads, Table, Walk};
+use crate::table::{Item, Place, Reads, Step, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
 use crate::view::{Known, Ranges};
@@ -30,8 +34,24 @@ pub(crate) struct Pair<'a> {
     pub(crate) known: Known<'a>,
 }
 
+impl<'a> Pair<'a> {
+    fn of_item(item: &Item<'a>) -> Self {
+        Self { key: item.key, known: Known::of_item(item) }
+    }
+}
+
 /// Who is shown pairs, and says whether to go on.
-pub(crate) type Visitor<'v, 'a> = &'v mut dyn FnMut(&Pair<'a>) -> bool;
+pub(crate) type Visitor<'v> = &'v mut dyn FnMut(&Pair<'_>) -> bool;
+
+/// What a source came to.
+enum Stop<'a> {
+    /// A pair that lasts.
+    Lasting(Pair<'a>),
+    /// A pair to ask the source for, until its next step.
+    Passing,
+    /// There is no more.
+    End,
+}
 
 /// Keys of one memtable as they were at a number.
 pub(crate) struct MemtableCursor<'a> {
@@ -59,7 +79,11 @@ impl<'a> MemtableCursor<'a> {
         Self { checked, ..Self::new(memtable, u64::MAX, Bound::Included(from), Direction::Forward) }
     }
 
-    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+    /// The next key's version; for one source alone, this takes no [`Merge`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
         loop {
             while let Some(at) = self.chunk.pop_front() {
                 if let Some(later) = self.chunk.get(AHEAD) {
@@ -110,7 +134,6 @@ pub(crate) struct SortedCursor<'a> {
     table: Option<Table<'a, 'a>>,
     walk: Walk,
     direction: Direction,
-    reads: Reads,
 }
 
 impl<'a> SortedCursor<'a> {
@@ -124,7 +147,7 @@ impl<'a> SortedCursor<'a> {
             Direction::Forward => sorted.first_from(from),
             Direction::Backward => sorted.count_to(from).wrapping_sub(1),
         };
-        let mut this = Self { tables, index, table: None, walk: Walk::new(reads), direction, reads };
+        let mut this = Self { tables, index, table: None, walk: Walk::new(reads), direction };
         let place = match (from, direction) {
             (Bound::Unbounded, _) => this.edge(),
             (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
@@ -147,21 +170,23 @@ impl<'a> SortedCursor<'a> {
     }
 
     fn seek(&mut self, place: Place<'_>) -> Result<()> {
-        self.walk = Walk::new(self.reads);
+        self.walk.restart(0);
         self.table = self.tables.get(self.index).map(|handle| handle.table()).transpose()?;
         self.table.map_or(Ok(()), |table| self.walk.seek(&table, place))
     }
 
     #[inline]
-    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+    fn next(&mut self) -> Result<Stop<'a>> {
         loop {
-            let Some(table) = &self.table else { return Ok(None) };
-            let item = match self.direction {
+            let Some(table) = &self.table else { return Ok(Stop::End) };
+            let step = match self.direction {
                 Direction::Forward => self.walk.next(table)?,
                 Direction::Backward => self.walk.prev(table)?,
             };
-            if let Some(item) = item {
-                return Ok(Some(Pair { key: item.key, known: Known::of_item(&item) }));
+            match step {
+                Step::Stored(item) => return Ok(Stop::Lasting(Pair::of_item(&item))),
+                Step::Unpacked => return Ok(Stop::Passing),
+                Step::End => {}
             }
             self.index = match self.direction {
                 Direction::Forward => self.index + 1,
@@ -170,27 +195,33 @@ impl<'a> SortedCursor<'a> {
             self.seek(self.edge())?;
         }
     }
-}
 
-impl<'a> SortedCursor<'a> {
+    /// The pair that it stands at, where that is [`Stop::Passing`].
+    fn passing(&self) -> Option<Pair<'_>> {
+        self.walk.item().map(|item| Pair::of_item(&item))
+    }
+
     /// Visits what is left, until `visit` says false; whether it never did.
-    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+    fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         if self.direction == Direction::Forward {
             while let Some(table) = self.table {
-                let pair = |item: Item<'a>| Pair { key: item.key, known: Known::of_item(&item) };
-                if !self.walk.visit(&table, &mut |item| visit(&pair(item)))? {
+                if !self.walk.visit(&table, &mut |item| visit(&Pair::of_item(&item)))? {
                     return Ok(false);
                 }
                 self.index += 1;
                 self.seek(Place::Start)?;
             }
         }
-        while let Some(pair) = self.next()? {
-            if !visit(&pair) {
+        loop {
+            let more = match self.next()? {
+                Stop::Lasting(pair) => visit(&pair),
+                Stop::Passing => self.passing().is_none_or(|pair| visit(&pair)),
+                Stop::End => return Ok(true),
+            };
+            if !more {
                 return Ok(false);
             }
         }
-        Ok(true)
     }
 }
 
@@ -227,13 +258,13 @@ impl<'a> RangesCursor<'a> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+    fn next(&mut self) -> Result<Stop<'a>> {
         loop {
-            if let Some(pair) = self.merge.next()? {
-                return Ok(Some(pair));
+            if self.merge.step()? {
+                return Ok(self.merge.stop());
             }
             if !self.enter_next()? {
-                return Ok(None);
+                return Ok(Stop::End);
             }
         }
     }
@@ -253,7 +284,7 @@ impl<'a> RangesCursor<'a> {
     }
 
     /// As [`SortedCursor::visit`].
-    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+    fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         loop {
             if !self.merge.visit(visit)? {
                 return Ok(false);
@@ -274,29 +305,37 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Source<'a> {
     #[inline]
-    fn next(&mut self) -> Result<Option<Pair<'a>>> {
+    fn next(&mut self) -> Result<Stop<'a>> {
         match self {
-            Self::Memtable(cursor) => cursor.next(),
+            Self::Memtable(cursor) => Ok(cursor.next()?.map_or(Stop::End, Stop::Lasting)),
             Self::Sorted(cursor) => cursor.next(),
             Self::Ranges(cursor) => cursor.next(),
         }
     }
-}
 
-impl<'a> Source<'a> {
-    /// As [`SortedCursor::visit`].
-    fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
+    /// The pair that it stands at, where that is [`Stop::Passing`].
+    fn passing(&self) -> Option<Pair<'_>> {
         match self {
-            Self::Memtable(_) => {}
-            Self::Sorted(cursor) => return cursor.visit(visit),
-            Self::Ranges(cursor) => return cursor.visit(visit),
+            Self::Memtable(_) => None,
+            Self::Sorted(cursor) => cursor.passing(),
+            Self::Ranges(cursor) => cursor.merge.pair(),
         }
-        while let Some(pair) = self.next()? {
-            if !visit(&pair) {
-                return Ok(false);
+    }
+
+    /// As [`SortedCursor::visit`].
+    fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
+        match self {
+            Self::Sorted(cursor) => cursor.visit(visit),
+            Self::Ranges(cursor) => cursor.visit(visit),
+            Self::Memtable(cursor) => {
+                while let Some(pair) = cursor.next()? {
+                    if !visit(&pair) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
             }
         }
-        Ok(true)
     }
 }
 
@@ -304,7 +343,41 @@ impl<'a> Source<'a> {
 struct Standing<'a> {
     source: Source<'a>,
     head: u64,
-    pair: Pair<'a>,
+    /// `None`: it is one that passes.
+    pair: Option<Pair<'a>>,
+}
+
+impl<'a> Standing<'a> {
+    /// A source at its first pair, if it has any.
+    fn first(source: Source<'a>) -> Result<Option<Self>> {
+        let mut this = Self { source, head: 0, pair: None };
+        Ok(this.step()?.then_some(this))
+    }
+
+    /// Steps on; whether there is a pair.
+    #[inline]
+    fn step(&mut self) -> Result<bool> {
+        match self.source.next()? {
+            Stop::Lasting(pair) => {
+                self.head = key_head(pair.key);
+                self.pair = Some(pair);
+            }
+            Stop::Passing => {
+                self.pair = None;
+                self.head = key_head(self.pair().key);
+            }
+            Stop::End => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn pair(&self) -> Pair<'_> {
+        match self.pair {
+            Some(pair) => pair,
+            None => self.source.passing().expect("a source that says so stands at a pair"),
+        }
+    }
 }
 
 /// Several sources as one. See the module.
@@ -312,6 +385,9 @@ pub(crate) struct Merge<'a> {
     direction: Direction,
     /// Newest first; those that ended are gone.
     sources: Vec<Standing<'a>>,
+    /// The source whose pair is shown, and whether one is: it steps on when the next pair is asked for.
+    best: usize,
+    shown: bool,
     dead: Dead,
 }
 
@@ -322,17 +398,15 @@ impl<'a> Merge<'a> {
     /// [`lodestore_contract::Error::Corrupt`].
     pub(crate) fn new(direction: Direction, sources: Vec<Source<'a>>) -> Result<Self> {
         let mut standing = Vec::with_capacity(sources.len());
-        for mut source in sources {
-            if let Some(pair) = source.next()? {
-                standing.push(Standing { source, head: key_head(pair.key), pair });
-            }
+        for source in sources {
+            standing.extend(Standing::first(source)?);
         }
-        Ok(Self { direction, sources: standing, dead: Dead::default() })
+        Ok(Self { direction, sources: standing, best: 0, shown: false, dead: Dead::default() })
     }
 
     /// Whether `a` comes before `b`.
     fn order(&self, a: &Standing<'_>, b: &Standing<'_>) -> Ordering {
-        let forward = a.head.cmp(&b.head).then_with(|| a.pair.key.cmp(b.pair.key));
+        let forward = a.head.cmp(&b.head).then_with(|| a.pair().key.cmp(b.pair().key));
         if self.direction == Direction::Forward { forward } else { forward.reverse() }
     }
 
@@ -341,22 +415,51 @@ impl<'a> Merge<'a> {
         self.dead
     }
 
-    /// The next key's newest pair, deleted ones among them.
+    /// The next key's newest pair, deleted ones among them, until the next call.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`]; the merge is of no more use then.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
-        if let [only] = &mut self.sources[..] {
-            let pair = only.pair;
-            match only.source.next()? {
-                // Its head is for comparing with others, of which there are none any more.
-                Some(next) => only.pair = next,
-                None => self.sources.clear(),
-            }
-            return Ok(Some(pair));
+    pub(crate) fn next(&mut self) -> Result<Option<Pair<'_>>> {
+        Ok(if self.step()? { self.pair() } else { None })
+    }
+
+    /// The pair that is shown.
+    #[inline]
+    fn pair(&self) -> Option<Pair<'_>> {
+        self.sources.get(self.best).map(Standing::pair)
+    }
+
+    /// The same as a source says it.
+    fn stop(&self) -> Stop<'a> {
+        match self.sources.get(self.best) {
+            Some(Standing { pair: Some(pair), .. }) => Stop::Lasting(*pair),
+            Some(_) => Stop::Passing,
+            None => Stop::End,
         }
-        self.next_of_many()
+    }
+
+    /// Goes to the next key's newest pair, which is shown then; whether there is one.
+    #[inline]
+    fn step(&mut self) -> Result<bool> {
+        if std::mem::take(&mut self.shown) {
+            self.step_source(self.best)?;
+        }
+        self.best = 0;
+        if self.sources.len() > 1 {
+            self.choose()?;
+        }
+        self.shown = !self.sources.is_empty();
+        Ok(self.shown)
+    }
+
+    /// Steps a source on, which is taken out at its end.
+    #[inline]
+    fn step_source(&mut self, index: usize) -> Result<()> {
+        if !self.sources[index].step()? {
+            self.sources.remove(index);
+        }
+        Ok(())
     }
 
     /// Visits what is left, deleted keys among it, until `visit` says false; whether it never did. As [`next`](Self::next) again and
@@ -364,47 +467,43 @@ impl<'a> Merge<'a> {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub(crate) fn visit(&mut self, visit: Visitor<'_, 'a>) -> Result<bool> {
-        loop {
-            match &mut self.sources[..] {
-                [] => return Ok(true),
-                [only] => return Ok(visit(&only.pair) && only.source.visit(visit)?),
-                _ => {
-                    if self.next_of_many()?.is_some_and(|pair| !visit(&pair)) {
-                        return Ok(false);
-                    }
-                }
+    pub(crate) fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
+        while self.sources.len() > 1 {
+            if self.step()? && self.pair().is_some_and(|pair| !visit(&pair)) {
+                return Ok(false);
             }
+        }
+        let shown = std::mem::take(&mut self.shown);
+        match self.sources.first_mut() {
+            Some(only) => Ok((shown || visit(&only.pair())) && only.source.visit(visit)?),
+            None => Ok(true),
         }
     }
 
-    fn next_of_many(&mut self) -> Result<Option<Pair<'a>>> {
+    /// Finds the source of the next pair, and passes over older versions of its key.
+    fn choose(&mut self) -> Result<()> {
         let mut best = 0;
         for index in 1..self.sources.len() {
             if self.order(&self.sources[index], &self.sources[best]) == Ordering::Less {
                 best = index;
             }
         }
-        let Some(first) = self.sources.get(best) else { return Ok(None) };
-        let (pair, head) = (first.pair, first.head);
+        self.best = best;
         // From behind, so that those which end can be taken out.
-        for index in (best..self.sources.len()).rev() {
-            let source = &mut self.sources[index];
-            if index != best && (source.head != head || source.pair.key != pair.key) {
+        for index in (best + 1..self.sources.len()).rev() {
+            let (first, other) = (&self.sources[best], &self.sources[index]);
+            if first.head != other.head {
                 continue;
             }
-            if index != best
-                && let Known::Pointer(pointer, _) = source.pair.known
-            {
-                self.dead.add(pair.key, pointer);
+            let (first, other) = (first.pair(), other.pair());
+            if first.key != other.key {
+                continue;
             }
-            match source.source.next()? {
-                Some(next) => (source.head, source.pair) = (key_head(next.key), next),
-                None => {
-                    self.sources.remove(index);
-                }
+            if let Known::Pointer(pointer, _) = other.known {
+                self.dead.add(first.key, pointer);
             }
+            self.step_source(index)?;
         }
-        Ok(Some(pair))
+        Ok(())
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use lodestore_contract::{Direction, Error, Result};
+use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
-use crate::cursor::{MemtableCursor, Merge, Source};
+use crate::cursor::MemtableCursor;
 use crate::inner::{Counts, Inner, lock};
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
@@ -112,10 +112,9 @@ impl Inner {
         upper: Option<&[u8]>,
     ) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
-        let cursor = MemtableCursor::checking(memtable, &range.lower);
-        let mut merge = Merge::new(Direction::Forward, vec![Source::Memtable(cursor)])?;
-        let mut output = Output::new(self, &range.cuts, bottom);
-        while let Some(pair) = merge.next()? {
+        let mut cursor = MemtableCursor::checking(memtable, &range.lower);
+        let mut output = Output::new(self, &self.sizes.table, &range.cuts, bottom);
+        while let Some(pair) = cursor.next()? {
             if upper.is_some_and(|upper| pair.key >= upper) {
                 break;
             }

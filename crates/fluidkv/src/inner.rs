@@ -34,7 +34,9 @@ pub(crate) struct Sizes {
     pub(crate) value_segment: u64,
     /// Bytes that only deletes and what works behind may take, about.
     pub(crate) reserve: u64,
+    /// How flushes build tables, and how compactions do.
     pub(crate) table: TableOptions,
+    pub(crate) stable: TableOptions,
 }
 
 /// Memtables of one store at a time, at most: one is written, the others wait for their flush.
@@ -49,6 +51,18 @@ impl Sizes {
         let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
         let range = options.range_bytes.min(2 * part);
         let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)) as usize;
+        let block_bytes = |wanted: u32| (wanted as usize).min(table_bytes / 4).max(256);
+        let table = TableOptions {
+            block_bytes: block_bytes(options.block_bytes),
+            table_bytes,
+            filter_bits: options.filter_bits as u8,
+            compress: false,
+        };
+        let compress = options.compression.is_on();
+        let stable = match options.compressed_block_bytes() {
+            wanted if compress => TableOptions { block_bytes: block_bytes(wanted), compress, ..table },
+            _ => table,
+        };
         Self {
             memtable,
             memtable_dram: (options.dram_budget * 3 / 4 / MEMTABLES).max(64 << 10),
@@ -57,11 +71,8 @@ impl Sizes {
             value_threshold: if options.value_threshold == 0 { usize::MAX } else { options.value_threshold as usize },
             value_segment: options.value_segment_bytes.min(part),
             reserve: (4 * (memtable + range)).min(capacity / 8),
-            table: TableOptions {
-                block_bytes: (options.block_bytes as usize).min(table_bytes / 4).max(256),
-                table_bytes,
-                filter_bits: options.filter_bits as u8,
-            },
+            table,
+            stable,
         }
     }
 }

@@ -38,7 +38,7 @@ mod verify;
 mod view;
 mod write;
 
-pub use options::FluidOptions;
+pub use options::{Compression, FluidOptions, VerifyReads};
 pub use store::FluidKv;
 
 /// The engine's name in options and pool headers.

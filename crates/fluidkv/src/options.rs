@@ -11,6 +11,10 @@ pub(crate) const WORKERS_MAX: usize = 64;
 pub(crate) const BUDGET_MIN: u64 = 1 << 20;
 /// Smallest value that is worth a pointer of 16 bytes.
 const THRESHOLD_MIN: u64 = 32;
+/// Bytes of a data block where nobody says how many.
+const BLOCK: u32 = 1 << 10;
+/// The same of a compressed table: what makes a block worth compressing.
+const BLOCK_COMPRESSED: u32 = 4 << 10;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -48,6 +52,35 @@ impl VerifyReads {
     }
 }
 
+/// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As the engine thinks best: they are not. Wherever it was measured, tmpfs and disk, reads and scans became slower by more than the medium
+    /// saved (`docs/results/fluidkv.md`).
+    #[default]
+    Auto,
+    /// With LZ4, where a block shrinks by an eighth or more.
+    Lz4,
+    /// They are not.
+    None,
+}
+
+impl Compression {
+    /// Whether compactions compress.
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::Lz4
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "auto" => Self::Auto,
+            "lz4" => Self::Lz4,
+            "none" => Self::None,
+            _ => return None,
+        })
+    }
+}
+
 /// Options of a FluidKV store. None shapes the store: each open chooses anew.
 #[derive(Clone)]
 pub struct FluidOptions {
@@ -61,8 +94,10 @@ pub struct FluidOptions {
     pub segment_bytes: u64,
     /// Bytes at which a table is cut; 16 KiB to 64 MiB.
     pub table_bytes: u64,
-    /// Bytes of a data block, 512 to 65536.
+    /// Bytes of a data block, 512 to 65536. At its default, 1024, compressed tables have blocks of 4096.
     pub block_bytes: u32,
+    /// Whether the blocks of tables that compactions write are compressed.
+    pub compression: Compression,
     /// Bits of filter a key; 0 for none, up to 20.
     pub filter_bits: u32,
     /// Stable bytes over which a range is split; 64 KiB to 64 GiB.
@@ -91,7 +126,8 @@ impl Default for FluidOptions {
             memtable_bytes: 64 * MIB,
             segment_bytes: 256 * KIB,
             table_bytes: 256 * KIB,
-            block_bytes: 1024,
+            block_bytes: BLOCK,
+            compression: Compression::Auto,
             filter_bits: 10,
             range_bytes: 16 * MIB,
             runs_max: 8,
@@ -117,7 +153,8 @@ const SPECS: &[OptionSpec] = &[
     spec!("memtable-bytes", "67108864", "bytes of log after which a memtable is flushed, 65536 to 68719476736"),
     spec!("segment-bytes", "262144", "bytes of a thread's log segment, 16384 to 67108864"),
     spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
-    spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536"),
+    spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536; at 1024 compressed tables have blocks of 4096"),
+    spec!("compression", "auto", "how tables are compressed that compactions write: lz4, none, or auto, which is none"),
     spec!("filter-bits", "10", "bits of filter a key, 0 to 20; 0 for none"),
     spec!("range-bytes", "16777216", "stable bytes over which a range is split, 65536 to 68719476736"),
     spec!("runs-max", "8", "runs that a range buffers at most, 1 to 64"),
@@ -158,6 +195,7 @@ impl FluidOptions {
             table_bytes: bytes("table-bytes", base.table_bytes)?,
             block_bytes: options
                 .read("block-bytes", base.block_bytes, "a number of bytes", |text| text.parse().ok())?,
+            compression: options.read("compression", base.compression, "auto, lz4 or none", Compression::parse)?,
             filter_bits: options.read("filter-bits", base.filter_bits, "0 to 20", |text| text.parse().ok())?,
             range_bytes: bytes("range-bytes", base.range_bytes)?,
             runs_max: options.read("runs-max", base.runs_max, "1 to 64", |text| text.parse().ok())?,
@@ -172,6 +210,11 @@ impl FluidOptions {
         };
         read.check()?;
         Ok(read)
+    }
+
+    /// Bytes of a data block of a compressed table.
+    pub(crate) fn compressed_block_bytes(&self) -> u32 {
+        if self.block_bytes == BLOCK { BLOCK_COMPRESSED } else { self.block_bytes }
     }
 
     /// Refuses values out of range.

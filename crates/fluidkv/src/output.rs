@@ -14,7 +14,7 @@ use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
 use crate::table::ItemKind;
-use crate::table::{Item, TableBuilder, hash};
+use crate::table::{Item, TableBuilder, TableOptions, hash};
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::value_log::record::Pointer;
@@ -48,6 +48,7 @@ impl Drop for Unnamed {
 /// Tables that are being written.
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
+    options: &'a TableOptions,
     /// Keys at which a table must end, ascending; those that were passed are gone.
     cuts: &'a [Key],
     builder: Option<(TableBuilder, u64)>,
@@ -60,8 +61,9 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(crate) fn new(inner: &'a Inner, cuts: &'a [Key], bottom: bool) -> Self {
-        Self { inner, cuts, builder: None, done: Unnamed(Vec::new()), bottom, dead: Dead::default(), pointed: 0 }
+    pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
+        let done = Unnamed(Vec::new());
+        Self { inner, options, cuts, builder: None, done, bottom, dead: Dead::default(), pointed: 0 }
     }
 
     /// Adds a pair, above all before.
@@ -83,7 +85,7 @@ impl<'a> Output<'a> {
         };
         let full = self.builder.as_ref().is_some_and(|(builder, _)| {
             let bytes = builder.bytes() + item.key.len() + item.value.len();
-            bytes >= self.inner.sizes.table.table_bytes
+            bytes >= self.options.table_bytes
         });
         let mut cut = full;
         while let Some(first) = self.cuts.first().filter(|first| ***first <= *item.key) {
@@ -96,7 +98,7 @@ impl<'a> Output<'a> {
         }
         let (builder, _) = self.builder.get_or_insert_with(|| {
             let identity = self.inner.identities.next();
-            (TableBuilder::new(&self.inner.sizes.table, identity), identity)
+            (TableBuilder::new(self.options, identity), identity)
         });
         builder.add(&item, hash(item.key));
         if let Known::Pointer(pointer, _) = pair.known {

@@ -7,7 +7,7 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
-use crate::table::{Block, Table, hash};
+use crate::table::{Block, Slot, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
@@ -49,11 +49,11 @@ fn is_sampled() -> bool {
 impl Inner {
     /// What is known of a key, waiting where a batch that may hold it is half in the index.
     #[inline]
-    pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<Known<'v>>> {
+    pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        Ok(self.sampled(view.find(key, hash, u64::MAX, self.how())?))
+        Ok(self.sampled(view.find(key, hash, u64::MAX, self.how(), slot)?))
     }
 
     /// What a look-up found, which is counted now and then.
@@ -99,8 +99,8 @@ impl Inner {
         check_key(key)?;
         let _guard = self.enter()?;
         let hash = hash(key);
-        let view = self.view.load();
-        let known = self.known(&view, key, hash).inspect_err(|error| self.corrupt(error))?;
+        let (view, slot) = (self.view.load(), Slot::new());
+        let known = self.known(&view, key, hash, &slot).inspect_err(|error| self.corrupt(error))?;
         let live =
             known.map_or(Ok(None), |known| self.value_of(key, known)).inspect_err(|error| self.corrupt(error))?;
         Ok(with(live))
@@ -126,8 +126,8 @@ impl Inner {
     fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
         check_key(key)?;
         let _guard = self.enter()?;
-        let view = self.view.load();
-        let known = self.known(&view, key, hash(key)).inspect_err(|error| self.corrupt(error))?;
+        let (view, slot) = (self.view.load(), Slot::new());
+        let known = self.known(&view, key, hash(key), &slot).inspect_err(|error| self.corrupt(error))?;
         Ok(with(known.filter(|known| known.is_live())))
     }
 
@@ -165,12 +165,13 @@ impl Inner {
             group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
             let ahead = self.look_ahead(&view, group, &hashes);
             for (at, key) in group.iter().enumerate() {
+                let slot = Slot::new();
                 let known = match ahead[at] {
                     Some((table, block)) if self.batches.load(Ordering::SeqCst) == 0 => {
-                        let item = table.get_in(&block, key, hashes[at], self.reads);
+                        let item = table.get_in(&block, key, hashes[at], self.reads, &slot);
                         item.map(|item| self.sampled(item.map(|item| Known::of_item(&item))))
                     }
-                    _ => self.known(&view, key, hashes[at]),
+                    _ => self.known(&view, key, hashes[at], &slot),
                 };
                 let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
                 let live = live.inspect_err(|error| self.corrupt(error))?;

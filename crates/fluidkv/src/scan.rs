@@ -14,7 +14,7 @@ use crate::cursor::{MemtableCursor, Merge, RangesCursor, Source};
 use crate::inner::Inner;
 use crate::read::check_key;
 use crate::store::Running;
-use crate::table::hash;
+use crate::table::{Slot, hash};
 use crate::view::{Known, View};
 
 /// Pairs that an owned scan copies at first, and at most.
@@ -166,7 +166,8 @@ impl Snapshot for Moment {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
         let _guard = self.inner().enter()?;
-        let known = self.view.find(key, hash(key), self.number, self.inner().how())?;
+        let slot = Slot::new();
+        let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
         let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
         Ok(live.map(|(value, _)| value.to_vec()))
     }

@@ -275,6 +275,7 @@ impl FluidKv {
         let values = inner.values.all();
         let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
+        let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
         BTreeMap::from([
             ("memtables", 1 + view.frozen.len() as u64),
             ("memtable_dram_bytes", view.memtables().map(|memtable| memtable.dram_bytes()).sum()),
@@ -283,6 +284,9 @@ impl FluidKv {
             ("runs_most", runs.max().unwrap_or(0)),
             ("buffered_bytes", view.ranges.list.iter().map(|range| range.run_bytes()).sum()),
             ("stable_bytes", view.ranges.list.iter().map(|range| range.stable.bytes).sum()),
+            ("compressed_tables", compressed().count() as u64),
+            ("compressed_bytes", compressed().map(|(stored, _)| stored).sum()),
+            ("compressed_plain_bytes", compressed().map(|(_, plain)| plain).sum()),
             ("tables", sorted().map(|sorted| sorted.tables.len() as u64).sum()),
             ("flushes", load(&counts.flushes)),
             ("flushed_bytes", load(&counts.flushed_bytes)),

@@ -9,7 +9,7 @@ use lodestore_index::key_head;
 use lodestore_media::Pool;
 
 use crate::manifest::TableDescriptor;
-use crate::table::{Block, Item, Reads, Seen, Table, TableMeta};
+use crate::table::{Block, Item, Reads, Seen, Slot, Table, TableMeta};
 
 /// How a table is read.
 #[derive(Debug, Clone, Copy)]
@@ -72,18 +72,18 @@ impl TableHandle {
         }
     }
 
-    /// The item of `key`. `filtered`: the filter is asked first.
+    /// The item of `key`; `slot` is this get's own.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Item<'_>>> {
+    pub(crate) fn get<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Item<'v>>> {
         let table = self.table()?;
         if how.filtered && !table.may_have(hash) {
             return Ok(None);
         }
         match table.locate(key, how.reads)? {
-            Some(block) => table.get_in(&block, key, hash, how.reads),
+            Some(block) => table.get_in(&block, key, hash, how.reads, slot),
             None => Ok(None),
         }
     }
@@ -96,6 +96,11 @@ impl TableHandle {
         let near = self.bytes().get(table.reads_first(&block, reads));
         lodestore_media::prefetch_bytes(near.unwrap_or_default());
         Some((table, block))
+    }
+
+    /// Bytes of its blocks, as they are stored and decompressed, if some are compressed.
+    pub(crate) fn compressed(&self) -> Option<(u64, u64)> {
+        self.meta.as_ref().filter(|meta| meta.is_compressed()).map(TableMeta::block_bytes)
     }
 
     /// Asks for the lines of the index that a get of `key` reads.
@@ -181,14 +186,14 @@ impl Sorted {
         Some(&self.tables[self.not_above(key).checked_sub(1)?])
     }
 
-    /// The item of `key`.
+    /// As [`TableHandle::get`].
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Item<'_>>> {
+    pub(crate) fn get<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Item<'v>>> {
         match self.find(key) {
-            Some(table) => table.get(key, hash, how),
+            Some(table) => table.get(key, hash, how, slot),
             None => Ok(None),
         }
     }

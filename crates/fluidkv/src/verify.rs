@@ -10,7 +10,7 @@ use crate::entry::{POINTER, Payload};
 use crate::inner::{Inner, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
 use crate::memtable::Memtable;
-use crate::table::{Reads, Walk, hash, verify};
+use crate::table::{Cursor, Reads, Slot, hash, verify};
 use crate::tables::{TableHandle, place_of};
 use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER, check_segment, place_of as place_of_values};
 use crate::value_log::segment::ValueSegment;
@@ -84,9 +84,9 @@ impl Inner {
         if descriptor.pointer_bytes > 0
             && let Ok(table) = table.table()
         {
-            let mut walk = Walk::new(Reads::Trusted);
+            let mut cursor = Cursor::new(table, Reads::Trusted);
             // Behind an error the walk goes on, and comes to the table's end.
-            while let Some(item) = walk.next(&table).transpose() {
+            while let Some(item) = cursor.next().transpose() {
                 if let Ok(item) = item
                     && let Known::Pointer(pointer, _) = Known::of_item(&item)
                 {
@@ -102,7 +102,8 @@ impl Inner {
         let place =
             || format!("value of {} bytes at {}, byte {}", decoded.len, place_of_values(decoded.id), decoded.offset());
         let Some(segment) = self.values.find(decoded.id) else {
-            let known = view.find(key, hash(key), u64::MAX, self.how());
+            let slot = Slot::new();
+            let known = view.find(key, hash(key), u64::MAX, self.how(), &slot);
             if matches!(known, Ok(Some(known @ Known::Pointer(newest, _))) if newest == pointer && known.is_live()) {
                 report.find(place(), "its segment is gone");
             }

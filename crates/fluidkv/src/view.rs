@@ -14,7 +14,7 @@ use lodestore_index::key_head;
 use crate::entry::{Entry, POINTER, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
-use crate::table::{Item, ItemKind};
+use crate::table::{Item, ItemKind, Slot};
 use crate::tables::{How, Sorted};
 use crate::value_log::segment::Hold;
 
@@ -50,13 +50,13 @@ impl Range {
 
     /// What the range knows of a key; `how` says how its stable tables are read.
     #[inline]
-    fn find(&self, key: &[u8], hash: u64, how: How) -> Result<Option<Known<'_>>> {
+    fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         for run in &self.runs {
-            if let Some(item) = run.get(key, hash, How { filtered: true, ..how })? {
+            if let Some(item) = run.get(key, hash, How { filtered: true, ..how }, slot)? {
                 return Ok(Some(Known::of_item(&item)));
             }
         }
-        Ok(self.stable.get(key, hash, how)?.map(|item| Known::of_item(&item)))
+        Ok(self.stable.get(key, hash, how, slot)?.map(|item| Known::of_item(&item)))
     }
 }
 
@@ -165,17 +165,24 @@ impl View {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// What is known of a key by its newest version up to `number`.
+    /// What is known of a key by its newest version up to `number`; `slot` is this look-up's own, for what is decompressed.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find(&self, key: &[u8], hash: u64, number: u64, how: How) -> Result<Option<Known<'_>>> {
+    pub(crate) fn find<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        number: u64,
+        how: How,
+        slot: &'v Slot,
+    ) -> Result<Option<Known<'v>>> {
         for memtable in self.memtables() {
             if let Some(entry) = memtable.find(key, hash, number)? {
                 return Ok(Some(Known::of_entry(&entry)));
             }
         }
-        self.ranges.list[self.ranges.index_of(key)].find(key, hash, how)
+        self.ranges.list[self.ranges.index_of(key)].find(key, hash, how, slot)
     }
 }

@@ -16,7 +16,7 @@ use crate::entry::{Op, Payload};
 use crate::inner::{Counts, Inner};
 use crate::memtable::Memtable;
 use crate::read::check_key;
-use crate::table::hash;
+use crate::table::{Slot, hash};
 use crate::view::{Known, View};
 
 /// Which keys a write changes.
@@ -131,16 +131,17 @@ impl Inner {
         })
     }
 
-    /// The live value of a key whose stripe is held.
-    fn live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64) -> Result<Option<&'v [u8]>> {
-        let known = view.find(key, hash, u64::MAX, self.how());
+    /// The live value of a key whose stripe is held; `slot` is this look-up's own.
+    fn live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<&'v [u8]>> {
+        let known = view.find(key, hash, u64::MAX, self.how(), slot);
         let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
         Ok(live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value))
     }
 
     /// Whether a key whose stripe is held has a live value, which need not be whole for it.
     fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
-        let known = view.find(key, hash, u64::MAX, self.how()).inspect_err(|error| self.corrupt(error))?;
+        let slot = Slot::new();
+        let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
         Ok(known.is_some_and(Known::is_live))
     }
 
@@ -161,7 +162,8 @@ impl Inner {
         new.map_or(Ok(()), check_value)?;
         let hash = hash(key);
         self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
-            let now = self.live(view, key, hash)?;
+            let slot = Slot::new();
+            let now = self.live(view, key, hash, &slot)?;
             if now != expected {
                 return Ok(Swap::Differs(now.map(<[u8]>::to_vec)));
             }
@@ -181,7 +183,8 @@ impl Inner {
         // The closure is called once: what it wanted is kept where the write must be tried again, unless the value changed meanwhile.
         let mut wanted: Option<(Option<Vec<u8>>, Change)> = None;
         self.with_stripe(hash, (false, key.len() + UNKNOWN), |view| {
-            let now = self.live(view, key, hash)?;
+            let slot = Slot::new();
+            let now = self.live(view, key, hash, &slot)?;
             let known = wanted.take().filter(|(before, _)| before.as_deref() == now);
             let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
             let outcome = match &wants {

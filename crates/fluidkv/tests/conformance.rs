@@ -1,7 +1,7 @@
 //! The contract's suite over FluidKV: each medium, level and mode that it offers.
 
 use lodestore_contract::conformance::{Case, sizes};
-use lodestore_fluidkv::{FluidKv, FluidOptions};
+use lodestore_fluidkv::{Compression, FluidKv, FluidOptions};
 use lodestore_inplace::testing::{self, Kind};
 
 type Place = testing::Place<FluidKv, FluidOptions>;
@@ -42,6 +42,11 @@ fn shm_dax() -> Place {
 
 fn file_process() -> Place {
     file("file, process").short()
+}
+
+/// Tables that compactions compress, beside those of flushes.
+fn file_lz4() -> Place {
+    file("file, process, lz4").short().with(|options| options.compression = Compression::Lz4)
 }
 
 fn file_power() -> Place {
@@ -99,6 +104,6 @@ fn a_value_of_a_gib() {
 }
 
 lodestore_contract::conformance! { over
-    shm_process shm_defaults shm_dax file_process file_power file_interval no_threads no_filter
+    shm_process shm_defaults shm_dax file_process file_lz4 file_power file_interval no_threads no_filter
     value_log value_log_no_threads value_log_power
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lodestore_contract::Store as _;
 use lodestore_contract::{Direction, Durability, Result};
-use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
+use lodestore_fluidkv::{Compression, ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
 
@@ -24,9 +24,11 @@ pub const MODE_EAGER: u32 = 1;
 pub const MODE_NO_FILTER: u32 = 2;
 /// Mode of a [`Shape`]: runs are kept as long as they may be.
 pub const MODE_LAZY: u32 = 4;
+/// Mode of a [`Shape`]: compactions compress.
+pub const MODE_COMPRESSED: u32 = 8;
 
 /// Mode of a [`Shape`]: `interval`, whose stores lose what was not synced ([`crate::config::Config::prefix`]).
-pub const MODE_INTERVAL: u32 = 8;
+pub const MODE_INTERVAL: u32 = 16;
 
 /// A window that no simulation waits for.
 const WINDOW: Duration = Duration::from_secs(3600);
@@ -48,6 +50,7 @@ fn options(shape: &Shape) -> FluidOptions {
         value_segment_bytes: 1 << 10,
         value_garbage: if mode(MODE_LAZY) { 60 } else { 20 },
         block_bytes: 512,
+        compression: if mode(MODE_COMPRESSED) { Compression::Lz4 } else { Compression::None },
         filter_bits: if mode(MODE_NO_FILTER) { 0 } else { 10 },
         runs_max: if mode(MODE_EAGER) { 1 } else { 3 },
         buffer_percent: if mode(MODE_LAZY) { 1000 } else { 50 },

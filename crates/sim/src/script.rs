@@ -16,7 +16,7 @@ const PAST: u64 = 1;
 pub const HASH_SEED: u64 = 42;
 
 /// Modes that random scripts choose from; an engine with fewer ignores the bits it does not know.
-const MODES: u64 = 8;
+const MODES: u64 = 16;
 
 /// What an exploration runs.
 #[derive(Debug, Clone)]
@@ -62,7 +62,13 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
         1..=6 => rng.below(most.min(64) + 1),
         _ => rng.below(most + 1),
     };
-    (0..len).map(|_| rng.next_u64() as u8).collect()
+    let mut value: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
+    // Half of them compress.
+    if len % 2 == 0 {
+        let from = value.len() / 4;
+        value[from..].fill(b' ');
+    }
+    value
 }
 
 /// One random operation on one of `keys`.

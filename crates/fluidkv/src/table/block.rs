@@ -208,6 +208,12 @@ impl<'a> View<'a> {
         Ok(None)
     }
 
+    /// As [`get`](Self::get), which stays small enough to be inlined where most gets come by.
+    #[inline(never)]
+    pub(super) fn find(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Item<'a>>, Broken> {
+        self.get(key, hash, prefix, guess)
+    }
+
     /// Where `key` is, or would be, as a search in a slice says it. Keys of the block share `prefix` bytes with `key`.
     pub(super) fn search(&self, key: &[u8], prefix: usize, guess: usize) -> Result<Result<usize, usize>, Broken> {
         if self.shape.is_fixed() {

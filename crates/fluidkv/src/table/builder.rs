@@ -6,6 +6,7 @@ use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, ta
 use super::filter::{self, LINE};
 use super::head::{FAN, Line, head_of};
 use super::layout::{ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, TableMeta, aligned, part_crc};
+use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
 
 /// Room that is reserved at once, at most; larger tables grow into theirs.
@@ -35,6 +36,8 @@ struct Closed {
     offset: u32,
     shape: Shape,
     crc: u32,
+    /// Its plain length, if it is compressed; else 0.
+    plain: u32,
 }
 
 /// Takes items in ascending order of their keys and makes a table of them.
@@ -59,6 +62,25 @@ pub struct TableBuilder {
     count: usize,
     encoded: Vec<u8>,
     places: Vec<u16>,
+    packed: Packed,
+}
+
+/// What a builder that compresses knows of its blocks.
+#[derive(Debug, Default)]
+struct Packed {
+    packer: Packer,
+    /// How much shorter the blocks are than they were.
+    saved: usize,
+    /// The first key of each block, one behind the other, and where each ends.
+    firsts: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Packed {
+    fn first_key(&self, block: usize) -> Option<&[u8]> {
+        let from = if block == 0 { 0 } else { *self.ends.get(block - 1)? };
+        self.firsts.get(from..*self.ends.get(block)?)
+    }
 }
 
 impl TableBuilder {
@@ -69,9 +91,10 @@ impl TableBuilder {
             block_bytes: options.block_bytes.clamp(256, 64 << 10),
             table_bytes: options.table_bytes.clamp(4 << 10, 256 << 20),
             filter_bits: options.filter_bits.min(24),
+            compress: options.compress,
         };
-        // Blocks of the size of pages begin where pages do.
-        let largest_power = 1 << options.block_bytes.ilog2();
+        // Blocks of the size of pages begin where pages do; compressed ones have no such size.
+        let largest_power = if options.compress { 1 } else { 1 << options.block_bytes.ilog2() };
         let data_at = HEADER_BYTES.next_multiple_of(largest_power.clamp(ALIGN, 4096));
         let mut out = Vec::with_capacity((options.table_bytes + options.table_bytes / 8).min(RESERVE_MAX));
         out.resize(data_at, 0);
@@ -92,6 +115,7 @@ impl TableBuilder {
             count: 0,
             encoded: Vec::new(),
             places: Vec::new(),
+            packed: Packed::default(),
         }
     }
 
@@ -119,6 +143,10 @@ impl TableBuilder {
         self.make_room(item, shape);
         if self.count == 0 {
             (self.open_at, self.shape) = (self.out.len(), shape);
+            if self.options.compress {
+                self.packed.firsts.extend_from_slice(item.key);
+                self.packed.ends.push(self.packed.firsts.len());
+            }
         }
         if self.shape.is_fixed() {
             self.out.extend_from_slice(item.key);
@@ -188,9 +216,20 @@ impl TableBuilder {
             self.out.append(&mut self.encoded);
             self.places.clear();
         }
+        let plain = if self.options.compress { self.pack() } else { 0 };
         let crc = part_crc(self.identity, self.blocks.len() as u32, &self.out[self.open_at..]);
-        self.blocks.push(Closed { offset: (self.open_at - self.data_at) as u32, shape: self.shape, crc });
+        self.blocks.push(Closed { offset: (self.open_at - self.data_at) as u32, shape: self.shape, crc, plain });
         (self.open_at, self.count) = (self.out.len(), 0);
+    }
+
+    /// Compresses the block that is being closed where that is worth it; its plain length then, else 0.
+    fn pack(&mut self) -> u32 {
+        let plain = self.out.len() - self.open_at;
+        let Some(packed) = self.packed.packer.pack(&self.out[self.open_at..]) else { return 0 };
+        self.out.truncate(self.open_at);
+        self.out.extend_from_slice(packed);
+        self.packed.saved += plain - packed.len();
+        plain as u32
     }
 
     /// Whether it has no item yet.
@@ -218,7 +257,7 @@ impl TableBuilder {
     pub fn bytes(&self) -> usize {
         let open = if self.count == 0 || self.shape.is_fixed() { 0 } else { self.general_len() };
         let blocks = self.blocks.len() + 1;
-        let index = blocks * 20 + blocks / FAN * 8 + 8;
+        let index = blocks * if self.options.compress { 24 } else { 20 } + blocks / FAN * 8 + 8;
         let filter = filter::lines_for(self.hashes.len(), self.options.filter_bits) * LINE;
         self.out.len() + open + index + filter + self.first_key.len() + self.last_key.len() + 4 * ALIGN
     }
@@ -269,6 +308,10 @@ impl TableBuilder {
             block_len,
             uniform,
             probes,
+            plain_len: match self.packed.saved {
+                0 => 0,
+                saved => u32::try_from(data_len + saved).unwrap_or(u32::MAX),
+            },
         };
         self.out[..HEADER_BYTES].copy_from_slice(&meta.encode(index_crc, filter_crc, keys_crc));
         debug_assert_eq!(TableMeta::open(&self.out, self.identity).ok(), Some(meta), "it opens as what it is");
@@ -282,9 +325,9 @@ impl TableBuilder {
         }
     }
 
-    /// The shape and length of the blocks if they are all fixed, of one shape, and of one length but the last.
+    /// The shape and length of the blocks if they are all fixed, of one shape, and of one length but the last, and none is compressed.
     fn uniform(&self, data_len: usize) -> Option<(Shape, u32)> {
-        let first = self.blocks.first()?;
+        let first = self.blocks.first().filter(|_| self.packed.saved == 0)?;
         let len = self.blocks.get(1).map_or(data_len as u32, |second| second.offset);
         let same = |(at, block): (usize, &Closed)| {
             block.shape == first.shape && u64::from(block.offset) == at as u64 * u64::from(len)
@@ -295,6 +338,10 @@ impl TableBuilder {
 
     /// The head of the first key of each block.
     fn heads(&self, prefix: usize) -> Vec<u64> {
+        if self.options.compress {
+            let first = |at| self.packed.first_key(at).map(|key| head_of(key, prefix));
+            return (0..self.blocks.len()).map(first).collect::<Option<_>>().expect("noted as each was begun");
+        }
         let data = &self.out[self.data_at..];
         let end_of = |at: usize| self.blocks.get(at + 1).map_or(data.len(), |next| next.offset as usize);
         let first_of = |(at, block): (usize, &Closed)| {
@@ -312,6 +359,9 @@ impl TableBuilder {
                 self.out.extend_from_slice(&block.offset.to_le_bytes());
                 self.out.extend_from_slice(&block.shape.key.to_le_bytes());
                 self.out.extend_from_slice(&block.shape.value.to_le_bytes());
+                if self.packed.saved > 0 {
+                    self.out.extend_from_slice(&block.plain.to_le_bytes());
+                }
             }
         }
         self.out.extend(self.blocks.iter().flat_map(|block| block.crc.to_le_bytes()));

@@ -12,12 +12,15 @@
 //!   88  4  bytes of a uniform block  92  1  line: below              93  1  line: above
 //!   94  1  bits for a key (filter)   95  1  0                        96  8  head of the first block
 //!  104  8  line: scale              112  4  crc32c of the index     116  4  of the filter
-//!  120  4  of the keys              124  4  0
+//!  120  4  of the keys              124  4  plain bytes of the blocks
 //! ```
 //!
 //! A *uniform* table has fixed blocks of one shape only, all of one length but the last: its index does not describe them one by one.
 //! The index is: heads (8 bytes a block), tops (8 bytes each 32 blocks, where there are more than 32 blocks), descriptions
 //! (8 bytes a block: offset from the first block u32, key length u16, value length u16; not in a uniform table), checksums (4 bytes a block).
+//!
+//! Version 1 has no compressed blocks, and its word 124 is 0. A table with one at least is of version 2: it is not uniform, and each of its
+//! descriptions has 4 bytes more, the block's plain length (0: the block is stored as it is), at most [`PLAIN_MAX`].
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
@@ -26,10 +29,13 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 use super::block::Shape;
 use super::filter::LINE;
 use super::head::{FAN, Line};
+use super::pack::PLAIN_MAX;
 use super::read::Table;
 
-/// Newest format of tables that is known here.
-pub const TABLE_FORMAT: u32 = 1;
+/// Newest format of tables that is known here: with compressed blocks. One without them is written as [`PLAIN_FORMAT`].
+pub const TABLE_FORMAT: u32 = 2;
+/// The format without compressed blocks.
+pub(super) const PLAIN_FORMAT: u32 = 1;
 /// First bytes of a table.
 const MAGIC: [u8; 8] = *b"LSTABLE\x01";
 /// Bytes of the header.
@@ -46,6 +52,8 @@ const CRC_AT: usize = 12;
 pub(super) const INDEX_CRC_AT: usize = 112;
 pub(super) const FILTER_CRC_AT: usize = 116;
 pub(super) const KEYS_CRC_AT: usize = 120;
+/// Where it has the plain bytes of the blocks.
+const PLAIN_LEN_AT: usize = 124;
 
 /// Checksum of a part of the table of this identity.
 #[inline]
@@ -82,6 +90,8 @@ pub struct TableMeta {
     pub(super) block_len: u32,
     pub(super) uniform: Shape,
     pub(super) probes: u8,
+    /// Bytes of all blocks decompressed, `u32::MAX` where there are more; 0 where none is compressed.
+    pub(super) plain_len: u32,
 }
 
 impl TableMeta {
@@ -114,11 +124,11 @@ impl TableMeta {
         if u32_at(header, CRC_AT) != header_crc(identity, header) {
             return refuse("its checksum fails");
         }
-        let meta = Self::decode(header);
+        let meta = Self::decode(header, version);
         if version == 0 || meta.identity != identity {
             return refuse("it is of another table");
         }
-        if !meta.is_sound() {
+        if !meta.is_sound() || meta.is_compressed() != (version > PLAIN_FORMAT) {
             return refuse("its numbers cannot be");
         }
         if bytes.len() < meta.len as usize {
@@ -149,6 +159,19 @@ impl TableMeta {
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// Whether some of its blocks are compressed.
+    #[must_use]
+    #[inline]
+    pub fn is_compressed(&self) -> bool {
+        self.plain_len != 0
+    }
+
+    /// Bytes of its blocks: as they are stored, and decompressed.
+    #[must_use]
+    pub fn block_bytes(&self) -> (u64, u64) {
+        (self.data_len.into(), if self.is_compressed() { self.plain_len } else { self.data_len }.into())
     }
 
     /// Where the index, the filter and the keys lie.
@@ -200,10 +223,20 @@ impl TableMeta {
         self.index_at as usize + 8 * self.blocks as usize + self.tops_len()
     }
 
+    /// Bytes of the description of a block; 0 in a uniform table.
+    #[inline]
+    pub(super) fn described(&self) -> usize {
+        match (self.uniform.is_fixed(), self.is_compressed()) {
+            (true, _) => 0,
+            (false, false) => 8,
+            (false, true) => 12,
+        }
+    }
+
     /// Where the checksums of the blocks begin.
     #[inline]
     pub(super) fn checksums_at(&self) -> usize {
-        self.descriptions_at() + if self.uniform.is_fixed() { 0 } else { 8 * self.blocks as usize }
+        self.descriptions_at() + self.described() * self.blocks as usize
     }
 
     /// Bytes of the index.
@@ -216,7 +249,7 @@ impl TableMeta {
         let keys = KEY_MIN..=KEY_MAX;
         let (blocks, stride) = (u64::from(self.blocks), self.uniform.stride() as u64);
         let ends = |at: u32, len: u64, next: u32| u64::from(at) + len <= u64::from(next);
-        let described = if stride == 0 { 8 } else { 0 };
+        let described = self.described() as u64;
         let index_len =
             blocks * (12 + described) + if blocks > FAN as u64 { blocks.div_ceil(FAN as u64) * 8 } else { 0 };
         let keys_len = u64::from(self.least_len) + u64::from(self.greatest_len);
@@ -230,8 +263,11 @@ impl TableMeta {
             && ends(self.index_at, index_len, self.filter_at)
             && ends(self.filter_at, u64::from(self.filter_lines) * LINE as u64, self.keys_at)
             && ends(self.keys_at, keys_len, self.len)
+            && u64::from(self.plain_len) <= u64::from(self.data_len) + blocks * PLAIN_MAX as u64
             && if stride == 0 {
                 block_len == 0
+            } else if self.is_compressed() {
+                false
             } else {
                 block_len > 0
                     && block_len.is_multiple_of(stride)
@@ -240,7 +276,7 @@ impl TableMeta {
             }
     }
 
-    fn decode(header: &[u8; HEADER_BYTES]) -> Self {
+    fn decode(header: &[u8; HEADER_BYTES], version: u32) -> Self {
         let word = |at| u32_at(header, at);
         let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         Self {
@@ -264,6 +300,7 @@ impl TableMeta {
             uniform: Shape { key: half(84), value: half(86) },
             block_len: word(88),
             probes: header[94],
+            plain_len: if version == PLAIN_FORMAT { 0 } else { word(PLAIN_LEN_AT) },
         }
     }
 
@@ -273,7 +310,7 @@ impl TableMeta {
         header[..8].copy_from_slice(&MAGIC);
         header[16..24].copy_from_slice(&self.identity.to_le_bytes());
         let words = [
-            (8, TABLE_FORMAT),
+            (8, if self.is_compressed() { TABLE_FORMAT } else { PLAIN_FORMAT }),
             (24, self.len),
             (28, self.items),
             (32, self.tombstones),
@@ -294,6 +331,7 @@ impl TableMeta {
             (INDEX_CRC_AT, index_crc),
             (FILTER_CRC_AT, filter_crc),
             (KEYS_CRC_AT, keys_crc),
+            (PLAIN_LEN_AT, self.plain_len),
         ];
         for (at, word) in words {
             header[at..at + 4].copy_from_slice(&word.to_le_bytes());

@@ -9,6 +9,9 @@
 //! DRAM of each table; with the bytes it makes a [`Table`], whose `get` touches one line of the filter, one or a few lines of
 //! the index and a part of one block. A [`Walk`] goes over a table in order, both ways, and borrows nothing between two steps.
 //!
+//! Blocks may be compressed, each by itself (`pack.rs`). What is read of such a block is borrowed from its plain bytes: a get's in the
+//! [`Slot`] that it is given, a walk's in a buffer of its own, one block at a time. Nothing else holds plain bytes; there is no cache of them.
+//!
 //! Every checksum is mixed with the table's *identity*, a number that the engine gives to no other table, so that bytes left by an
 //! earlier table at the same place never pass for this one's.
 //!
@@ -20,6 +23,7 @@ mod builder;
 mod filter;
 mod head;
 mod layout;
+mod pack;
 mod read;
 mod seen;
 mod verify;
@@ -32,12 +36,11 @@ mod tests;
 pub use builder::Built;
 pub use builder::TableBuilder;
 pub use layout::TableMeta;
+pub use pack::Slot;
 pub use read::{Block, Table};
 pub use seen::Seen;
 pub use verify::verify;
-#[cfg(test)]
-pub use walk::Cursor;
-pub use walk::{Place, Walk};
+pub use walk::{Cursor, Place, Step, Walk};
 
 /// The hash of a key that a table's filter and blocks go by: XXH3, 64 bits. It is computed once per operation, by the caller.
 #[must_use]
@@ -90,11 +93,13 @@ pub struct TableOptions {
     pub table_bytes: usize,
     /// Bits of the filter for each key; 0 for no filter, at most 24.
     pub filter_bits: u8,
+    /// Whether blocks are compressed that shrink by an eighth or more.
+    pub compress: bool,
 }
 
 impl Default for TableOptions {
     /// For byte-addressed media: blocks of 1 KiB, tables of 1 MiB, 10 bits a key.
     fn default() -> Self {
-        Self { block_bytes: 1 << 10, table_bytes: 1 << 20, filter_bits: 10 }
+        Self { block_bytes: 1 << 10, table_bytes: 1 << 20, filter_bits: 10, compress: false }
     }
 }

@@ -9,6 +9,7 @@ use super::block::{Shape, View};
 use super::filter::{self, LINE};
 use super::head::{FAN, head_in, head_of, not_above};
 use super::layout::{FILTER_PART, KEYS_PART, TableMeta, part_crc};
+use super::pack::{PLAIN_MAX, Slot, unpack};
 use super::{Item, Reads, Seen};
 
 /// A table to read: what is kept of it in DRAM, and its bytes. Items borrow from the bytes alone.
@@ -27,6 +28,8 @@ pub struct Block {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) shape: Shape,
+    /// Its plain bytes if it is compressed, at most [`PLAIN_MAX`]; else 0.
+    pub(super) plain: u32,
     /// Where among the items of a fixed block the key should be.
     pub(super) guess: u32,
 }
@@ -38,10 +41,26 @@ impl Block {
         self.start as usize..self.end as usize
     }
 
+    /// Whether it is compressed.
+    #[must_use]
+    #[inline]
+    pub fn is_compressed(&self) -> bool {
+        self.plain != 0
+    }
+
+    /// How long it is when it is read.
+    #[inline]
+    pub(super) fn plain_len(&self) -> u32 {
+        if self.is_compressed() { self.plain } else { self.end - self.start }
+    }
+
     /// Of its bytes those that a get reads first: a line's length both ways from where the key should be.
     #[must_use]
     #[inline]
     pub fn near(&self) -> Range<usize> {
+        if self.is_compressed() {
+            return self.range();
+        }
         let middle = (self.start as usize + self.guess as usize * self.shape.stride()).min(self.end as usize);
         middle.saturating_sub(LINE).max(self.start as usize)..(middle + LINE).min(self.end as usize)
     }
@@ -88,17 +107,18 @@ impl<'m, 'b> Table<'m, 'b> {
             .ok_or_else(|| self.meta.corrupt("its keys", range.start, "they are cut off"))
     }
 
-    /// The item of `key`, if the table has it; `hash` is [`super::hash`] of the key.
+    /// The item of `key`, if the table has it; `hash` is [`super::hash`] of the key, and `slot` is this get's own.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
+    #[cfg(test)]
     #[inline]
-    pub fn get(&self, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'b>>> {
+    pub fn get(&self, key: &[u8], hash: u64, reads: Reads, slot: &'b Slot) -> Result<Option<Item<'b>>> {
         if !self.may_have(hash) {
             return Ok(None);
         }
         match self.locate(key, reads)? {
-            Some(block) => self.get_in(&block, key, hash, reads),
+            Some(block) => self.get_in(&block, key, hash, reads, slot),
             None => Ok(None),
         }
     }
@@ -165,7 +185,7 @@ impl<'m, 'b> Table<'m, 'b> {
             // As far into the block as the head is between those of this block and the next one.
             let part = (head.wrapping_sub(low) >> 1) as i64 as f32
                 / (head_in(heads, above).wrapping_sub(low) >> 1) as i64 as f32;
-            block.guess = (part * (block.end - block.start) as f32 / block.shape.stride() as f32) as u32;
+            block.guess = (part * block.plain_len() as f32 / block.shape.stride() as f32) as u32;
         }
         Ok(Some(block))
     }
@@ -195,10 +215,11 @@ impl<'m, 'b> Table<'m, 'b> {
             None => 0,
         };
         let mut end = last + 1;
+        let mut plain = Vec::new();
         while first < end {
             let middle = first.midpoint(end);
             let block = self.block(middle)?;
-            let least = self.view(&block, reads)?.item(0).ok_or_else(|| self.broken(&block))?.key;
+            let least = self.view_in(&block, reads, &mut plain)?.item(0).ok_or_else(|| self.broken(&block))?.key;
             if least <= key {
                 first = middle + 1;
             } else {
@@ -213,7 +234,17 @@ impl<'m, 'b> Table<'m, 'b> {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub fn get_in(&self, block: &Block, key: &[u8], hash: u64, reads: Reads) -> Result<Option<Item<'b>>> {
+    pub fn get_in(
+        &self,
+        block: &Block,
+        key: &[u8],
+        hash: u64,
+        reads: Reads,
+        slot: &'b Slot,
+    ) -> Result<Option<Item<'b>>> {
+        if block.is_compressed() {
+            return self.get_in_compressed(block, key, hash, reads, slot);
+        }
         // All lines at once that the search may touch, which would wait for one after the other.
         prefetch_bytes(self.bytes.get(block.near()).unwrap_or_default());
         let view = self.view(block, reads)?;
@@ -223,35 +254,92 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
+    /// [`get_in`](Self::get_in) of a compressed block. Its plain bytes are kept where the key is among them, so that a get keeps one block.
+    #[inline(never)]
+    fn get_in_compressed(
+        &self,
+        block: &Block,
+        key: &[u8],
+        hash: u64,
+        reads: Reads,
+        slot: &'b Slot,
+    ) -> Result<Option<Item<'b>>> {
+        let mut plain = Vec::new();
+        let get = |view: View<'_>| {
+            let found = view.find(key, hash, self.meta.prefix as usize, block.guess as usize);
+            found.map(|found| found.is_some()).map_err(|_| self.broken(block))
+        };
+        if !get(self.view_in(block, reads, &mut plain)?)? {
+            return Ok(None);
+        }
+        let plain = slot.keep(plain).ok_or_else(|| self.broken(block))?;
+        let view = View::new(plain, block.shape).ok_or_else(|| self.broken(block))?;
+        view.find(key, hash, self.meta.prefix as usize, block.guess as usize).map_err(|_| self.broken(block))
+    }
+
     /// Block `number` of the table.
     #[inline]
     pub(super) fn block(&self, number: usize) -> Result<Block> {
         let meta = self.meta;
-        let (from, to, shape);
         if meta.uniform.is_fixed() {
             let len = u64::from(meta.block_len);
-            from = number as u64 * len;
-            to = (from + len).min(u64::from(meta.data_len));
-            shape = meta.uniform;
-        } else {
-            let at = meta.descriptions_at() + 8 * number;
-            let lengths = u32_at(self.bytes, at + 4);
-            from = u64::from(u32_at(self.bytes, at));
-            shape = Shape { key: lengths as u16, value: (lengths >> 16) as u16 };
-            let is_last = number + 1 >= meta.blocks as usize;
-            to = if is_last { u64::from(meta.data_len) } else { u64::from(u32_at(self.bytes, at + 8)) };
+            let from = number as u64 * len;
+            return self.block_at(number, (from, (from + len).min(u64::from(meta.data_len))), meta.uniform, 0);
         }
+        let step = meta.described();
+        let at = meta.descriptions_at() + step * number;
+        let lengths = u32_at(self.bytes, at + 4);
+        let from = u32_at(self.bytes, at);
+        let shape = Shape { key: lengths as u16, value: (lengths >> 16) as u16 };
+        let is_last = number + 1 >= meta.blocks as usize;
+        let to = if is_last { meta.data_len } else { u32_at(self.bytes, at + step) };
+        let plain = if meta.is_compressed() { u32_at(self.bytes, at + 8) } else { 0 };
+        if plain != 0 && (plain <= to.saturating_sub(from) || plain as usize > PLAIN_MAX) {
+            return Err(meta.corrupt_block(number, at, "it cannot be as long as the index says"));
+        }
+        self.block_at(number, (from.into(), to.into()), shape, plain)
+    }
+
+    /// Block `number`, which stands there among the blocks.
+    #[inline]
+    fn block_at(&self, number: usize, (from, to): (u64, u64), shape: Shape, plain: u32) -> Result<Block> {
+        let meta = self.meta;
         if number >= meta.blocks as usize || from >= to || to > u64::from(meta.data_len) {
-            return Err(meta.corrupt_block(number, meta.descriptions_at() + 8 * number, "the index puts it nowhere"));
+            let at = meta.descriptions_at() + meta.described() * number;
+            return Err(meta.corrupt_block(number, at, "the index puts it nowhere"));
         }
         // Both are at most where the blocks end, which is a u32.
         let (start, end) = (meta.data_at + from as u32, meta.data_at + to as u32);
-        Ok(Block { number: number as u32, start, end, shape, guess: 0 })
+        Ok(Block { number: number as u32, start, end, shape, plain, guess: 0 })
     }
 
-    /// The block to read, its checksum checked if asked for.
+    /// The block to read, decompressed into `plain` if it is compressed; its checksum, of what is stored, is checked before if asked for.
+    pub(super) fn view_in<'v>(&self, block: &Block, reads: Reads, plain: &'v mut Vec<u8>) -> Result<View<'v>>
+    where
+        'b: 'v,
+    {
+        if !block.is_compressed() {
+            return self.view(block, reads);
+        }
+        self.unpack(block, reads, plain)?;
+        View::new(plain, block.shape).ok_or_else(|| self.broken(block))
+    }
+
+    /// Decompresses a compressed block.
+    pub(super) fn unpack(&self, block: &Block, reads: Reads, plain: &mut Vec<u8>) -> Result<()> {
+        unpack(self.stored(block, reads)?, block.plain as usize, plain)
+            .map_err(|_| self.meta.corrupt_block(block.number as usize, block.start as usize, "it does not decompress"))
+    }
+
+    /// The block to read, which is not compressed, its checksum checked if asked for.
     #[inline]
     pub(super) fn view(&self, block: &Block, reads: Reads) -> Result<View<'b>> {
+        View::new(self.stored(block, reads)?, block.shape).ok_or_else(|| self.broken(block))
+    }
+
+    /// The block's bytes as they are stored, their checksum checked if asked for.
+    #[inline]
+    fn stored(&self, block: &Block, reads: Reads) -> Result<&'b [u8]> {
         let bytes = self.bytes.get(block.range()).unwrap_or_default();
         if self.compares(block, reads) {
             self.check_block(block, bytes)?;
@@ -259,7 +347,7 @@ impl<'m, 'b> Table<'m, 'b> {
                 seen.add(block.number);
             }
         }
-        View::new(bytes, block.shape).ok_or_else(|| self.broken(block))
+        Ok(bytes)
     }
 
     fn check_block(&self, block: &Block, bytes: &[u8]) -> Result<()> {

@@ -4,7 +4,7 @@ use lodestore_contract::{Error, Result};
 
 use super::head::{FAN, head_in, head_of};
 use super::layout::{FILTER_PART, INDEX_PART, KEYS_PART, TableMeta};
-use super::read::Table;
+use super::read::{Block, Table};
 use super::{ItemKind, Reads, hash};
 
 /// One thing that is wrong with a table: an [`Error::Corrupt`], in effect.
@@ -38,10 +38,19 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
             each(finding);
         }
     }
-    let mut check = Check { table: Table::new(meta, bytes), each, last: None, counts: [0; 4], all_read: true };
+    let mut plain = Vec::new();
+    let mut check = Check {
+        table: Table::new(meta, bytes),
+        each,
+        last: Vec::new(),
+        first: Vec::new(),
+        counts: [0; 4],
+        all_read: true,
+        plain: 0,
+    };
     check.tops();
     for number in 0..meta.blocks as usize {
-        match check.block(number, &mut verified) {
+        match check.block(number, &mut plain, &mut verified) {
             Ok(()) => {}
             Err(finding) => {
                 (check.each)(finding);
@@ -56,12 +65,15 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
 struct Check<'t, 'b, 'e> {
     table: Table<'t, 'b>,
     each: &'e mut dyn FnMut(Finding),
-    /// The last key that was read.
-    last: Option<&'b [u8]>,
+    /// The last key that was read; empty: none was.
+    last: Vec<u8>,
+    first: Vec<u8>,
     /// Items, tombstones, pointers, items that expire.
     counts: [u32; 4],
     /// Whether no block was refused, so that counts and ends can be compared.
     all_read: bool,
+    /// Bytes of the blocks, decompressed.
+    plain: u64,
 }
 
 impl Check<'_, '_, '_> {
@@ -85,23 +97,29 @@ impl Check<'_, '_, '_> {
         }
     }
 
-    fn block(&mut self, number: usize, verified: &mut Verified) -> Result<()> {
+    fn block(&mut self, number: usize, plain: &mut Vec<u8>, verified: &mut Verified) -> Result<()> {
         let (table, meta) = (self.table, self.table.meta);
         let block = table.block(number)?;
-        let view = table.view(&block, Reads::Verified)?;
+        let view = table.view_in(&block, Reads::Verified, plain)?;
         let start = block.start as usize;
-        if view.count() == 0 || block.shape.is_fixed() && !block.range().len().is_multiple_of(block.shape.stride()) {
+        let len = block.plain_len() as usize;
+        if view.count() == 0 || block.shape.is_fixed() && !len.is_multiple_of(block.shape.stride()) {
             return Err(table.broken(&block));
         }
         verified.blocks += 1;
         verified.bytes += block.range().len() as u64;
+        self.plain += len as u64;
         for at in 0..view.count() {
             let item = view.item(at).ok_or_else(|| table.broken(&block))?;
             let name = || format!("block {number}, item {at}");
-            if self.last.is_some_and(|last| last >= item.key) {
+            if self.last.as_slice() >= item.key {
                 self.find(&name(), start, "its key is not above the one before");
             }
-            self.last = Some(item.key);
+            if verified.items == 0 {
+                self.first.extend_from_slice(item.key);
+            }
+            self.last.clear();
+            self.last.extend_from_slice(item.key);
             let head = head_of(item.key, meta.prefix as usize);
             if at == 0 && head_in(self.heads(), number) != head {
                 self.find(&name(), start, "its key has another head than the index says");
@@ -110,9 +128,14 @@ impl Check<'_, '_, '_> {
             if !table.may_have(hash) {
                 self.find(&name(), start, "the filter does not have its key");
             }
-            match table.get(item.key, hash, Reads::Trusted) {
-                Ok(Some(found)) if found == item => {}
-                _ => self.find(&name(), start, "a get does not find it"),
+            let found = table.locate(item.key, Reads::Trusted);
+            let finds = found.is_ok_and(|found| {
+                let found = found.filter(|found| found.number == block.number);
+                let get = |found: Block| view.find(item.key, hash, meta.prefix as usize, found.guess as usize);
+                found.is_some_and(|found| get(found) == Ok(Some(item)))
+            });
+            if !finds {
+                self.find(&name(), start, "a get does not find it");
             }
             let [items, tombstones, pointers, expiring] = &mut self.counts;
             *items += 1;
@@ -132,9 +155,11 @@ impl Check<'_, '_, '_> {
         if self.counts != [meta.items, meta.tombstones, meta.pointers, meta.expiring] {
             self.find("its header", 28, "its items are counted wrong");
         }
-        let first = self.table.block(0).and_then(|block| Ok(self.table.view(&block, Reads::Trusted)?.item(0)));
-        let ends = first.ok().flatten().map(|item| item.key).zip(self.last);
-        if ends.is_none() || ends != self.table.keys().ok() {
+        let plain = if meta.is_compressed() { self.plain.min(u32::MAX.into()) } else { 0 };
+        if plain != u64::from(meta.plain_len) {
+            self.find("its header", 124, "its plain bytes are counted wrong");
+        }
+        if self.table.keys().ok() != Some((self.first.as_slice(), self.last.as_slice())) {
             self.find("its keys", meta.keys_at as usize, "they are not the least and the greatest one");
         }
     }

@@ -28,7 +28,7 @@ use crate::entry::{Op, POINTER, Payload};
 use crate::inner::{Counts, Inner, lock};
 use crate::manifest::Edit;
 use crate::publisher::publish;
-use crate::table::hash;
+use crate::table::{Slot, hash};
 use crate::view::{Known, View};
 
 /// Values that move together, and their bytes, about.
@@ -73,7 +73,8 @@ impl Inner {
 
     /// How the newest version of `key` names the record that this points to, if it does.
     fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER]) -> Result<Option<Naming>> {
-        let known = view.find(key, hash(key), u64::MAX, self.how())?;
+        let slot = Slot::new();
+        let known = view.find(key, hash(key), u64::MAX, self.how(), &slot)?;
         Ok(match known {
             Some(known @ Known::Pointer(found, expiry)) if found == pointer => {
                 Some(Naming { expiry, expired: !known.is_live() })

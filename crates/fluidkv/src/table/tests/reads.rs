@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::super::{Cursor, Place, Reads, Seen, TableMeta, hash, verify};
+use super::super::{Cursor, Place, Reads, Seen, Slot, TableMeta, hash, verify};
 use super::{IDENTITY, Model, Rng, build, is_item, probes, random_model, random_options};
 
 /// Seeds of the random tests.
@@ -26,7 +26,8 @@ fn every_key_is_found_and_no_other() {
         let others = probes(model, rng);
         for key in model.keys().chain(&others) {
             for reads in [Reads::Trusted, Reads::Verified] {
-                let found = table.get(key, hash(key), reads).expect("sound");
+                let slot = Slot::new();
+                let found = table.get(key, hash(key), reads, &slot).expect("sound");
                 match (found, model.get(key)) {
                     (Some(item), Some(rest)) => assert!(is_item(&item, key, rest), "seed {seed}: {key:?}"),
                     (found, rest) => assert!(found.is_none() && rest.is_none(), "seed {seed}: {key:?} is {found:?}"),
@@ -42,7 +43,8 @@ fn a_get_in_two_steps_reads_what_was_foretold() {
         let table = meta.table(bytes).expect("whole");
         for (key, rest) in model {
             let block = table.locate(key, Reads::Trusted).expect("sound").expect("a block");
-            let item = table.get_in(&block, key, hash(key), Reads::Verified).expect("sound").expect("the key");
+            let slot = Slot::new();
+            let item = table.get_in(&block, key, hash(key), Reads::Verified, &slot).expect("sound").expect("the key");
             assert!(is_item(&item, key, rest), "seed {seed}: {key:?}");
             for range in [table.filter_range(hash(key)), table.index_range(key), block.range(), block.near()] {
                 assert!(range.start <= range.end && range.end <= bytes.len(), "seed {seed}: {range:?}");
@@ -133,7 +135,9 @@ fn a_block_is_compared_once_where_that_is_asked_for_and_each_time_where_that_is(
         let mut bytes = bytes.to_vec();
         let seen = Seen::of(meta.blocks());
         let first = |bytes: &[u8], seen: &Seen, reads: Reads| {
-            meta.table(bytes).and_then(|table| table.remembering(seen).get(key, hash, reads)).map(|item| item.is_some())
+            let slot = Slot::new();
+            let table = meta.table(bytes)?.remembering(seen);
+            table.get(key, hash, reads, &slot).map(|item| item.is_some())
         };
         assert!(first(&bytes, &seen, Reads::Once).expect("it is whole"), "seed {seed}");
         let block = meta.table(&bytes).expect("long enough").locate(key, Reads::Trusted).expect("whole");

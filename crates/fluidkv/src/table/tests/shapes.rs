@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lodestore_contract::limits::KEY_MAX;
 
-use super::super::{Item, ItemKind, Reads, TableBuilder, TableMeta, TableOptions, hash};
+use super::super::{Item, ItemKind, Reads, Slot, TableBuilder, TableMeta, TableOptions, hash};
 use super::{IDENTITY, Model, Rng, build, is_item};
 
 fn filled(key_len: usize, value_len: usize) -> (usize, usize) {
@@ -36,7 +36,8 @@ fn items_as_large_as_the_contract_allows_have_blocks_of_their_own() {
     let meta = TableMeta::open(&built.bytes, IDENTITY).expect("sound");
     let table = meta.table(&built.bytes).expect("whole");
     for (key, rest) in &model {
-        let item = table.get(key, hash(key), Reads::Verified).expect("sound").expect("there");
+        let slot = Slot::new();
+        let item = table.get(key, hash(key), Reads::Verified, &slot).expect("sound").expect("there");
         assert!(is_item(&item, key, rest));
     }
 }

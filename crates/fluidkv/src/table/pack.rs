@@ -1,0 +1,134 @@
+//! Compressed blocks: LZ4's block format, one block by itself, and where its plain bytes are kept while they are read.
+//!
+//! Invariants
+//! 1. The length of the plain bytes is known, and at most [`PLAIN_MAX`], before anything is decompressed: whatever the bytes say, no more is
+//!    allocated, and what does not come to exactly that length is refused.
+//! 2. A block is compressed only where that saves an eighth of it at least.
+
+use std::cell::OnceCell;
+
+/// Longest block that is compressed; longer ones are stored as they are. What is decompressed at a time is no more.
+pub(super) const PLAIN_MAX: usize = 64 << 10;
+/// What must be saved: one in so many bytes.
+const WORTH: usize = 8;
+
+/// Compresses blocks, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    /// The compressed block, and what was needed to make it.
+    out: Vec<u8>,
+}
+
+impl Packer {
+    /// The block compressed; none where that is not worth it.
+    pub(super) fn pack(&mut self, plain: &[u8]) -> Option<&[u8]> {
+        if plain.len() > PLAIN_MAX {
+            return None;
+        }
+        let most = lz4_flex::block::get_maximum_output_size(plain.len());
+        if self.out.len() < most {
+            self.out.resize(most, 0);
+        }
+        let len = lz4_flex::block::compress_into(plain, &mut self.out).ok()?;
+        if len > plain.len() - plain.len().div_ceil(WORTH) { None } else { self.out.get(..len) }
+    }
+}
+
+/// Bytes that are not what was compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Garbled;
+
+/// Decompresses a block whose plain bytes are `len`, at most [`PLAIN_MAX`], into `out`, which is them then.
+pub(super) fn unpack(packed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), Garbled> {
+    if len > PLAIN_MAX {
+        return Err(Garbled);
+    }
+    // What is there is written over, so it need not be zeros.
+    out.resize(len, 0);
+    match lz4_flex::block::decompress_into(packed, out) {
+        Ok(written) if written == len => Ok(()),
+        _ => Err(Garbled),
+    }
+}
+
+/// Where one get keeps the plain bytes of the compressed block that it found its item in: the item borrows from here as it would from the
+/// table. Made by whoever asks, for one get; nothing is allocated where no block is compressed.
+#[derive(Debug, Default)]
+pub struct Slot(OnceCell<Vec<u8>>);
+
+impl Slot {
+    /// An empty one.
+    #[must_use]
+    #[inline]
+    pub const fn new() -> Self {
+        Self(OnceCell::new())
+    }
+
+    /// Keeps these bytes; none if others are kept already, which is a second find in one get.
+    pub(super) fn keep(&self, plain: Vec<u8>) -> Option<&[u8]> {
+        self.0.set(plain).ok()?;
+        self.0.get().map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_shrinks_by_an_eighth_comes_back_and_others_are_left() {
+        let mut packer = Packer::default();
+        for (random, worth) in [(0, true), (500, true), (850, true), (900, false), (1000, false)] {
+            let mut x = 1u64;
+            let mut plain = vec![7; 1000];
+            for byte in &mut plain[..random] {
+                x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                *byte = (x >> 33) as u8;
+            }
+            let packed = packer.pack(&plain).map(<[u8]>::to_vec);
+            assert_eq!(packed.is_some(), worth, "{random} of 1000 bytes are random");
+            let Some(packed) = packed else { continue };
+            assert!(packed.len() <= 875, "{}", packed.len());
+            let mut back = vec![9; 3];
+            assert_eq!(unpack(&packed, 1000, &mut back), Ok(()));
+            assert_eq!(back, plain);
+        }
+        assert!(packer.pack(&vec![0; PLAIN_MAX]).is_some() && packer.pack(&vec![0; PLAIN_MAX + 1]).is_none());
+        assert!(packer.pack(&[]).is_none());
+    }
+
+    /// Some hundred bytes may stand for a great many: what they come to is bounded by the length that was said, and that by the limit.
+    #[test]
+    fn a_bomb_is_refused_before_its_bytes_are_allocated() {
+        let zeros = vec![0; 8 << 20];
+        let mut bomb = vec![0; lz4_flex::block::get_maximum_output_size(zeros.len())];
+        let len = lz4_flex::block::compress_into(&zeros, &mut bomb).expect("room for it");
+        bomb.truncate(len);
+        for len in [0, 1, 1000, PLAIN_MAX] {
+            let mut out = Vec::new();
+            assert_eq!(unpack(&bomb, len, &mut out), Err(Garbled), "{len}");
+            assert!(out.capacity() <= 2 * len.max(8), "{len}: {}", out.capacity());
+        }
+        let mut out = Vec::new();
+        assert_eq!(unpack(&bomb, zeros.len(), &mut out), Err(Garbled));
+        assert_eq!(out.capacity(), 0);
+    }
+
+    #[test]
+    fn another_length_than_the_right_one_is_refused() {
+        let mut packer = Packer::default();
+        let plain: Vec<u8> = (0..3000u32).map(|at| (at / 7) as u8).collect();
+        let packed = packer.pack(&plain).expect("worth it").to_vec();
+        for len in [0, 1, 2999, 3001, 64 << 10] {
+            assert_eq!(unpack(&packed, len, &mut Vec::new()), Err(Garbled), "{len}");
+        }
+        assert_eq!(unpack(&packed[..packed.len() - 1], 3000, &mut Vec::new()), Err(Garbled));
+    }
+
+    #[test]
+    fn a_slot_keeps_the_first_block() {
+        let slot = Slot::new();
+        assert_eq!(slot.keep(vec![1, 2]), Some(&[1, 2][..]));
+        assert_eq!(slot.keep(vec![3]), None);
+    }
+}
