@@ -55,8 +55,8 @@ impl VerifyReads {
 /// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// As the engine thinks best: they are not. Wherever it was measured, tmpfs and disk, reads and scans became slower by more than the medium
-    /// saved (`docs/results/fluidkv.md`).
+    /// As the engine thinks best: they are not, on any medium. On a disk too, whose files the page cache holds, gets and scans are half as
+    /// fast with compression (`docs/results/fluidkv.md`).
     #[default]
     Auto,
     /// With LZ4, where a block shrinks by an eighth or more.

@@ -17,7 +17,7 @@ pub struct Verified {
     pub blocks: u32,
     /// Items of these blocks.
     pub items: u64,
-    /// Bytes of these blocks.
+    /// Bytes of these blocks, decompressed.
     pub bytes: u64,
 }
 
@@ -107,7 +107,7 @@ impl Check<'_, '_, '_> {
             return Err(table.broken(&block));
         }
         verified.blocks += 1;
-        verified.bytes += block.range().len() as u64;
+        verified.bytes += len as u64;
         self.plain += len as u64;
         for at in 0..view.count() {
             let item = view.item(at).ok_or_else(|| table.broken(&block))?;
