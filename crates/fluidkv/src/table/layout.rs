@@ -32,7 +32,7 @@ use super::head::{FAN, Line};
 use super::pack::PLAIN_MAX;
 use super::read::Table;
 
-/// Newest format of tables that is known here: with compressed blocks. One without them is written as [`PLAIN_FORMAT`].
+/// Newest format of tables that is known here: with compressed blocks. One without them is written as version 1.
 pub const TABLE_FORMAT: u32 = 2;
 /// The format without compressed blocks.
 pub(super) const PLAIN_FORMAT: u32 = 1;
