@@ -4,9 +4,14 @@
 //! * the records of all puts, and the reaches that new slots need; **fence 1**; then as the log of `media` has it: the log record of every
 //!   slot's new word, flush, **fence 2**, which is the commit; the slots, flush, **fence 3**; the log record's end, flush, **fence 4**.
 //!
-//! Then the stripes are freed, and what was replaced is given back behind the readers. A slot for a new key is reserved first, by
-//! a word that names nothing: a writer of another stripe could take it else. Nothing but reservations is changed before fence 2, so a batch
-//! that is refused takes them back and has changed nothing; those that a crash leaves are freed by recovery.
+//! Then the slots of deleted keys become free, their flush being for whoever fences next; the stripes are freed, and what was replaced is given
+//! back behind the readers.
+//!
+//! A slot for a new key is reserved first, by a word that names nothing: a writer of another stripe could take it else. **So is the slot of
+//! a deleted key until the log record has ended**: the log says reserved and not free. Were it free before, a writer of another stripe could
+//! take it, and a crash before fence 4 would have the next open do the batch again over that writer's key. Nothing but reservations is
+//! changed before fence 2, so a batch that is refused takes them back and has changed nothing; those that a crash leaves are freed by
+//! recovery.
 //!
 //! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
 //! reader of a key whose stripe is held takes it and reads again.
@@ -25,6 +30,9 @@ use crate::layout::{LINE_SLOTS, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::Table;
 
+/// Bytes of a slot.
+const SLOT: usize = 8;
+
 /// A value with its expiry, if the key is put; else it is deleted.
 type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
 
@@ -41,6 +49,8 @@ struct Plan {
     stores: Vec<(NvPtr, Word)>,
     /// Slots reserved for new keys.
     reserved: Vec<NvPtr>,
+    /// Slots of deleted keys, reserved until the batch is over.
+    emptied: Vec<NvPtr>,
     /// Replaced and deleted records.
     old: Vec<(NvPtr, usize)>,
     /// For each change of a slot, which stripe it is under and how many keys it adds.
@@ -124,6 +134,10 @@ impl Inner {
             }
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
+            for at in &plan.emptied {
+                self.pool.publish_u64(*at, Slot::FREE);
+                self.pool.flush(*at, SLOT);
+            }
             if records.iter().flatten().any(|new| new.expires) {
                 // A sweep may have come by since the record was stored.
                 self.expiring.store(true, Ordering::Relaxed);
@@ -201,7 +215,8 @@ impl Inner {
                     // What is damaged goes, as in a put and a delete of one key; once, if several keys of the batch come upon it.
                     for (at, _) in self.unreadable(table, last.hashed) {
                         if plan.stores.iter().all(|(place, _)| *place != at) {
-                            plan.stores.push((at, Word::U64(Slot::FREE)));
+                            plan.stores.push((at, Word::U64(self.reserved)));
+                            plan.emptied.push(at);
                             plan.counts.push((*stripe, -1));
                         }
                     }
@@ -215,7 +230,10 @@ impl Inner {
                         let place = format!("slot of record {:?}", hit.slot.record());
                         return Err(NoPlan::Refused(Error::corrupt(place, "it names a place that was free")));
                     }
-                    plan.stores.push((hit.at, Word::U64(slot.map_or(Slot::FREE, |slot| slot.0))));
+                    plan.stores.push((hit.at, Word::U64(slot.map_or(self.reserved, |slot| slot.0))));
+                    if slot.is_none() {
+                        plan.emptied.push(hit.at);
+                    }
                     plan.old.push((hit.slot.record(), hit.record.len()));
                     plan.counts.push((*stripe, if slot.is_some() { 0 } else { -1 }));
                 }

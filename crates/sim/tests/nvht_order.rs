@@ -1,0 +1,120 @@
+//! Orders of NVHT that matter only where another thread does something meanwhile.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lodestore_contract::{Batch, BatchOp, Store};
+use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, Watch};
+use lodestore_media::{Pool, PoolOptions, Prefault};
+use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
+
+/// How long another thread may wait for a stripe of the batch before it is left waiting.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Images of the crash.
+const IMAGES: usize = 60;
+
+fn options() -> NvhtOptions {
+    let pool = PoolOptions {
+        capacity: 1 << 20,
+        region_bytes: 1 << 20,
+        chunk_bytes: 512,
+        emulate_dax: true,
+        huge_pages: false,
+        prefault: Prefault::None,
+        ..PoolOptions::default()
+    };
+    NvhtOptions {
+        pool,
+        partitions: 1,
+        initial_capacity: 7,
+        load_percent: 95,
+        probe_length: 14,
+        hash: HashKind::Xxh3,
+        hash_seed: Some(7),
+        recovery_threads: 0,
+        sweep_ms: 0,
+        ..NvhtOptions::default()
+    }
+}
+
+fn key(kind: &str, index: u64) -> Vec<u8> {
+    format!("{kind} {index:02}").into_bytes()
+}
+
+/// Puts keys of other stripes from other threads, each until it is answered or waits for the batch; the keys that were answered.
+fn put_beside(store: &Arc<Nvht>) -> Vec<u64> {
+    let mut answered = Vec::new();
+    for index in 0..6 {
+        let (tell, told) = channel();
+        let store = Arc::clone(store);
+        std::thread::spawn(move || {
+            let done = store.put(&key("beside", index), b"a value beside the batch");
+            // Nobody listens where it waited too long.
+            let _ = tell.send(done.is_ok());
+        });
+        if told.recv_timeout(PATIENCE) == Ok(true) {
+            answered.push(index);
+        }
+    }
+    answered
+}
+
+/// What was stored, and what was answered, when the log of a batch was about to make its `nth` fence, if it makes as many.
+fn batch_and_puts_beside(nth: usize) -> Option<(Vec<Event>, Vec<u64>)> {
+    let (pool, report) = Pool::create_sim(&SimSpec::default(), ENGINE, FORMAT, options().pool).expect("a pool");
+    let store = Arc::new(Nvht::start(Arc::clone(&pool), &report, &options()).expect("a store"));
+    for index in 0..5 {
+        store.put(&key("old", index), b"to be deleted").expect("put");
+    }
+    let seen = Arc::new(Mutex::new((0, None)));
+    let (watched, recorder_of, own) = (Arc::clone(&seen), Arc::clone(&pool), std::thread::current().id());
+    let at_work = Arc::clone(&store);
+    let watch = move |site: &'static std::panic::Location<'static>| {
+        if !site.file().ends_with("batch_log.rs") || std::thread::current().id() != own {
+            return;
+        }
+        let mut seen = watched.lock().expect("no panic");
+        seen.0 += 1;
+        if seen.0 == nth {
+            let answered = put_beside(&at_work);
+            let events = recorder_of.recorder().expect("a simulation").take().events;
+            seen.1 = Some((events, answered));
+        }
+    };
+    pool.recorder().expect("a simulation").watch_fences(Some(Watch(Arc::new(watch))));
+    let ops = (0..5).map(|index| BatchOp::Delete { key: key("old", index) }).collect();
+    store.write(&Batch { ops }).expect("a batch");
+    pool.recorder().expect("a simulation").watch_fences(None);
+    seen.lock().expect("no panic").1.take()
+}
+
+/// A batch frees slots; a writer of another stripe takes one and is answered; then comes a crash before the log of the batch has ended, and
+/// the next open does the batch again. Its writer lost the key (seen by kill -9 with two threads on a busy machine).
+#[test]
+fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
+    let (mut fences, mut beside) = (0, 0);
+    // Two fences for a log that is made, three for the batch.
+    for nth in 1.. {
+        let Some((events, answered)) = batch_and_puts_beside(nth) else { break };
+        (fences, beside) = (nth, beside + answered.len());
+        let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: SimSpec::default() });
+        events.iter().for_each(|event| model.apply(event));
+        let set = model.crash_set();
+        for choice in set.select(IMAGES, &mut Rng::new(nth as u64)) {
+            let image = model.with_image(&set, &choice, Clone::clone);
+            let (pool, report) = Pool::open_sim(&image, ENGINE, FORMAT, options().pool).expect("the pool");
+            let store = Nvht::start(pool, &report, &options()).expect("the store");
+            store.wait_recovered().expect("recovered");
+            for index in &answered {
+                let there = store.get(&key("beside", *index)).expect("a get");
+                assert!(there.is_some(), "fence {nth}: key {index} was answered and is lost");
+            }
+            let old = (0..5).filter(|index| store.get(&key("old", *index)).expect("a get").is_some()).count();
+            assert!(old == 0 || old == 5, "fence {nth}: {old} of the batch's keys are left");
+            let report = store.verify(&mut |_| ()).expect("verify");
+            assert!(report.is_clean(), "{report:?}");
+        }
+    }
+    assert!(fences == 5 && beside > 0, "{fences} fences, {beside} writers came between");
+}
