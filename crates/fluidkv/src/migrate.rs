@@ -57,6 +57,9 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are slowed.
 const SLOW: usize = 2;
 
+/// Turns of a settle: one for what waits, one for what is active, one for what collections left; others write meanwhile.
+const SETTLE_TURNS: usize = 4;
+
 /// Why the last flush failed.
 enum Trouble {
     /// It found no room.
@@ -359,14 +362,16 @@ impl Inner {
                 busy.stuck = false;
             }
             Task::Compact(range) => {
-                let outcome = self.compact(&range);
+                let (id, outcome) = (range.id, self.compact(&range));
                 if let Err(error) = &outcome {
                     self.corrupt(error);
                 }
+                // Who waits for the end of this counts on the space of its tables.
+                drop(range);
                 let mut busy = lock(&self.migration.busy);
-                busy.ranges.remove(&range.id);
+                busy.ranges.remove(&id);
                 if outcome.is_err() {
-                    busy.failed.insert(range.id);
+                    busy.failed.insert(id);
                 } else {
                     busy.failed.clear();
                     busy.trouble = None;
@@ -426,9 +431,11 @@ impl Inner {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
-        for _ in 0..2 {
+        for _ in 0..SETTLE_TURNS {
             let before = moved(&self.values);
-            if !self.migration.is_at_limit() {
+            // Not one more than may wait: then it is for the next turn.
+            let frozen = !self.migration.is_at_limit();
+            if frozen {
                 self.rotate(self.view.load().active.generation);
             }
             {
@@ -439,7 +446,8 @@ impl Inner {
             }
             self.settle_once(due, (began, limit))?;
             // What was collected has left pointers in a memtable.
-            if due == Due::Scarce || moved(&self.values) == before {
+            let all = frozen && (due == Due::Scarce || moved(&self.values) == before);
+            if all || began.elapsed() > limit {
                 break;
             }
         }
