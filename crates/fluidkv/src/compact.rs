@@ -51,7 +51,11 @@ impl Inner {
         let merged = || range.runs.iter().chain(apart.is_none().then_some(&range.stable));
         let sources = merged().map(cursor).collect::<Result<_>>()?;
         let mut merge = Merge::new(Direction::Forward, sources)?;
-        let mut output = Output::new(self, &self.sizes.stable, &range.cuts, true);
+        // Where stable tables stay as they are, what is written between them must not reach across one.
+        let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
+        let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
+        cuts.sort_unstable();
+        let mut output = Output::new(self, &self.sizes.stable, &cuts, true);
         while let Some(pair) = merge.next()? {
             output.add(&pair)?;
         }

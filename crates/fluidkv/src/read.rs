@@ -160,6 +160,8 @@ impl Inner {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
         for (number, group) in keys.chunks(GROUP).enumerate() {
+            // Asked before anything is looked at: a batch that is half published hides in what was found, and may be over by the key's turn.
+            let whole = self.batches.load(Ordering::SeqCst) == 0;
             let view = self.view.load();
             let mut hashes = [0; GROUP];
             group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
@@ -167,7 +169,7 @@ impl Inner {
             for (at, key) in group.iter().enumerate() {
                 let slot = Slot::new();
                 let known = match ahead[at] {
-                    Some((table, block)) if self.batches.load(Ordering::SeqCst) == 0 => {
+                    Some((table, block)) if whole => {
                         let item = table.get_in(&block, key, hashes[at], self.reads, &slot);
                         item.map(|item| self.sampled(item.map(|item| Known::of_item(&item))))
                     }

@@ -235,3 +235,25 @@ fn a_damaged_compressed_block_is_told_by_every_reader_and_costs_its_own_keys_alo
         assert!(store.for_each(&mut |_, _| Visit::More).is_err() || trusting);
     }
 }
+
+/// Runs that stand on both sides of a stable table: what is written of them must not reach across it, or the manifest refuses it each time.
+#[test]
+fn runs_on_both_sides_of_a_stable_table_are_compacted() {
+    let scratch = Scratch::new();
+    let options = options(Compression::Lz4);
+    let mut store = FluidKv::create(&scratch.store(), &options).expect("create");
+    store.put(b"m", b"in the middle").expect("put");
+    store.settle().expect("settle");
+    for key in [b"a", b"x"] {
+        store.put(key, b"beside it").expect("put");
+        // A run, and no compaction.
+        store.close().expect("close");
+        drop(store);
+        store = FluidKv::open(&scratch.store(), &options).expect("open");
+    }
+    assert_eq!(counter(&store, "runs_most"), 2);
+    store.settle().expect("settle");
+    assert_eq!(counter(&store, "runs_most"), 0, "compacted");
+    let found: Vec<_> = store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("entry").key).collect();
+    assert_eq!(found, [b"a", b"m", b"x"]);
+}
