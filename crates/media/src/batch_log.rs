@@ -178,10 +178,19 @@ impl BatchLogs {
         let _guard = pool.epochs().pin();
         let mut outcome = Ok(());
         for number in 0..LOGS {
-            let marked = read_root(pool, self.roots, number).and_then(|root| match root {
-                Some((at, _)) => pool.allocator().mark_extent(pool, at, self.kind).map(|_| ()),
-                None => Ok(()),
-            });
+            let marked = loop {
+                let root = read_root(pool, self.roots, number);
+                let extent = root.as_ref().ok().copied().flatten();
+                let marked = root.and_then(|root| match root {
+                    Some((at, _)) => pool.allocator().mark_extent(pool, at, self.kind).map(|_| ()),
+                    None => Ok(()),
+                });
+                // One that was replaced meanwhile is free already, and the one in its place was made since the open.
+                let stands = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
+                if marked.is_ok() || stands || extent.is_none() {
+                    break marked;
+                }
+            };
             outcome = outcome.and(marked);
         }
         outcome

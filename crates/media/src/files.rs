@@ -97,6 +97,32 @@ pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     }
 }
 
+/// The nearest directory above `dir` that is there: those below it are made with the store.
+pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
+    let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
+    above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
+}
+
+/// Makes the names of `dir` and of the directories above it durable, up to that in `known`. One that may not be read is left to its owner.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
+    let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
+    for above in own.ancestors().skip(1) {
+        match File::open(above).and_then(|open| open.sync_all()) {
+            Err(refused) if refused.kind() != std::io::ErrorKind::PermissionDenied => {
+                return Err(Error::io("syncing", above, refused));
+            }
+            _ => {}
+        }
+        if above == known {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The first bytes of a file that may have to go, and its length.
 ///
 /// # Errors

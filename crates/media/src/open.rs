@@ -81,6 +81,7 @@ impl Pool {
     }
 
     fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+        let known = files::known_ancestor(dir);
         files::make_dir(dir)?;
         let mut lock = StoreLock::take(dir)?;
         // Again under the lock: another process may have made a store meanwhile.
@@ -106,6 +107,7 @@ impl Pool {
             maker.finish(0, &mapping)?;
             if memory.persists() {
                 files::sync_dir(dir)?;
+                files::sync_parents(dir, &known)?;
             }
             Ok((memory, header, mapping))
         })();
@@ -124,7 +126,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Missing`], [`Error::Locked`], [`Error::Corrupt`] (headers, missing or shortened regions),
     /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::InvalidOption`] of a durability that it cannot
-    /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then.
+    /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then, but by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         if files::look(dir)? != Found::Store {
             return Err(Error::Missing { path: dir.into() });
@@ -156,6 +158,9 @@ impl Pool {
         let report = OpenReport { settled: report.clean || memory.settle(), ..report };
         let removed = files::remove_unfinished(dir)?;
         remove_unnamed_region(dir, &header)?;
+        if opts.durability != header.durability {
+            sync_for_raise(&memory, dir)?;
+        }
         let header = mark_open(&memory, header, opts.durability);
         if medium != MediumKind::Shm {
             memory.sync_header().map_err(|refused| Error::io("syncing the header of", &path, refused))?;
@@ -244,6 +249,16 @@ fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
     Memory::new(persist, latency, opts.events.clone())
 }
 
+/// Makes durable all that a store holds whose durability is raised: it may be a copy that nobody synced, of a store that needed none, and
+/// its files' names were not synced either.
+fn sync_for_raise(memory: &Memory, dir: &Path) -> Result<()> {
+    for mapping in memory.regions.mappings() {
+        let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
+        synced.map_err(|refused| Error::io("syncing a region of", dir, refused))?;
+    }
+    files::sync_dir(dir)
+}
+
 /// The header of a new pool.
 fn first_header(engine: &str, engine_format: u32, opts: &PoolOptions) -> std::io::Result<PoolHeader> {
     Ok(PoolHeader {
@@ -314,8 +329,8 @@ fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOption
     })
 }
 
-/// The store's durability, or the one that it is raised to. After a clean stop every byte is durable, so the promise of the higher one holds of
-/// what is there. It is never lowered: what is stored without syncs may reach the medium before the header that says so.
+/// The store's durability, or the one that it is raised to. After a clean stop every byte is known, and is synced before the header says more
+/// ([`sync_for_raise`]), so the promise of the higher one holds of what is there. It is never lowered: what is stored without syncs may reach the medium before the header that says so.
 fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result<Durability> {
     let own = header.durability;
     let refuse = |why: String| {

@@ -11,7 +11,7 @@
 //! a deleted key until the log record has ended**: the log says reserved and not free. Were it free before, a writer of another stripe could
 //! take it, and a crash before fence 4 would have the next open do the batch again over that writer's key. Nothing but reservations is
 //! changed before fence 2, so a batch that is refused takes them back and has changed nothing; those that a crash leaves are freed by
-//! recovery.
+//! recovery. A slot that names a damaged record is reserved likewise; of it a crash may leave nothing, whatever becomes of the batch.
 //!
 //! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
 //! reader of a key whose stripe is held takes it and reads again.
@@ -51,6 +51,8 @@ struct Plan {
     reserved: Vec<NvPtr>,
     /// Slots of deleted keys, reserved until the batch is over.
     emptied: Vec<NvPtr>,
+    /// Those of them that name damaged records, reserved from now on, with what stood there.
+    damaged: Vec<(NvPtr, Slot)>,
     /// Replaced and deleted records.
     old: Vec<(NvPtr, usize)>,
     /// For each change of a slot, which stripe it is under and how many keys it adds.
@@ -122,6 +124,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(refused) => {
                     plan.reserved.iter().for_each(|at| self.pool.publish_u64(*at, Slot::FREE));
+                    plan.damaged.iter().for_each(|(at, slot)| self.pool.publish_u64(*at, slot.0));
                     drop((held, counted, turn));
                     records.into_iter().for_each(|stored| self.free_stored(stored));
                     match refused {
@@ -213,10 +216,14 @@ impl Inner {
                 Err(error) => {
                     self.corrupt(&error);
                     // What is damaged goes, as in a put and a delete of one key; once, if several keys of the batch come upon it.
-                    for (at, _) in self.unreadable(table, last.hashed) {
-                        if plan.stores.iter().all(|(place, _)| *place != at) {
+                    for (at, slot) in self.unreadable(table, last.hashed) {
+                        // It may be another stripe's, whose writer would clear it too and use it again: from here on it is the batch's.
+                        if plan.stores.iter().all(|(place, _)| *place != at)
+                            && self.pool.cas_u64(at, slot.0, self.reserved).is_ok()
+                        {
                             plan.stores.push((at, Word::U64(self.reserved)));
                             plan.emptied.push(at);
+                            plan.damaged.push((at, slot));
                             plan.counts.push((*stripe, -1));
                         }
                     }

@@ -29,6 +29,8 @@ pub(crate) fn rebuild(inner: &Inner, counted: bool) -> Result<()> {
     let allocator = inner.pool.allocator();
     let trusted = counted && (!allocator.is_recovering() || inner.pool.mutant(Mutant::StaleCheckpointTrusted));
     if !trusted {
+        // Where the counts were believed and the occupancy could not be read, the walk counts anew.
+        inner.partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Release));
         walk_all(inner)?;
     } else {
         inner.recovery.set_keys(inner.keys());
@@ -75,7 +77,10 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
                 inner.settle_part(table, from, to);
             }
             mend_lines(inner, table, from, to);
-            let found = inner.collect(table, from, to, |_| true);
+            let mut found = inner.collect(table, from, to, |_| true);
+            // What may be of several stripes, being damaged, is counted where its line begins.
+            let range = from..to;
+            found.retain(|found| found.fraction.is_some() || range.contains(&table.first_fraction(found.line)));
             keys += found.len() as u64;
             take_all(inner, table, &found, damaged);
         }

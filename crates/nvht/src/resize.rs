@@ -346,8 +346,10 @@ impl Inner {
         let first = old.home(to as u32);
         let left: Vec<_> = found.iter().filter(|found| found.line >= first).collect();
         for found in &left {
-            self.pool.publish_u64(found.at, Slot::FREE);
-            self.pool.flush(found.at, 8);
+            // That of a damaged record may be a writer's of another stripe by now, who has cleared it and taken it.
+            if self.pool.cas_u64(found.at, found.slot.0, Slot::FREE).is_ok() {
+                self.pool.flush(found.at, 8);
+            }
         }
         if !left.is_empty() {
             self.pool.fence();

@@ -1,5 +1,6 @@
 //! Orders of NVHT that matter only where another thread does something meanwhile.
 
+use std::collections::HashMap;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, Watch};
 use lodestore_media::{Pool, PoolOptions, Prefault};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
 
+/// Seed of the hash.
+const SEED: u64 = 7;
 /// How long another thread may wait for a stripe of the batch before it is left waiting.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Images of the crash.
@@ -31,7 +34,7 @@ fn options() -> NvhtOptions {
         load_percent: 95,
         probe_length: 14,
         hash: HashKind::Xxh3,
-        hash_seed: Some(7),
+        hash_seed: Some(SEED),
         recovery_threads: 0,
         sweep_ms: 0,
         ..NvhtOptions::default()
@@ -117,4 +120,72 @@ fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
         }
     }
     assert!(fences == 5 && beside > 0, "{fences} fences, {beside} writers came between");
+}
+
+/// Two keys of one tag and of two stripes.
+fn keys_of_one_tag() -> (Vec<u8>, Vec<u8>) {
+    let hash = |key: &[u8]| xxhash_rust::xxh3::xxh3_64_with_seed(key, SEED);
+    let mut seen = HashMap::new();
+    for key in (0..100_000).map(|index| format!("key number {index:06}").into_bytes()) {
+        let stripe = hash(&key) >> 56;
+        match seen.insert(hash(&key) & 0x7fff, key.clone()) {
+            Some(other) if hash(&other) >> 56 != stripe => return (other, key),
+            _ => {}
+        }
+    }
+    panic!("there are 32768 tags")
+}
+
+/// A store of two keys behind a crash, the record of `damaged` unreadable.
+fn with_a_damaged_record(whole: &[u8], damaged: &[u8]) -> (Arc<Pool>, Arc<Nvht>) {
+    let (pool, report) = Pool::create_sim(&SimSpec::default(), ENGINE, FORMAT, options().pool).expect("a pool");
+    let store = Nvht::start(Arc::clone(&pool), &report, &options()).expect("a store");
+    store.put(damaged, b"to be damaged").expect("put");
+    store.put(whole, b"to be replaced").expect("put");
+    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: SimSpec::default() });
+    pool.recorder().expect("a simulation").take().events.iter().for_each(|event| model.apply(event));
+    let set = model.crash_set();
+    let choice = set.select(1, &mut Rng::new(1)).into_iter().next().expect("an image");
+    let mut image = model.with_image(&set, &choice, Clone::clone);
+    let at = image.regions[0].windows(damaged.len()).position(|bytes| bytes == damaged).expect("its key");
+    // The record's version, before its key.
+    image.regions[0][at - 1] ^= 0x80;
+    let (pool, report) = Pool::open_sim(&image, ENGINE, FORMAT, options().pool).expect("the pool");
+    let store = Nvht::start(Arc::clone(&pool), &report, &options()).expect("the store");
+    store.wait_recovered().expect("recovered");
+    (pool, Arc::new(store))
+}
+
+/// A batch comes upon a damaged record that has the tag of its key and is another stripe's. Its writer replaces it meanwhile.
+#[test]
+fn a_batch_clears_no_damaged_slot_that_its_own_writer_took_meanwhile() {
+    let (ours, theirs) = keys_of_one_tag();
+    let (pool, store) = with_a_damaged_record(&ours, &theirs);
+    let done = Arc::new(Mutex::new(None));
+    let (seen, own, at_work, key) =
+        (Arc::clone(&done), std::thread::current().id(), Arc::clone(&store), theirs.clone());
+    let watch = move |site: &'static std::panic::Location<'static>| {
+        if std::thread::current().id() != own || !site.file().ends_with("base.rs") {
+            return;
+        }
+        let mut seen = seen.lock().expect("no panic");
+        if seen.is_none() {
+            let (store, key) = (Arc::clone(&at_work), key.clone());
+            *seen = Some(std::thread::spawn(move || store.put(&key, b"theirs").is_ok()).join().expect("no panic"));
+        }
+    };
+    pool.recorder().expect("a simulation").watch_fences(Some(Watch(Arc::new(watch))));
+    let put = BatchOp::Put { key: ours.clone(), value: b"ours".to_vec(), expiry: None };
+    store.write(&Batch { ops: vec![put] }).expect("a batch");
+    pool.recorder().expect("a simulation").watch_fences(None);
+    assert_eq!(*done.lock().expect("no panic"), Some(true), "the put came in between");
+    assert_eq!(store.get(&ours).expect("a get").as_deref(), Some(&b"ours"[..]));
+    assert_eq!(store.get(&theirs).expect("a get").as_deref(), Some(&b"theirs"[..]), "answered and lost");
+}
+
+#[test]
+fn a_damaged_record_is_counted_once() {
+    let (whole, damaged) = keys_of_one_tag();
+    let (_pool, store) = with_a_damaged_record(&whole, &damaged);
+    assert_eq!(store.len().expect("a count"), 2);
 }
