@@ -207,3 +207,40 @@ impl Inner {
         ahead
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::Store;
+    use lodestore_inplace::testing::Scratch;
+    use lodestore_media::PoolOptions;
+
+    use super::*;
+    use crate::{FluidKv, FluidOptions};
+
+    /// A batch is being published while a `multi_get` looks ahead, and is over when it comes to a key of it: another reader may have seen the batch before
+    /// this call began.
+    #[test]
+    fn what_was_looked_up_ahead_while_a_batch_was_half_published_is_not_believed() {
+        let scratch = Scratch::new();
+        let pool = PoolOptions { capacity: 16 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
+        let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
+        let store = FluidKv::create(&scratch.store(), &options).expect("created");
+        for key in [b"first", b"later"] {
+            store.put(key, b"old").expect("put");
+        }
+        // Both stand in a stable table, and nowhere else.
+        store.settle().expect("settled");
+        let inner = &store.running.inner;
+        inner.batches.fetch_add(1, Ordering::SeqCst);
+        let mut found = Vec::new();
+        let each = &mut |index: usize, value: Option<&[u8]>| {
+            if index == 0 {
+                store.put(b"later", b"new").expect("the rest of the batch");
+                inner.batches.fetch_sub(1, Ordering::SeqCst);
+            }
+            found.push(value.expect("it is there").to_vec());
+        };
+        store.multi_get(&[b"first", b"later"], each).expect("multi_get");
+        assert_eq!(found, [b"old", b"new"]);
+    }
+}

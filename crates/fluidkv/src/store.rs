@@ -36,7 +36,7 @@ use crate::write::When;
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost, and the next open
 /// replays the logs.
 pub struct FluidKv {
-    running: Arc<Running>,
+    pub(crate) running: Arc<Running>,
 }
 
 /// The store with its threads, which scans and snapshots hold as well.

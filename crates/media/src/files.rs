@@ -103,7 +103,8 @@ pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
     above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
 }
 
-/// Makes the names of `dir` and of the directories above it durable, up to that in `known`. One that may not be read is left to its owner.
+/// Makes the names of `dir` and of the directories above it durable, up to that in `known`. One that may not be read is left to its owner, and a
+/// file system that syncs no directory to itself.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -111,7 +112,7 @@ pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
     let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
     for above in own.ancestors().skip(1) {
         match File::open(above).and_then(|open| open.sync_all()) {
-            Err(refused) if refused.kind() != std::io::ErrorKind::PermissionDenied => {
+            Err(refused) if !matches!(refused.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
                 return Err(Error::io("syncing", above, refused));
             }
             _ => {}

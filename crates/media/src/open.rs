@@ -256,7 +256,8 @@ fn sync_for_raise(memory: &Memory, dir: &Path) -> Result<()> {
         let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
         synced.map_err(|refused| Error::io("syncing a region of", dir, refused))?;
     }
-    files::sync_dir(dir)
+    files::sync_dir(dir)?;
+    files::sync_parents(dir, Path::new("/"))
 }
 
 /// The header of a new pool.
@@ -330,7 +331,8 @@ fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOption
 }
 
 /// The store's durability, or the one that it is raised to. After a clean stop every byte is known, and is synced before the header says more
-/// ([`sync_for_raise`]), so the promise of the higher one holds of what is there. It is never lowered: what is stored without syncs may reach the medium before the header that says so.
+/// ([`sync_for_raise`]), so the promise of the higher one holds of what is there. It is never lowered: what is stored without syncs
+/// may reach the medium before the header that says so.
 fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result<Durability> {
     let own = header.durability;
     let refuse = |why: String| {

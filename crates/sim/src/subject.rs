@@ -33,15 +33,20 @@ impl Default for Shape {
 impl Shape {
     /// The options of a pool of this size, which touches nothing ahead.
     pub(crate) fn pool(&self) -> PoolOptions {
-        PoolOptions {
-            capacity: self.capacity,
-            region_bytes: self.region_bytes,
-            chunk_bytes: self.chunk_bytes,
-            durability: Durability::Process,
-            huge_pages: false,
-            prefault: Prefault::None,
-            ..PoolOptions::default()
-        }
+        PoolOptions { capacity: self.capacity, ..simulated_pool(self.region_bytes, self.chunk_bytes) }
+    }
+}
+
+/// Options of a simulated pool of one region of these bytes, durability `process`.
+pub fn simulated_pool(region_bytes: u64, chunk_bytes: u32) -> PoolOptions {
+    PoolOptions {
+        capacity: region_bytes,
+        region_bytes,
+        chunk_bytes,
+        durability: Durability::Process,
+        huge_pages: false,
+        prefault: Prefault::None,
+        ..PoolOptions::default()
     }
 }
 

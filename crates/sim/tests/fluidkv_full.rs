@@ -6,7 +6,8 @@ use std::time::Duration;
 use lodestore_contract::{Batch, BatchOp, Durability, Error, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{SECTOR, SimSpec};
-use lodestore_media::{ExtentKind, Pool, PoolOptions, Prefault};
+use lodestore_media::{ExtentKind, Pool, PoolOptions};
+use lodestore_sim::subject::simulated_pool;
 
 /// Of extents that the test takes away from the store.
 const KIND_TAKEN: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
@@ -17,14 +18,7 @@ const VALUE: usize = 3000;
 
 /// Log segments that all threads share are longer than a piece of the reserve.
 fn options(durability: Durability) -> FluidOptions {
-    let pool = PoolOptions {
-        capacity: 64 << 20,
-        region_bytes: 16 << 20,
-        durability,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
+    let pool = PoolOptions { capacity: 64 << 20, durability, ..simulated_pool(16 << 20, 4096) };
     FluidOptions {
         pool,
         memtable_bytes: 2 << 20,

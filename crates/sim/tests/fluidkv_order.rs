@@ -8,7 +8,8 @@ use std::time::Duration;
 use lodestore_contract::{Direction, Durability, ScanRange, Store, Visit};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Event, LINE, LineModel, Rng, SECTOR, SimImage, SimSpec, Watch, What};
-use lodestore_media::{Pool, PoolOptions, Prefault};
+use lodestore_media::{Pool, PoolOptions};
+use lodestore_sim::subject::simulated_pool;
 
 /// Longest time that another thread is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,15 +29,7 @@ struct Simulated {
 
 /// Segments of the value log hold some thirty of [`large`], and a memtable all that a test writes.
 fn options(durability: Durability) -> FluidOptions {
-    let pool = PoolOptions {
-        capacity: 1 << 20,
-        region_bytes: 1 << 20,
-        chunk_bytes: 512,
-        durability,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
+    let pool = PoolOptions { durability, ..simulated_pool(1 << 20, 512) };
     FluidOptions {
         pool,
         workers: 0,

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{Durability, Store};
+use lodestore_contract::Store;
 use lodestore_media::sim::{Event, LineModel, SimImage, SimSpec, What};
-use lodestore_media::{Mutant, Pool, PoolOptions, Prefault};
+use lodestore_media::{Mutant, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, Nvht, NvhtOptions};
+use lodestore_sim::subject::simulated_pool;
 
 /// Where the cursor of partition 0 stands in region 0.
 const CURSOR: u64 = 8192 + 256 + 16;
@@ -18,15 +19,7 @@ struct Open {
 
 /// One table of two steps, which grows when it is almost full.
 fn options(seed: u64) -> NvhtOptions {
-    let pool = PoolOptions {
-        capacity: 256 << 10,
-        region_bytes: 256 << 10,
-        chunk_bytes: 512,
-        durability: Durability::Process,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
+    let pool = simulated_pool(256 << 10, 512);
     NvhtOptions {
         pool,
         partitions: 1,

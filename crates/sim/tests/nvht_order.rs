@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use lodestore_contract::{Batch, BatchOp, Store};
 use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, Watch};
-use lodestore_media::{Pool, PoolOptions, Prefault};
+use lodestore_media::{Pool, PoolOptions};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
+use lodestore_sim::subject::simulated_pool;
 
 /// Seed of the hash.
 const SEED: u64 = 7;
@@ -18,15 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const IMAGES: usize = 60;
 
 fn options() -> NvhtOptions {
-    let pool = PoolOptions {
-        capacity: 1 << 20,
-        region_bytes: 1 << 20,
-        chunk_bytes: 512,
-        emulate_dax: true,
-        huge_pages: false,
-        prefault: Prefault::None,
-        ..PoolOptions::default()
-    };
+    let pool = PoolOptions { emulate_dax: true, ..simulated_pool(1 << 20, 512) };
     NvhtOptions {
         pool,
         partitions: 1,
