@@ -1,4 +1,5 @@
-//! Room that only deletes, flushes and compactions may take: in a full store they are what makes room again.
+//! Room that only deletes, flushes and compactions may take: in a full store they are what makes room again. It does not hold against several threads that
+//! delete ahead of the flush (ARCHITECTURE.md): their logs may take all of it.
 //!
 //! While regions can still be added the reserve is a number. At the end it is extents, each large enough for a table, so that free space
 //! that is in small pieces cannot stop a flush. Puts take nothing while it is not whole. Extents of a reserve are
