@@ -158,6 +158,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
     vec![
         script("single key through its life", small, 1, single_key()),
         script("expiry", small, 1, expiry()),
+        script("sweeps beside new keys", small, 1, sweeps(round)),
         script("stops", small, 1, stops()),
         script("kills, then power cuts", small, 1, kills()),
         script("batches", small, 1, batches(&mut rng)),
@@ -367,6 +368,20 @@ fn sizes() -> Vec<Op> {
     ops.push(Op::PowerCut);
     ops.push(put(1, vec![1; 12000]));
     ops.push(Op::Delete { key: key(1) });
+    ops
+}
+
+/// Records of one size expire, are swept, and others take their space at once, whose slots are in other lines than those swept.
+fn sweeps(round: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for part in 0..4u64 {
+        let first = round * 1000 + part * 100;
+        let expiring =
+            |index: u64, at: u64| Op::Put { key: key(index), value: vec![index as u8; 30], expiry: Some(at) };
+        ops.extend((first..first + 6).map(|index| expiring(index, PAST)));
+        ops.push(Op::Sweep);
+        ops.extend((first + 50..first + 58).map(|index| expiring(index, future())));
+    }
     ops
 }
 
