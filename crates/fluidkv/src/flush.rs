@@ -164,6 +164,7 @@ impl Inner {
         self.migration.set_frozen(count);
         drop(publisher);
         memtable.set_flushed();
+        self.reserve.note_flushed(memtable.log_bytes());
         Counts::add(&self.counts.flushes, 1);
         Counts::add(&self.counts.flushed_bytes, bytes);
         Ok(true)

@@ -32,8 +32,6 @@ pub(crate) struct Sizes {
     pub(crate) value_threshold: usize,
     /// Bytes of a value segment.
     pub(crate) value_segment: u64,
-    /// Bytes that only deletes and what works behind may take, about.
-    pub(crate) reserve: u64,
     /// How flushes build tables, and how compactions do.
     pub(crate) table: TableOptions,
     pub(crate) stable: TableOptions,
@@ -70,7 +68,6 @@ impl Sizes {
             range,
             value_threshold: if options.value_threshold == 0 { usize::MAX } else { options.value_threshold as usize },
             value_segment: options.value_segment_bytes.min(part),
-            reserve: (4 * (memtable + range)).min(capacity / 8),
             table,
             stable,
         }

@@ -258,7 +258,7 @@ impl Memtable {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
         let (at, capacity) = if deletes {
-            reserve.alloc_some(&self.pool, (least, wanted), KIND_LOG)?
+            reserve.alloc_log_for_delete(&self.pool, (least, wanted))?
         } else {
             (reserve.alloc_for_put(&self.pool, wanted, KIND_LOG)?, wanted)
         };

@@ -14,6 +14,9 @@
 //!
 //! Where nothing of that is due, two neighbouring ranges of which little is left are joined (`view.rs` says how little).
 //!
+//! Where one of these finds no room while others work it is tried again *alone*, and all behind it, until the reserve is whole: it holds what one of them takes
+//! (`reserve.rs`).
+//!
 //! Writers are slowed to the speed of flushes once one memtable waits behind the one that is being flushed (`pace.rs`). They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
 //!
@@ -32,7 +35,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
-use crate::inner::{Inner, MEMTABLES, lock};
+use crate::inner::{Counts, Inner, MEMTABLES, lock};
 use crate::pace::Pace;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::ValueSegment;
@@ -96,6 +99,28 @@ struct Busy {
     stuck: bool,
     /// The last failure of a flush.
     trouble: Option<Trouble>,
+    /// Room is scarce: one task at a time.
+    alone: bool,
+    /// The task that was handed out last has been the only one since.
+    is_only: bool,
+    /// The task that ended last came to its end.
+    made_room: bool,
+}
+
+impl Busy {
+    /// Tasks under way.
+    fn working(&self) -> usize {
+        self.ranges.len() + usize::from(self.flushing) + usize::from(self.collecting)
+    }
+
+    /// Whether a task that ended so is to be tried again: by itself, if it was not.
+    fn again(&mut self, error: Option<&Error>) -> bool {
+        let was_only = std::mem::take(&mut self.is_only);
+        let again = !was_only && matches!(error, Some(Error::Full { .. }));
+        self.alone |= again;
+        self.made_room = error.is_none();
+        again
+    }
 }
 
 /// The state of the work behind.
@@ -175,6 +200,11 @@ impl Migration {
 
     pub(crate) fn is_at_limit(&self) -> bool {
         self.frozen.load(Ordering::Acquire) as u64 >= MEMTABLES - 1
+    }
+
+    /// Whether room is scarce, so that one task works at a time.
+    pub(crate) fn is_alone(&self) -> bool {
+        lock(&self.busy).alone
     }
 
     /// Waits until a memtable was flushed.
@@ -287,18 +317,33 @@ impl Inner {
     }
 
     fn next_task(&self, due: Due) -> Option<Task> {
+        self.look_for_task(due).0
+    }
+
+    /// A task; or else whether none is under way either.
+    fn look_for_task(&self, due: Due) -> (Option<Task>, bool) {
         if self.pool.check().is_err() {
-            return None;
+            return (None, true);
         }
         let mut busy = lock(&self.migration.busy);
+        let quiet = busy.working() == 0;
+        if busy.alone && !quiet {
+            return (None, quiet);
+        }
+        let task = self.choose(&mut busy, due);
+        busy.is_only = busy.alone && task.is_some();
+        (task, quiet)
+    }
+
+    /// What is due next; it is noted as under way.
+    fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
         // Behind the lock: a range is let go of when the view shows what was made of it.
         let view = self.view.load();
         if !view.frozen.is_empty() && !busy.flushing && busy.trouble.is_none() {
             busy.flushing = true;
             return Some(Task::Flush);
         }
-        let working = busy.ranges.len() + usize::from(busy.flushing) + usize::from(busy.collecting);
-        if due == Due::Needed && self.options.workers > 0 && working >= self.migration.governor.allowed() {
+        if due == Due::Needed && self.options.workers > 0 && busy.working() >= self.migration.governor.allowed() {
             return None;
         }
         let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
@@ -312,7 +357,7 @@ impl Inner {
             busy.collecting = true;
             return Some(Task::Collect(segment));
         }
-        let Some((_, range)) = best else { return self.join_task(&mut busy, &view) };
+        let Some((_, range)) = best else { return self.join_task(busy, &view) };
         let range = Arc::clone(range);
         busy.ranges.insert(range.id);
         Some(Task::Compact(range))
@@ -357,7 +402,7 @@ impl Inner {
                 }
                 let mut busy = lock(&self.migration.busy);
                 busy.flushing = false;
-                busy.trouble = outcome.err().map(Trouble::of);
+                busy.trouble = if busy.again(outcome.as_ref().err()) { None } else { outcome.err().map(Trouble::of) };
                 busy.failed.clear();
                 busy.stuck = false;
             }
@@ -370,9 +415,10 @@ impl Inner {
                 drop(range);
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&id);
-                if outcome.is_err() {
+                let again = busy.again(outcome.as_ref().err());
+                if outcome.is_err() && !again {
                     busy.failed.insert(id);
-                } else {
+                } else if outcome.is_ok() {
                     busy.failed.clear();
                     busy.trouble = None;
                     busy.stuck = false;
@@ -383,7 +429,8 @@ impl Inner {
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&range);
                 busy.ranges.remove(&next);
-                if outcome.is_err() {
+                let again = busy.again(outcome.as_ref().err());
+                if outcome.is_err() && !again {
                     busy.failed.insert(range);
                 }
             }
@@ -398,29 +445,39 @@ impl Inner {
                     // A key that cannot be read keeps its segment; the others go on.
                     segment.damaged.store(true, Ordering::Release);
                 }
-                busy.stuck = outcome.is_err() && !segment.damaged.load(Ordering::Acquire);
+                let again = busy.again(outcome.as_ref().err());
+                busy.stuck = outcome.is_err() && !again && !segment.damaged.load(Ordering::Acquire);
                 if outcome.is_ok() {
                     busy.failed.clear();
                     busy.trouble = None;
                 }
             }
         }
-        self.reserve.refill(&self.pool);
+        let whole = self.reserve.refill(&self.pool);
+        let mut busy = lock(&self.migration.busy);
+        // Not behind one that found no room: its next attempt is to be made alone.
+        busy.alone &= !(whole && busy.made_room);
+        drop(busy);
         self.migration.wake();
     }
 
-    /// Makes room: flushes and compacts all there is; whether there is more room than before. For a write that found none, which holds nothing.
-    pub(crate) fn reclaim(&self) -> Result<bool> {
-        let room = || self.headroom() + self.reserve.held_bytes();
+    /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
+    /// room than before, or somebody has made some since the write's last attempt, which `made` counts.
+    pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
+        // What is free beyond what is needed: deletes may take it.
+        let room = || (self.headroom() + self.reserve.held_bytes()) as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole) = (room(), self.reserve.refill(&self.pool));
         match self.settle(Due::Scarce, RECLAIM) {
             // What could be done was done, and may be enough.
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(other) => return Err(other),
         }
-        crate::inner::Counts::add(&self.counts.reclaimed, 1);
+        Counts::add(&self.counts.reclaimed, 1);
         let is_whole = self.reserve.refill(&self.pool);
-        Ok(is_whole && (!was_whole || room() > before))
+        let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
+        let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        let others = made.replace(now) != Some(now);
+        Ok(others || room() > before || (is_whole && !was_whole))
     }
 
     /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most.
@@ -456,18 +513,21 @@ impl Inner {
 
     fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<()> {
         loop {
-            while began.elapsed() <= limit
-                && let Some(task) = self.next_task(due)
-            {
+            let over = began.elapsed() > limit || self.closed.load(Ordering::Acquire);
+            let (task, quiet) = if over { (None, true) } else { self.look_for_task(due) };
+            if let Some(task) = task {
                 self.run(task);
+                continue;
             }
             self.pool.check()?;
             let busy = lock(&self.migration.busy);
-            let quiet = !busy.flushing && busy.ranges.is_empty() && !busy.collecting;
-            if quiet && let Some(trouble) = &busy.trouble {
+            if quiet
+                && !busy.flushing
+                && let Some(trouble) = &busy.trouble
+            {
                 return Err(trouble.error(self));
             }
-            if quiet || began.elapsed() > limit || self.closed.load(Ordering::Acquire) {
+            if quiet {
                 return Ok(());
             }
             drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));

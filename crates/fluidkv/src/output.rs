@@ -49,6 +49,8 @@ impl Drop for Unnamed {
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
+    /// Bytes at which a table ends.
+    table_bytes: usize,
     /// Keys at which a table must end, ascending; those that were passed are gone.
     cuts: &'a [Key],
     builder: Option<(TableBuilder, u64)>,
@@ -63,7 +65,10 @@ pub(crate) struct Output<'a> {
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
         let done = Unnamed(Vec::new());
-        Self { inner, options, cuts, builder: None, done, bottom, dead: Dead::default(), pointed: 0 }
+        // Alone: no longer than what the reserve holds.
+        let most = if inner.migration.is_alone() { inner.reserve.piece() as usize } else { usize::MAX };
+        let table_bytes = options.table_bytes.min(most);
+        Self { inner, options, table_bytes, cuts, builder: None, done, bottom, dead: Dead::default(), pointed: 0 }
     }
 
     /// Adds a pair, above all before.
@@ -85,7 +90,7 @@ impl<'a> Output<'a> {
         };
         let full = self.builder.as_ref().is_some_and(|(builder, _)| {
             let bytes = builder.bytes() + item.key.len() + item.value.len();
-            bytes >= self.options.table_bytes
+            bytes >= self.table_bytes
         });
         let mut cut = full;
         while let Some(first) = self.cuts.first().filter(|first| ***first <= *item.key) {

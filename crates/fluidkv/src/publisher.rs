@@ -79,6 +79,7 @@ impl Publisher {
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
         this.checkpoint(pool, 0)?;
+        this.note_needs(pool);
         Ok(this)
     }
 
@@ -132,7 +133,16 @@ impl Publisher {
         (self.end, self.next_number) = (self.end + len, self.next_number + 1);
         self.handles.extend(fresh.into_iter().map(|table| (table.descriptor.identity, table)));
         self.take_in(edit);
+        self.note_needs(pool);
         Ok(())
+    }
+
+    /// Tells the reserve what a compaction and the next checkpoint may take.
+    fn note_needs(&self, pool: &Pool) {
+        let largest = self.ranges.iter().map(|range| range.bytes()).max();
+        self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
+        // A state is not longer than the records that came to it, and one more may come.
+        self.reserve.note_manifest((self.end + self.end / 8).next_power_of_two());
     }
 
     /// For a planted fault.

@@ -1,114 +1,305 @@
-//! Room that only deletes, flushes and compactions may take: in a full store they are what makes room again. It does not hold against several threads that
-//! delete ahead of the flush (ARCHITECTURE.md): their logs may take all of it.
+//! Room that puts leave alone, so that a full store can always make room again: by deletes, flushes, compactions, collections.
 //!
-//! While regions can still be added the reserve is a number. At the end it is extents, each large enough for a table, so that free space
-//! that is in small pieces cannot stop a flush. Puts take nothing while it is not whole. Extents of a reserve are
-//! of no account to recovery: an open frees whatever there is of their kind, and takes its own.
+//! What must be free is known. A flush writes at most what its logs hold, and frees them; a compaction writes at most what its range holds, and
+//! frees that. So if one of them works at a time (`migrate.rs`: *alone*), free space for the logs that wait and for the largest range brings
+//! all of them to an end, and leaves as much free as there was. Hence
+//!
+//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + what the manifest's next extent takes
+//!
+//! Invariants
+//! 1. No log is begun, whoever writes it, unless the needed is free, that log counted, with no flush or compaction working in it: several threads that delete ahead
+//!    of the flush wait for it, and do not take the room that it needs.
+//! 2. A put's log or value leaves the *margin* beside that, a memtable's bytes. So deletes, whose logs take from the margin, find room in a store that is full for puts.
+//! 3. Nothing takes space between the look at what is free and the taking: where space is scarce all allocations come under one lock.
+//!
+//! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in small pieces is not
+//! taken for room: pieces as long as a log segment, which any table fits into that is written alone (`output.rs`); for the manifest, and for a segment of the
+//! value log that a collection fills, one each if they are larger.
+//! Extents of a reserve are of no account to recovery: an open frees whatever there is of their kind, and takes its own.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::lock;
-use crate::layout::KIND_RESERVE;
+use crate::inner::{Sizes, lock};
+use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
+
+/// Smallest piece.
+const PIECE_MIN: u64 = 4 << 10;
+
+/// What is held as extents.
+#[derive(Default)]
+struct Held {
+    /// The one taken last is given first: mostly it lies behind the one before, and what is left of it is joined with that.
+    pieces: Vec<NvPtr>,
+    /// For the manifest, and for the value log, with their bytes.
+    manifest: Option<(NvPtr, u64)>,
+    values: Option<(NvPtr, u64)>,
+}
+
+/// How much is to be held.
+struct Wanted {
+    /// In pieces.
+    bytes: u64,
+    manifest: u64,
+    values: u64,
+    /// Whether what a collection takes must be there.
+    collects: bool,
+}
+
+impl Wanted {
+    fn all(&self) -> u64 {
+        self.bytes + self.manifest + self.values
+    }
+}
 
 /// The reserve of one open store.
 pub(crate) struct Reserve {
-    /// Bytes of an extent of it.
     piece: u64,
-    pieces: usize,
-    held: Mutex<Vec<NvPtr>>,
+    /// Bytes that puts leave beside what is needed.
+    margin: u64,
+    /// Bytes of a segment of the value log.
+    value_segment: u64,
+    held: Mutex<Held>,
+    /// Bytes of logs whose memtables wait for a flush, or are written to.
+    logs: AtomicU64,
+    /// Bytes of the largest range.
+    largest: AtomicU64,
+    /// Bytes that the shortest tables of a flush into every range take.
+    shortest: AtomicU64,
+    /// Bytes of the manifest's next extent.
+    manifest: AtomicU64,
+    has_values: AtomicBool,
 }
 
 impl Reserve {
-    /// One of about `bytes`, in pieces for which anything up to `largest` bytes has room.
-    pub(crate) fn new(bytes: u64, largest: u64) -> Self {
-        let piece = largest.next_power_of_two();
-        Self { piece, pieces: (bytes / piece).max(2) as usize, held: Mutex::new(Vec::new()) }
+    pub(crate) fn new(pool: &Pool, sizes: &Sizes) -> Self {
+        let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
+        Self {
+            piece: chunks(sizes.segment.max(PIECE_MIN).min(sizes.table.table_bytes as u64)),
+            margin: sizes.memtable,
+            value_segment: chunks(sizes.value_segment),
+            held: Mutex::default(),
+            logs: AtomicU64::new(0),
+            largest: AtomicU64::new(0),
+            shortest: AtomicU64::new(0),
+            manifest: AtomicU64::new(0),
+            has_values: AtomicBool::new(false),
+        }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.piece * self.pieces as u64
+    /// Bytes of a piece, and of a table that is written where space is scarce: of a log segment, since it is these whose space comes free anywhere.
+    pub(crate) fn piece(&self) -> u64 {
+        self.piece
     }
 
-    /// The pieces that are held now.
+    /// The extents that are held now.
     pub(crate) fn held(&self) -> Vec<NvPtr> {
-        lock(&self.held).clone()
+        let held = lock(&self.held);
+        held.pieces.iter().copied().chain(held.manifest.iter().chain(&held.values).map(|(at, _)| *at)).collect()
     }
 
     /// Bytes that are held now.
     pub(crate) fn held_bytes(&self) -> u64 {
-        lock(&self.held).len() as u64 * self.piece
+        let held = lock(&self.held);
+        let larger: u64 = held.manifest.iter().chain(&held.values).map(|(_, bytes)| bytes).sum();
+        held.pieces.len() as u64 * self.piece + larger
+    }
+
+    /// Takes note of the ranges: the bytes of the largest, and how many there are.
+    pub(crate) fn note_ranges(&self, pool: &Pool, largest: u64, count: usize) {
+        self.largest.store(largest, Ordering::Relaxed);
+        self.shortest.store(count as u64 * u64::from(pool.options().chunk_bytes), Ordering::Relaxed);
+    }
+
+    /// Takes note of what the manifest's next extent takes at least.
+    pub(crate) fn note_manifest(&self, bytes: u64) {
+        self.manifest.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes note that there are segments of the value log.
+    pub(crate) fn note_values(&self) {
+        self.has_values.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note of logs that were begun, or found by an open.
+    pub(crate) fn note_logs(&self, bytes: u64) {
+        self.logs.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes note that a memtable with logs of so many bytes was flushed.
+    pub(crate) fn note_flushed(&self, bytes: u64) {
+        self.logs.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// What must be free for what works behind, beside so many bytes in pieces. `collects`: for a collection, too.
+    fn needed(&self, beside: u64, collects: bool) -> Wanted {
+        let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        let tables = load(&self.logs) + load(&self.largest);
+        let values = if self.has_values.load(Ordering::Relaxed) { self.value_segment } else { 0 };
+        let (manifest, bytes) = (load(&self.manifest), tables + tables / 8 + load(&self.shortest));
+        let own = |bytes: u64| if bytes > self.piece { bytes } else { 0 };
+        let (own_manifest, own_values) = (own(manifest), own(values));
+        let in_pieces = if collects { values - own_values } else { 0 };
+        let bytes = bytes + manifest - own_manifest + in_pieces + beside;
+        Wanted { bytes, manifest: own_manifest, values: own_values, collects }
+    }
+
+    /// Bytes that must be free for what works behind.
+    pub(crate) fn needed_bytes(&self) -> u64 {
+        self.needed(0, true).all()
     }
 
     fn can_grow(&self, pool: &Pool) -> bool {
-        let space = pool.space();
-        space.capacity.saturating_sub(space.size) >= self.bytes().max(pool.options().region_bytes)
+        let (space, wanted) = (pool.space(), self.needed_bytes() + self.margin + self.piece);
+        space.capacity.saturating_sub(space.size) >= wanted.max(pool.options().region_bytes)
     }
 
-    /// Takes what is missing; whether it is whole.
+    /// Takes what is missing; whether nothing is.
+    fn hold(&self, pool: &Pool, held: &mut Held, wanted: &Wanted) -> bool {
+        let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok();
+        let larger = |place: &mut Option<(NvPtr, u64)>, wanted: u64| {
+            if let Some((at, _)) = place.take_if(|(_, bytes)| *bytes < wanted) {
+                pool.allocator().free_extent(pool, at);
+            }
+            if wanted > 0 && place.is_none() {
+                *place = take(wanted).map(|at| (at, wanted));
+            }
+            wanted == 0 || place.is_some()
+        };
+        // The larger ones first: pieces fit in between.
+        let mut whole = larger(&mut held.manifest, wanted.manifest);
+        whole &= larger(&mut held.values, wanted.values) || !wanted.collects;
+        let pieces = wanted.bytes.div_ceil(self.piece);
+        while (held.pieces.len() as u64) < pieces {
+            let Some(at) = take(self.piece) else { return false };
+            held.pieces.push(at);
+        }
+        whole
+    }
+
+    /// Takes what is missing, and gives back what is too much; whether puts may go on.
     pub(crate) fn refill(&self, pool: &Pool) -> bool {
         if self.can_grow(pool) {
             return true;
         }
         let mut held = lock(&self.held);
-        while held.len() < self.pieces {
-            match pool.allocator().alloc_extent(pool, self.piece, KIND_RESERVE) {
-                Ok(at) => held.push(at),
-                Err(_) => return false,
-            }
+        let wanted = self.needed(self.margin, true);
+        let whole = self.hold(pool, &mut held, &wanted);
+        let pieces = wanted.bytes.div_ceil(self.piece) + 1;
+        while held.pieces.len() as u64 > pieces
+            && let Some(at) = held.pieces.pop()
+        {
+            pool.allocator().free_extent(pool, at);
         }
-        true
+        whole
     }
 
-    /// Frees a piece; whether there was one.
-    pub(crate) fn give(&self, pool: &Pool) -> bool {
-        let Some(at) = lock(&self.held).pop() else { return false };
+    /// Gives up something of use for an extent of this kind; whether there was any.
+    fn give(&self, pool: &Pool, held: &mut Held, kind: ExtentKind) -> bool {
+        let own = match kind {
+            KIND_MANIFEST => held.manifest.take(),
+            KIND_VALUES => held.values.take(),
+            _ => None,
+        };
+        let Some(at) = own.map(|(at, _)| at).or_else(|| held.pieces.pop()) else { return false };
         pool.allocator().free_extent(pool, at);
         true
     }
 
-    /// An extent, out of the reserve if need be: for what works behind, and for deletes.
+    /// An extent, out of the reserve if need be: for what works behind.
     ///
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+        match pool.allocator().alloc_extent(pool, bytes, kind) {
+            Err(Error::Full { .. }) => {}
+            other => return other,
+        }
+        let mut held = lock(&self.held);
         loop {
             match pool.allocator().alloc_extent(pool, bytes, kind) {
-                Err(Error::Full { .. }) if self.give(pool) => {}
+                Err(Error::Full { .. }) if self.give(pool, &mut held, kind) => {}
                 other => return other,
             }
         }
     }
 
-    /// As [`Self::alloc`], of `most` bytes, or as many of them as there are together, not below `least`; and how many. What is free is looked through
-    /// before a piece is given.
+    /// A log for deletes, or for what makes room as they do: of `most` bytes, or as many of them as there are together, not below `least`;
+    /// and how many. It leaves what is needed.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub(crate) fn alloc_some(&self, pool: &Pool, (least, most): (u64, u64), kind: ExtentKind) -> Result<(NvPtr, u64)> {
-        let step = u64::from(pool.options().chunk_bytes);
-        let mut bytes = most;
-        loop {
-            match pool.allocator().alloc_extent(pool, bytes, kind) {
-                Ok(at) => return Ok((at, bytes)),
-                Err(Error::Full { .. }) if bytes > least => bytes = (bytes / 2).max(least).next_multiple_of(step),
-                Err(Error::Full { .. }) if self.give(pool) => bytes = most,
-                Err(error) => return Err(error),
+    pub(crate) fn alloc_log_for_delete(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
+        as_many(pool, sizes, |bytes| self.log_of(pool, bytes))
+    }
+
+    /// A segment of values for a collection, of so many bytes as for [`Self::alloc_log_for_delete`], out of the reserve if need be.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn alloc_for_collection(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
+        as_many(pool, sizes, |bytes| self.alloc(pool, bytes, KIND_VALUES))
+    }
+
+    fn log_of(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
+        let log = || {
+            let at = pool.allocator().alloc_extent(pool, bytes, KIND_LOG)?;
+            self.note_logs(bytes);
+            Ok(at)
+        };
+        if self.can_grow(pool) {
+            return log();
+        }
+        let mut held = lock(&self.held);
+        // A collection has taken what is held for it when it writes its pointers.
+        let needed = |more: u64| self.needed(bytes + bytes / 8 + more, false);
+        if !self.hold(pool, &mut held, &needed(0)) {
+            return Err(self.full(pool, bytes));
+        }
+        match log() {
+            Err(Error::Full { .. }) if self.hold(pool, &mut held, &needed(bytes.next_multiple_of(self.piece))) => {
+                self.give(pool, &mut held, KIND_LOG);
+                log()
             }
+            other => other,
         }
     }
 
-    /// An extent for a put, which leaves the reserve whole.
+    fn full(&self, pool: &Pool, needed: u64) -> Error {
+        Error::Full { needed, capacity: pool.options().capacity }
+    }
+
+    /// A log, or a segment of values, for a put, which leaves the reserve whole.
     ///
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_for_put(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
-        if self.refill(pool) {
-            pool.allocator().alloc_extent(pool, bytes, kind)
-        } else {
-            Err(Error::Full { needed: bytes, capacity: pool.options().capacity })
+        let logs = if kind == KIND_LOG { bytes } else { 0 };
+        let take = || {
+            let at = pool.allocator().alloc_extent(pool, bytes, kind)?;
+            self.note_logs(logs);
+            Ok(at)
+        };
+        if self.can_grow(pool) {
+            return take();
+        }
+        let mut held = lock(&self.held);
+        let wanted = self.needed(self.margin + logs + logs / 8, true);
+        if self.hold(pool, &mut held, &wanted) { take() } else { Err(self.full(pool, bytes)) }
+    }
+}
+
+/// What `alloc` finds of `most` bytes, or of half as many, and so on, not below `least`; and how many.
+fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
+    let step = u64::from(pool.options().chunk_bytes);
+    let mut bytes = most;
+    loop {
+        match alloc(bytes) {
+            Err(Error::Full { .. }) if bytes > least => bytes = (bytes / 2).max(least).next_multiple_of(step),
+            other => return other.map(|at| (at, bytes)),
         }
     }
 }

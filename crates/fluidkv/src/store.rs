@@ -108,13 +108,7 @@ struct Parts {
 }
 
 fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
-    let sizes = Sizes::of(options, pool.options().capacity);
-    let largest = sizes
-        .segment
-        .max(sizes.value_segment)
-        .max(2 * sizes.table.table_bytes as u64)
-        .max((sizes.reserve / 8).min(64 << 10));
-    Arc::new(Reserve::new(sizes.reserve, largest))
+    Arc::new(Reserve::new(pool, &Sizes::of(options, pool.options().capacity)))
 }
 
 /// What both ways to an open store have in common.
@@ -185,6 +179,10 @@ fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<
     let values = ValueLog::new(&pool, found.values.clone());
     if let Some(replayed) = &found.replayed {
         values.note_dead(&replayed.dead());
+        reserve.note_logs(replayed.log_bytes());
+    }
+    if !found.values.is_empty() {
+        reserve.note_values();
     }
     let (state, handles) = (found.state.clone(), found.handles.clone());
     let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
@@ -309,6 +307,8 @@ impl FluidKv {
             ("value_collected_segments", load(&inner.values.collected)),
             ("value_moved_bytes", load(&inner.values.moved_bytes)),
             ("reclaims", load(&counts.reclaimed)),
+            ("reserve_needed_bytes", inner.reserve.needed_bytes()),
+            ("reserve_held_bytes", inner.reserve.held_bytes()),
             ("workers_allowed", inner.migration.governor.allowed() as u64),
             ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
             ("log_bytes_per_s", rates[0]),

@@ -34,11 +34,15 @@ impl Range {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
+    /// Bytes of all its tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stable.bytes + self.run_bytes()
+    }
+
     /// Whether it should be one with the range behind it, where ranges of more than `full` bytes are split: one of them is smaller than a quarter of that, and
     /// both are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
     pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {
-        let bytes = |range: &Self| range.stable.bytes + range.run_bytes();
-        let (own, other) = (bytes(self), bytes(next));
+        let (own, other) = (self.bytes(), next.bytes());
         let splits = !self.cuts.is_empty() || !next.cuts.is_empty();
         !splits && own.min(other) < full / 4 && own + other < full / 2
     }

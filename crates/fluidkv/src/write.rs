@@ -31,8 +31,8 @@ pub(crate) enum When {
 const ENTRY: usize = 24;
 /// Bytes that a value is taken for which is not known yet.
 const UNKNOWN: usize = 256;
-/// How often a write that found no room is tried again behind a reclaim.
-const TRIES: usize = 3;
+/// How often a write that found no room is tried again behind a reclaim that made some, which other writers may have taken.
+const TRIES: usize = 8;
 
 impl Inner {
     /// Appends and publishes one operation; with the stripe of the key's hash held.
@@ -92,7 +92,7 @@ impl Inner {
     /// is full; it holds nothing when it returns. `bytes`: what it writes, about.
     #[inline]
     fn until_there_is_room<T>(&self, bytes: u64, mut attempt: impl FnMut() -> (u64, bool, Result<T>)) -> Result<T> {
-        let mut tries = 0;
+        let (mut tries, mut made) = (0, None);
         loop {
             let outcome = self.throttle(bytes).and_then(|()| {
                 let (generation, over, outcome) = attempt();
@@ -102,7 +102,7 @@ impl Inner {
                 outcome
             });
             match outcome {
-                Err(Error::Full { .. }) if tries < TRIES && self.reclaim()? => tries += 1,
+                Err(Error::Full { .. }) if tries < TRIES && self.reclaim(&mut made)? => tries += 1,
                 Err(error) => {
                     if let Error::Full { needed, .. } = error {
                         self.tell(&Event::Full { needed });

@@ -106,3 +106,69 @@ fn a_flush_that_finds_no_room_half_way_gives_back_what_it_wrote_and_succeeds_lat
         assert_all(&store, 2500..3000, 1);
     }
 }
+
+fn short_key(index: u64) -> [u8; 8] {
+    index.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+}
+
+/// Puts until the store is full; how many keys it has.
+fn fill_up(store: &FluidKv, value: &[u8]) -> u64 {
+    let full = (0..).find(|index| match store.put(&short_key(*index), value) {
+        Ok(()) => false,
+        Err(Error::Full { .. }) => true,
+        Err(error) => panic!("{error}"),
+    });
+    full.expect("it fills")
+}
+
+/// Deletes these keys from several threads.
+fn delete_all(store: &FluidKv, keys: std::ops::Range<u64>, threads: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let keys = keys.clone();
+            scope.spawn(move || {
+                for index in (keys.start + thread..keys.end).step_by(threads as usize) {
+                    store.delete(&short_key(index)).unwrap_or_else(|error| panic!("key {index}: {error}"));
+                }
+            });
+        }
+    });
+}
+
+/// Threads that delete ahead of the flush: were all of the reserve theirs, no flush would find room, and their logs would never go.
+#[test]
+fn deletes_by_several_threads_make_room_in_a_full_store() {
+    // Of the last, logs are so short that what they leave free is in pieces shorter than a table.
+    for (capacity, value, threads, workers) in [(8, 8, 4, 1), (16, 300, 8, 2), (4, 8, 4, 0), (8, 64, 8, 2)] {
+        let scratch = Scratch::new();
+        let pool = PoolOptions { capacity: capacity << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
+        let options = FluidOptions { pool, workers, ..FluidOptions::default() };
+        let store = FluidKv::create(&scratch.store(), &options).expect("created");
+        let keys = fill_up(&store, &vec![7; value]);
+        assert!(keys * (value as u64 + 40) > capacity << 19, "half of it was used: {keys} keys");
+        delete_all(&store, 0..keys, threads);
+        store.settle().expect("settled");
+        assert_eq!(store.len().expect("a count"), 0);
+        let report = store.verify(&mut |_| ()).expect("verify");
+        assert!(report.is_clean(), "{report:?}");
+        let again = fill_up(&store, &vec![7; value]);
+        assert!(again > keys / 8 * 7, "{keys} keys at first, {again} behind the deletes");
+    }
+}
+
+/// A crash while threads delete: the next open finds room for its manifest, and the deletes go on.
+#[test]
+fn a_full_store_opens_again_wherever_its_deletes_were_cut_short() {
+    let scratch = Scratch::new();
+    let pool = PoolOptions { capacity: 8 << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
+    let options = FluidOptions { pool, workers: 2, ..FluidOptions::default() };
+    let mut store = FluidKv::create(&scratch.store(), &options).expect("created");
+    let keys = fill_up(&store, &[7; 8]);
+    let step = keys / 24;
+    for round in 0..24 {
+        delete_all(&store, round * step..(round + 1) * step, 4);
+        drop(store);
+        store = FluidKv::open(&scratch.store(), &options).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!(store.len().expect("a count"), keys - (round + 1) * step, "round {round}");
+    }
+}

@@ -119,7 +119,12 @@ pub fn deleting_makes_room_again<H: Harness>(case: &Case<H>) {
             again += size;
             pairs.insert(name, value);
         }
-        assert!(again >= freed / 2, "of {freed} bytes deleted only {again} could be put again (round {round})");
+        let counters = || store.stats().engine_counters;
+        assert!(
+            again >= freed / 2,
+            "of {freed} bytes deleted only {again} could be put again (round {round}): {:?}",
+            counters()
+        );
         assert_holds(&store, &pairs);
         assert_sound(&store);
         store = case.reopen(store, how);

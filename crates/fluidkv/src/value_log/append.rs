@@ -101,7 +101,7 @@ impl Inner {
     fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
         let len = record_len(key.len(), value.len());
         if len > self.sizes.value_segment / OWN_PART {
-            let own = self.begin_values(SEGMENT_HEADER + len, by)?;
+            let own = self.begin_values((SEGMENT_HEADER + len, SEGMENT_HEADER + len), by)?;
             let pointer = self.store_value(&own, key, value);
             own.sealed.store(true, Ordering::Release);
             return Ok(pointer);
@@ -110,7 +110,7 @@ impl Inner {
         if let Some(segment) = tail.as_mut().filter(has_room) {
             return Ok(self.store_value(segment, key, value));
         }
-        let fresh = self.begin_values(self.sizes.value_segment, by)?;
+        let fresh = self.begin_values((SEGMENT_HEADER + len, self.sizes.value_segment), by)?;
         let pointer = self.store_value(&fresh, key, value);
         if let Some(full) = tail.replace(fresh) {
             full.sealed.store(true, Ordering::Release);
@@ -127,12 +127,13 @@ impl Inner {
         pointer
     }
 
-    /// A fresh segment, which the manifest names.
+    /// A fresh segment of `most` bytes, which the manifest names; for a collection of as many as there are together, not below `least`.
     #[cold]
-    fn begin_values(&self, bytes: u64, by: By) -> Result<Arc<ValueSegment>> {
-        let at = match by {
-            By::Writer => self.reserve.alloc_for_put(&self.pool, bytes, KIND_VALUES)?,
-            By::Collector => self.reserve.alloc(&self.pool, bytes, KIND_VALUES)?,
+    fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
+        self.reserve.note_values();
+        let (at, bytes) = match by {
+            By::Writer => (self.reserve.alloc_for_put(&self.pool, most, KIND_VALUES)?, most),
+            By::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
         };
         self.name_values(at, bytes).inspect_err(|error| {
             if !matches!(error, Error::Poisoned { .. }) {
