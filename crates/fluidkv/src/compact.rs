@@ -6,6 +6,9 @@
 //! that come in ascending order would never be compressed.
 //! Runs that come to the range meanwhile are newer than all that is merged, and stay.
 //!
+//! A compaction holds its range from when it was chosen until its view is published, so that nobody splits or joins it meanwhile. Should its tables not be there all
+//! the same, what was merged is given back, and the range is merged anew.
+//!
 //! A range that grew too large is split, and one that deletes have left small is joined with a small neighbour: each by one record in the manifest, without
 //! writing a table.
 
@@ -18,6 +21,7 @@ use lodestore_contract::{Direction, Error, Result};
 use crate::cursor::{Merge, SortedCursor, Source};
 use crate::inner::{Counts, Inner, lock};
 use crate::manifest::{Edit, Key};
+use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::{Publisher, publish};
 use crate::table::Reads;
@@ -72,6 +76,12 @@ impl Inner {
     fn publish_compaction(&self, range: &Range, edit: &Edit, fresh: Vec<Arc<TableHandle>>, dead: &Dead) -> Result<()> {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
+        if !names_what_is_there(&publisher, edit) {
+            // It is merged anew from what the view shows now.
+            fresh.iter().for_each(|table| table.set_gone());
+            self.publish_shape(&publisher, None);
+            return Ok(());
+        }
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
                 fresh.iter().for_each(|table| table.set_gone());
@@ -82,14 +92,10 @@ impl Inner {
         if let Edit::Compaction { moved, .. } = edit {
             Counts::add(&self.counts.moved_tables, moved.len() as u64);
         }
-        self.plan_cuts(&mut publisher, range.id);
-        self.split(&mut publisher)?;
-        let view = self.view.load_full();
-        publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
-        drop(publisher);
         Counts::add(&self.counts.compactions, 1);
         Counts::add(&self.counts.compacted_bytes, bytes);
-        Ok(())
+        self.plan_cuts(&mut publisher, range.id);
+        self.split_and_publish(&mut publisher, Some(range.id), None)
     }
 
     /// Joins a range with the one behind it, which nobody else works on, if both are still small.
@@ -99,24 +105,42 @@ impl Inner {
     pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
-            let view = self.view.load_full();
-            publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+            self.publish_shape(&publisher, None);
             Counts::add(&self.counts.joins, 1);
         }
         Ok(())
     }
 
-    /// Splits what can be split, where space allows it.
-    pub(crate) fn split(&self, publisher: &mut Publisher) -> Result<()> {
-        match publisher.split_ranges(&self.pool) {
-            Ok(made) => {
-                Counts::add(&self.counts.splits, made as u64);
-                Ok(())
-            }
+    /// Splits what can be split, of the ranges that nobody works on and the caller's `own`, where space allows it, and publishes a view with these frozen
+    /// memtables, or those that there are; also where a split failed.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn split_and_publish(
+        &self,
+        publisher: &mut Publisher,
+        own: Option<u64>,
+        frozen: Option<Vec<Arc<Memtable>>>,
+    ) -> Result<()> {
+        let held = self.migration.hold_free(publisher.to_split());
+        let mine = held.iter().copied().chain(own).collect();
+        let (made, outcome) = publisher.split_ranges(&self.pool, mine);
+        self.publish_shape(publisher, frozen);
+        // Behind the view: whoever takes one of them next sees what it is now.
+        self.migration.let_go(&held);
+        Counts::add(&self.counts.splits, made as u64);
+        match outcome {
             // A range that stays large is no harm; it is tried again behind the next change.
             Err(Error::Full { .. }) => Ok(()),
-            Err(error) => Err(error),
+            other => other,
         }
+    }
+
+    /// Publishes a view of the publisher's ranges, with these frozen memtables or those that there are.
+    fn publish_shape(&self, publisher: &Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
+        let view = self.view.load_full();
+        let frozen = frozen.unwrap_or_else(|| view.frozen.clone());
+        publish(&self.view, publisher, Arc::clone(&view.active), frozen);
     }
 
     /// Says where a range that has become too large is to be split: between stable tables, into parts of half the size.
@@ -136,6 +160,16 @@ impl Inner {
             part += table.descriptor.bytes;
         }
         publisher.set_cuts(range_id, cuts);
+    }
+}
+
+/// Whether a compaction's range has the tables that it merged.
+fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
+    match edit {
+        Edit::Compaction { range_id, removed, moved, .. } => {
+            publisher.has_tables(*range_id, removed.iter().chain(moved))
+        }
+        _ => true,
     }
 }
 

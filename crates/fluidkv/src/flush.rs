@@ -1,5 +1,7 @@
 //! From FastStore to BufferStore (FluidKV, VLDB 2024): a frozen memtable becomes a run in each range that it has keys of.
 //!
+//! Once the manifest has the flush, the memtable goes from the view, whatever becomes of the splits that follow: it cannot be flushed twice.
+//!
 //! Ranges are shared out among the workers; each streams its part straight from the index into tables. No copy of the memtable is made.
 
 use std::sync::Arc;
@@ -14,7 +16,6 @@ use crate::inner::{Counts, Inner, lock};
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::output::Output;
-use crate::publisher::publish;
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::view::{Range, Ranges};
@@ -156,17 +157,16 @@ impl Inner {
         if let Edit::Flush { values, .. } = &edit {
             self.values.told(values);
         }
-        self.split(&mut publisher)?;
+        Counts::add(&self.counts.flushes, 1);
+        Counts::add(&self.counts.flushed_bytes, bytes);
         let view = self.view.load_full();
         let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
         let count = frozen.len();
-        publish(&self.view, &publisher, Arc::clone(&view.active), frozen);
+        let split = self.split_and_publish(&mut publisher, None, Some(frozen));
         self.migration.set_frozen(count);
         drop(publisher);
         memtable.set_flushed();
         self.reserve.note_flushed(memtable.log_bytes());
-        Counts::add(&self.counts.flushes, 1);
-        Counts::add(&self.counts.flushed_bytes, bytes);
-        Ok(true)
+        split.map(|()| true)
     }
 }

@@ -23,6 +23,8 @@
 //! Invariants
 //! 1. One thread flushes at a time, the oldest memtable first; a range is compacted, or joined, by one thread at a time; one thread collects. A flush that meets
 //!    other ranges at its end than at its beginning is made anew.
+//!    Who works on a range holds it (`busy.ranges`). A range is split by its holder alone: who splits one that has waited for it holds it until the view shows its
+//!    halves.
 //! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
 //! 3. The count of memtables that wait, and with it whether writers are stopped, changes under the publisher's lock: what is noted last is what
 //!    was published last. A count that came late would stop writers for a flush that nobody has to make.
@@ -232,6 +234,21 @@ impl Migration {
             }
             drop(self.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Takes hold of those of these ranges that nobody works on, until [`Self::let_go`]; with the publisher's lock held.
+    pub(crate) fn hold_free(&self, ids: impl Iterator<Item = u64>) -> Vec<u64> {
+        let mut busy = lock(&self.busy);
+        ids.filter(|id| busy.ranges.insert(*id)).collect()
+    }
+
+    /// Lets go of ranges, when the view shows what was made of them.
+    pub(crate) fn let_go(&self, ids: &[u64]) {
+        let mut busy = lock(&self.busy);
+        ids.iter().for_each(|id| {
+            busy.ranges.remove(id);
+        });
+        self.changed.notify_all();
     }
 
     /// Wakes workers, to work or to end.
@@ -534,3 +551,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

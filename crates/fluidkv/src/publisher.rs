@@ -8,8 +8,10 @@
 //! 1. Changes are made one after the other, under the publisher's lock, which is held over no wait for writers or other changes.
 //! 2. `state` is what the manifest's records come to; the ranges of the view are made from it.
 //! 3. The active memtable changes under the same lock, without a record: logs are found by their kind (`recover.rs`).
+//! 4. A range is split or joined by who holds it (`migrate.rs`) and by nobody else: what a compaction was made from is there when its record is written.
+//! 5. Whatever changed is shown: a view is published behind each record, also where what was to follow it failed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -115,6 +117,8 @@ impl Publisher {
     /// [`Error::Full`]; nothing is changed then. [`Error::Poisoned`]: `state` may have the change, which may turn out to be there after a crash;
     /// nothing is published from it any more. [`Error::Corrupt`] where the state refuses the change.
     pub(crate) fn apply(&mut self, pool: &Pool, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
+        // A state that may have more than the manifest would refuse what is right.
+        pool.check()?;
         let len = encode(edit, self.nonce, self.next_number).len() as u64;
         if self.end + len > self.capacity {
             self.checkpoint(pool, len)?;
@@ -143,6 +147,13 @@ impl Publisher {
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
         // A state is not longer than the records that came to it, and one more may come.
         self.reserve.note_manifest((self.end + self.end / 8).next_power_of_two());
+    }
+
+    /// Whether a range still has all these tables: not where it was split under who merges them.
+    pub(crate) fn has_tables<'a>(&self, range_id: u64, mut identities: impl Iterator<Item = &'a u64>) -> bool {
+        let range = self.state.range(range_id);
+        let there: HashSet<u64> = range.iter().flat_map(|range| range.tables()).map(|table| table.identity).collect();
+        identities.all(|identity| there.contains(identity))
     }
 
     /// For a planted fault.
@@ -196,26 +207,39 @@ impl Publisher {
         self.ranges[index] = self.range_of(state, cuts);
     }
 
-    /// Splits ranges at their cuts where no table reaches across; how many were made.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    pub(crate) fn split_ranges(&mut self, pool: &Pool) -> Result<usize> {
-        let mut made = 0;
-        while let Some((range_id, at, rest)) = self.next_split() {
-            let new_id = self.next_range;
-            self.next_range += 1;
-            self.apply(pool, &Edit::SplitRange { range_id, at, new_id }, Vec::new())?;
-            self.set_cuts(range_id, Vec::new());
-            self.set_cuts(new_id, rest);
-            made += 1;
-        }
-        Ok(made)
+    /// The ranges that are to be split.
+    pub(crate) fn to_split(&self) -> impl Iterator<Item = u64> {
+        self.ranges.iter().filter(|range| !range.cuts.is_empty()).map(|range| range.id)
     }
 
-    /// A range that can be split at its first cut, and the cuts behind it.
-    fn next_split(&self) -> Option<(u64, Key, Vec<Key>)> {
-        self.ranges.iter().find_map(|range| {
+    /// Splits those of `held`, the ranges that the caller may change, at their cuts where no table reaches across; how many splits were made before the
+    /// first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], beside the splits that were made.
+    pub(crate) fn split_ranges(&mut self, pool: &Pool, mut held: Vec<u64>) -> (usize, Result<()>) {
+        let mut made = 0;
+        while let Some((range_id, at, rest)) = self.next_split(&held) {
+            let new_id = self.next_range;
+            self.next_range += 1;
+            match self.apply(pool, &Edit::SplitRange { range_id, at, new_id }, Vec::new()) {
+                Ok(()) => {
+                    self.set_cuts(new_id, rest);
+                    // No view has it yet.
+                    held.push(new_id);
+                    made += 1;
+                }
+                Err(Error::Corrupt { .. }) => {}
+                Err(error) => return (made, Err(error)),
+            }
+            self.set_cuts(range_id, Vec::new());
+        }
+        (made, Ok(()))
+    }
+
+    /// A range of these that can be split at its first cut, and the cuts behind it.
+    fn next_split(&self, held: &[u64]) -> Option<(u64, Key, Vec<Key>)> {
+        self.ranges.iter().filter(|range| held.contains(&range.id)).find_map(|range| {
             let (first, rest) = range.cuts.split_first()?;
             let crosses =
                 |table: &Arc<TableHandle>| *table.descriptor.min < **first && *table.descriptor.max >= **first;

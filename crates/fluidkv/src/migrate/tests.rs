@@ -1,0 +1,162 @@
+//! Work that meets other work: each step by hand, in the order that two workers may come to.
+
+use lodestore_contract::{Event, Store};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
+
+use super::*;
+use crate::publisher::publish;
+use crate::{FluidKv, FluidOptions};
+
+type Told = Arc<Mutex<Vec<String>>>;
+
+/// A store without workers, and the damage that it tells of.
+fn created(scratch: &Scratch) -> (FluidKv, Told) {
+    let told = Told::default();
+    let sink = Arc::clone(&told);
+    let events = move |event: &Event| {
+        if let Event::Corruption { place, what } = event {
+            lock(&sink).push(format!("{place}: {what}"));
+        }
+    };
+    let options = FluidOptions {
+        pool: PoolOptions {
+            capacity: 64 << 20,
+            region_bytes: 16 << 20,
+            events: Some(Arc::new(events)),
+            ..PoolOptions::default()
+        },
+        memtable_bytes: 256 << 10,
+        segment_bytes: 16 << 10,
+        table_bytes: 16 << 10,
+        range_bytes: 256 << 10,
+        workers: 0,
+        ..FluidOptions::default()
+    };
+    (FluidKv::create(&scratch.store(), &options).expect("a store"), told)
+}
+
+fn key(index: u64) -> Vec<u8> {
+    format!("{index:08}").into_bytes()
+}
+
+fn fill(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
+    keys.for_each(|index| store.put(&key(index), format!("{index}/{version}/{:080}", 0).as_bytes()).expect("put"));
+}
+
+#[track_caller]
+fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
+    for index in keys {
+        let found = store.get(&key(index)).expect("get");
+        assert_eq!(found, Some(format!("{index}/{version}/{:080}", 0).into_bytes()), "key {index}");
+    }
+}
+
+/// Makes a run of what was written.
+fn flush(inner: &Inner) {
+    inner.rotate(inner.view.load().active.generation);
+    assert!(inner.flush_oldest().expect("flushed"));
+}
+
+/// A range of several stable tables with a run in its first half, which is to be split between them: as it is left where the medium was full when it should
+/// have been; and its compaction, begun.
+fn late_split(store: &FluidKv) -> Task {
+    let inner = &store.running.inner;
+    fill(store, 0..800, 1);
+    store.settle().expect("settled");
+    fill(store, 0..10, 2);
+    flush(inner);
+    let range = Arc::clone(&inner.view.load().ranges.list[0]);
+    assert!(range.stable.tables.len() > 3 && range.runs.len() == 1 && range.cuts.is_empty());
+    let task = inner.next_task(Due::All).expect("a task");
+    assert!(matches!(&task, Task::Compact(compacted) if compacted.id == range.id));
+    let cut = range.stable.tables[2].descriptor.min.clone();
+    lock(&inner.publisher).set_cuts(range.id, vec![cut]);
+    task
+}
+
+#[track_caller]
+fn assert_settles(store: &FluidKv, told: &Told) {
+    store.settle().expect("settled");
+    let stats = store.stats().engine_counters;
+    assert_eq!((stats["memtables"], stats["runs_most"], stats["log_bytes"]), (1, 0, 0));
+    let report = store.verify(&mut |_| ()).expect("verify");
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(*lock(told), [""; 0]);
+}
+
+/// The compaction named tables that were another range's by then, and the store called itself damaged.
+#[test]
+fn a_range_that_is_being_compacted_is_split_by_nobody_else() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let task = late_split(&store);
+    let inner = &store.running.inner;
+    fill(&store, 10..20, 2);
+    flush(inner);
+    inner.run(task);
+    assert_eq!(*lock(&told), [""; 0]);
+    assert_eq!(store.stats().engine_counters["range_splits"], 1, "by who compacted it");
+    assert!(lock(&inner.migration.busy).ranges.is_empty());
+    assert_settles(&store, &told);
+    assert_all(&store, 0..20, 2);
+    assert_all(&store, 20..800, 1);
+}
+
+#[test]
+fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let task = late_split(&store);
+    let inner = &store.running.inner;
+    let Task::Compact(range) = task else { panic!("a compaction") };
+    inner.migration.let_go(&[range.id]);
+    drop(range);
+    fill(&store, 10..20, 2);
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 2);
+    assert!(lock(&inner.migration.busy).ranges.is_empty(), "nobody holds them");
+    assert_settles(&store, &told);
+}
+
+#[test]
+fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_anew() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let task = late_split(&store);
+    let inner = &store.running.inner;
+    {
+        let mut publisher = lock(&inner.publisher);
+        let (made, outcome) = publisher.split_ranges(&inner.pool, vec![0]);
+        outcome.expect("split");
+        assert_eq!(made, 1);
+        let view = inner.view.load_full();
+        publish(&inner.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+    }
+    let live = store.stats().space.live;
+    let Task::Compact(range) = &task else { panic!("a compaction") };
+    inner.compact(range).expect("it is no error");
+    assert_eq!(store.stats().space.live, live, "what it merged is given back");
+    assert_eq!(store.stats().engine_counters["compactions"], 1, "of the first settle");
+    inner.run(task);
+    assert_settles(&store, &told);
+    assert_all(&store, 0..10, 2);
+    assert_all(&store, 10..800, 1);
+}
+
+/// The memtable stayed, though the manifest had its flush: each later flush was refused.
+#[test]
+fn a_flush_is_whole_where_the_split_behind_it_is_refused() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    fill(&store, 0..10, 1);
+    // No key that a range can be split at.
+    lock(&inner.publisher).set_cuts(0, vec![Box::default()]);
+    inner.rotate(inner.view.load().active.generation);
+    assert!(inner.flush_oldest().expect("flushed"));
+    assert!(inner.view.load().frozen.is_empty() && inner.view.load().ranges.list[0].cuts.is_empty());
+    fill(&store, 10..20, 1);
+    assert_settles(&store, &told);
+    assert_all(&store, 0..20, 1);
+}
