@@ -37,7 +37,7 @@ pub(crate) struct Sizes {
     pub(crate) stable: TableOptions,
 }
 
-/// Memtables of one store at a time, at most: one is written, the others wait for their flush.
+/// Memtables of one store at a time, at most: one is written, the others wait for their flush. `rotate_or` keeps to it.
 pub(crate) const MEMTABLES: u64 = 4;
 /// Parts of the capacity that one memtable's log, and one range, may take.
 const SHARES: u64 = 32;
@@ -110,6 +110,16 @@ impl Counts {
     }
 }
 
+/// What became of a memtable that was to be frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rotation {
+    Done,
+    /// It is frozen already, or empty.
+    NotDue,
+    /// As many wait as may.
+    AtLimit,
+}
+
 /// An open store.
 pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
@@ -163,13 +173,17 @@ impl Inner {
         Arc::new(Memtable::new(&self.pool, &self.sizes.make(generation, self.order.last(), self.seed)))
     }
 
-    /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place. The caller holds no stripe and is no
-    /// write under way.
-    pub(crate) fn rotate(&self, generation: u64) {
+    /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place, unless as many wait as may: then `at_limit` is
+    /// called, still under the publisher's lock. The caller holds no stripe and is no write under way.
+    pub(crate) fn rotate_or(&self, generation: u64, at_limit: impl FnOnce()) -> Rotation {
         let publisher = lock(&self.publisher);
         let view = self.view.load();
         if view.active.generation != generation || view.active.is_empty() {
-            return;
+            return Rotation::NotDue;
+        }
+        if view.frozen.len() as u64 >= MEMTABLES - 1 {
+            at_limit();
+            return Rotation::AtLimit;
         }
         let mut frozen = Vec::with_capacity(view.frozen.len() + 1);
         frozen.push(Arc::clone(&view.active));
@@ -181,6 +195,13 @@ impl Inner {
         publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
         drop(turn);
         self.migration.set_frozen(count);
+        Rotation::Done
+    }
+
+    /// As [`Self::rotate_or`], of the memtable that is active now.
+    pub(crate) fn rotate(&self) -> Rotation {
+        let generation = self.view.load().active.generation;
+        self.rotate_or(generation, || ())
     }
 
     /// Bytes that can still be handed out, regions to come included.

@@ -26,18 +26,18 @@
 //!    Who works on a range holds it (`busy.ranges`). A range is split by its holder alone: who splits one that has waited for it holds it until the view shows its
 //!    halves.
 //! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
-//! 3. The count of memtables that wait, and with it whether writers are stopped, changes under the publisher's lock: what is noted last is what
-//!    was published last. A count that came late would stop writers for a flush that nobody has to make.
+//! 3. The count of memtables that wait, and with it whether writers are stopped, is looked at and changes under the publisher's lock: there are never more than may
+//!    be, and what is noted last is what was published last. A count that came late would stop writers for a flush that nobody has to make.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
-use crate::inner::{Counts, Inner, MEMTABLES, lock};
+use crate::inner::{Counts, Inner, MEMTABLES, Rotation, lock};
 use crate::pace::Pace;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::ValueSegment;
@@ -129,7 +129,6 @@ impl Busy {
 pub(crate) struct Migration {
     busy: Mutex<Busy>,
     changed: Condvar,
-    frozen: AtomicUsize,
     pub(crate) pace: Pace,
     /// The sequence as workers last saw it change, and when.
     seen: Mutex<Option<(u64, Instant)>>,
@@ -164,7 +163,6 @@ impl Migration {
         Self {
             busy: Mutex::default(),
             changed: Condvar::new(),
-            frozen: AtomicUsize::new(0),
             pace: Pace::new(),
             seen: Mutex::new(None),
             governor: Governor::new(workers),
@@ -173,7 +171,6 @@ impl Migration {
 
     /// Takes note of how many memtables wait; with the publisher's lock held (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
-        self.frozen.store(count, Ordering::Release);
         // One that waits: as fast as flushes go. Two: half as fast, so that it never comes to three, where writers are stopped.
         let slow = (count >= SLOW).then(|| self.governor.flush_bandwidth() / (1 << (count - SLOW).min(8)) as f64);
         // A stop holds until there is room for one more.
@@ -198,10 +195,6 @@ impl Migration {
                 Due::Needed
             }
         }
-    }
-
-    pub(crate) fn is_at_limit(&self) -> bool {
-        self.frozen.load(Ordering::Acquire) as u64 >= MEMTABLES - 1
     }
 
     /// Whether room is scarce, so that one task works at a time.
@@ -261,23 +254,10 @@ impl Migration {
 impl Inner {
     /// Freezes a memtable that is full, unless too many wait already: then writers wait.
     pub(crate) fn freeze(&self, generation: u64) {
-        if self.migration.is_at_limit() && self.stop_writers() {
-            return;
-        }
-        self.rotate(generation);
-        if self.options.workers == 0 {
+        let rotation = self.rotate_or(generation, || self.migration.pace.stop());
+        if self.options.workers == 0 && rotation == Rotation::Done {
             self.work_until_quiet(Due::Needed);
         }
-    }
-
-    /// Stops writers if so many memtables wait; whether they do.
-    fn stop_writers(&self) -> bool {
-        let _publisher = lock(&self.publisher);
-        let stops = self.view.load().frozen.len() as u64 >= MEMTABLES - 1;
-        if stops {
-            self.migration.pace.stop();
-        }
-        stops
     }
 
     /// Does what is due, on the calling thread.
@@ -328,8 +308,8 @@ impl Inner {
             Due::Worthwhile => self.sizes.memtable / WORTH,
             Due::All | Due::Scarce => 1,
         };
-        if bytes >= least && self.pool.check().is_ok() && !self.migration.is_at_limit() {
-            self.rotate(generation);
+        if bytes >= least && self.pool.check().is_ok() {
+            self.rotate_or(generation, || ());
         }
     }
 
@@ -507,11 +487,8 @@ impl Inner {
         self.values.seal_tails(false);
         for _ in 0..SETTLE_TURNS {
             let before = moved(&self.values);
-            // Not one more than may wait: then it is for the next turn.
-            let frozen = !self.migration.is_at_limit();
-            if frozen {
-                self.rotate(self.view.load().active.generation);
-            }
+            // Where as many wait as may it is for the next turn.
+            let frozen = self.rotate() != Rotation::AtLimit;
             {
                 let mut busy = lock(&self.migration.busy);
                 busy.trouble = None;

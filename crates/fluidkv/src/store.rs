@@ -241,8 +241,11 @@ impl Running {
         let whole = inner.pool.check().is_ok();
         if whole {
             inner.values.seal_tails(true);
-            inner.rotate(inner.view.load().active.generation);
-            while matches!(inner.flush_oldest(), Ok(true)) {}
+            // As many as may wait, and the active one behind them.
+            for _ in 0..2 {
+                inner.rotate();
+                while matches!(inner.flush_oldest(), Ok(true)) {}
+            }
             // What found no room in tables stays in its log.
             if let Some(log) = &inner.log {
                 let _ = inner.settle_log(log);

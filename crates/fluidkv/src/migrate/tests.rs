@@ -54,7 +54,7 @@ fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
 
 /// Makes a run of what was written.
 fn flush(inner: &Inner) {
-    inner.rotate(inner.view.load().active.generation);
+    assert_eq!(inner.rotate(), Rotation::Done);
     assert!(inner.flush_oldest().expect("flushed"));
 }
 
@@ -153,10 +153,62 @@ fn a_flush_is_whole_where_the_split_behind_it_is_refused() {
     fill(&store, 0..10, 1);
     // No key that a range can be split at.
     lock(&inner.publisher).set_cuts(0, vec![Box::default()]);
-    inner.rotate(inner.view.load().active.generation);
+    assert_eq!(inner.rotate(), Rotation::Done);
     assert!(inner.flush_oldest().expect("flushed"));
     assert!(inner.view.load().frozen.is_empty() && inner.view.load().ranges.list[0].cuts.is_empty());
     fill(&store, 10..20, 1);
     assert_settles(&store, &told);
     assert_all(&store, 0..20, 1);
+}
+
+fn memtables(inner: &Inner) -> u64 {
+    inner.view.load().memtables().count() as u64
+}
+
+/// Each caller looked whether one more may wait, and froze one then: two who did so at a time froze two.
+#[test]
+fn there_are_never_more_memtables_than_may_be() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for index in thread * 100..(thread + 1) * 100 {
+                    fill(store, index..index + 1, 1);
+                    inner.rotate();
+                    assert!(memtables(inner) <= MEMTABLES, "{}", memtables(inner));
+                }
+            });
+        }
+    });
+    assert_eq!(inner.rotate(), Rotation::AtLimit);
+    assert!(!inner.migration.pace.is_stopped(), "nobody has to write");
+    // The last of a frozen memtable's writers comes late: there is room in the one that is active.
+    let active = inner.view.load().active.generation;
+    inner.freeze(active - 1);
+    assert!(!inner.migration.pace.is_stopped());
+    inner.freeze(active);
+    assert!(inner.migration.pace.is_stopped() && memtables(inner) == MEMTABLES);
+    assert_settles(&store, &told);
+    assert!(!inner.migration.pace.is_stopped());
+    assert_all(&store, 0..400, 1);
+}
+
+#[test]
+fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
+    let scratch = Scratch::new();
+    let (store, _) = created(&scratch);
+    for index in 0..MEMTABLES {
+        fill(&store, index..index + 1, 1);
+        store.running.inner.rotate();
+    }
+    assert_eq!(memtables(&store.running.inner), MEMTABLES);
+    store.close().expect("closed");
+    drop(store);
+    let options = FluidOptions { workers: 0, ..FluidOptions::default() };
+    let store = FluidKv::open(&scratch.store(), &options).expect("opened");
+    assert_eq!((memtables(&store.running.inner), store.stats().recovery.keys), (1, 0), "nothing was replayed");
+    assert_all(&store, 0..MEMTABLES, 1);
 }

@@ -152,8 +152,8 @@ impl Inner {
         let outcome = published.and_then(|()| self.point_anew(&view, group, &moved));
         let (generation, full) = (view.active.generation, view.active.is_full());
         drop((stripes, view, writing));
-        if full && !self.migration.is_at_limit() {
-            self.rotate(generation);
+        if full {
+            self.rotate_or(generation, || ());
         }
         let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.forget_value(record.key, moved));
         outcome.inspect_err(|_| all())
