@@ -270,8 +270,10 @@ pub trait Store: Send + Sync {
     /// Does the work behind writes that is due or would be some time: what is buffered goes to where reads find it quickest. Nothing
     /// needs it; measurements and planned stops do well with it. Engines without such work return at once.
     ///
+    /// An error says that not everything was done, and why: first what is gravest. What could be done was done, nothing is lost by it, and the store goes on.
+    ///
     /// # Errors
-    /// The common ones; [`Error::Full`] where there is no room for it.
+    /// The common ones; [`Error::Full`] where there is no room for it, [`Error::Corrupt`] where damage is in its way.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
@@ -291,7 +293,10 @@ pub trait Store: Send + Sync {
     /// Stops the store cleanly, so that the next open is quick. Later calls answer
     /// [`Error::Closed`]; closing twice is no error, and a close beside another returns when the store is closed.
     ///
+    /// The store is closed whatever this answers, and nothing that was acknowledged is lost by it. A full store closes as any other.
+    ///
     /// # Errors
-    /// [`Error::Io`]; the store is then as after a crash.
+    /// [`Error::Io`], and [`Error::Poisoned`] where the store took no writes any more: it is then as after a crash. [`Error::Corrupt`] where the close met
+    /// damage, which is left as it is.
     fn close(&self) -> Result<()>;
 }

@@ -59,6 +59,19 @@ impl Inner {
         }
     }
 
+    /// Flushes all memtables, the active one too, of a store to which nobody writes.
+    ///
+    /// # Errors
+    /// As [`Self::flush_oldest`], of the first that fails: it and those behind it stay in their logs.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        // As many as may wait, and the active one behind them.
+        for _ in 0..2 {
+            self.rotate();
+            while self.flush_oldest()? {}
+        }
+        Ok(())
+    }
+
     /// Threads of a flush into these ranges.
     fn flushers(&self, ranges: &Ranges) -> usize {
         self.options.workers.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)

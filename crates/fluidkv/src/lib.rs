@@ -13,6 +13,7 @@ mod commit;
 mod compact;
 mod cursor;
 mod entry;
+mod failures;
 mod flush;
 mod inner;
 mod key_filter;

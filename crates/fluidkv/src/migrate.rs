@@ -20,6 +20,8 @@
 //! Writers are slowed to the speed of flushes once one memtable waits behind the one that is being flushed (`pace.rs`). They are
 //! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
 //!
+//! What failed waits until it may go better (`failures.rs`), and a settle tells of it.
+//!
 //! Invariants
 //! 1. One thread flushes at a time, the oldest memtable first; a range is compacted, or joined, by one thread at a time; one thread collects. A flush that meets
 //!    other ranges at its end than at its beginning is made anew.
@@ -37,6 +39,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
+use crate::failures::{Failures, Trouble};
 use crate::inner::{Counts, Inner, MEMTABLES, Rotation, lock};
 use crate::pace::Pace;
 use crate::value_log::ValueLog;
@@ -52,7 +55,7 @@ const STILL: Duration = Duration::from_secs(10);
 /// How long a write that found no room works at making some.
 const RECLAIM: Duration = Duration::from_secs(10);
 /// How long a store settles at most: writers that go on may keep it from an end.
-pub(crate) const SETTLE: Duration = Duration::from_secs(600);
+const SETTLE: Duration = Duration::from_secs(600);
 /// Part of a full memtable's log that is worth a flush while it is quiet.
 const WORTH: u64 = 16;
 /// How much sooner a range is compacted while it is quiet.
@@ -65,42 +68,12 @@ const SLOW: usize = 2;
 /// Turns of a settle: one for what waits, one for what is active, one for what collections left; others write meanwhile.
 const SETTLE_TURNS: usize = 4;
 
-/// Why the last flush failed.
-enum Trouble {
-    /// It found no room.
-    Full,
-    /// It met damage.
-    Corrupt { place: String, what: String },
-}
-
-impl Trouble {
-    fn of(error: Error) -> Self {
-        match error {
-            Error::Corrupt { place, what } => Self::Corrupt { place, what },
-            // A failed sync poisons the pool, which is asked first.
-            _ => Self::Full,
-        }
-    }
-
-    fn error(&self, inner: &Inner) -> Error {
-        match self {
-            Self::Full => Error::Full { needed: inner.sizes.memtable, capacity: inner.pool.options().capacity },
-            Self::Corrupt { place, what } => Error::corrupt(place.clone(), what.clone()),
-        }
-    }
-}
-
 #[derive(Default)]
 struct Busy {
     flushing: bool,
     ranges: HashSet<u64>,
-    /// Ranges that could not be compacted, until something changes.
-    failed: HashSet<u64>,
     collecting: bool,
-    /// A collection found no room, until something changes.
-    stuck: bool,
-    /// The last failure of a flush.
-    trouble: Option<Trouble>,
+    failures: Failures,
     /// Room is scarce: one task at a time.
     alone: bool,
     /// The task that was handed out last has been the only one since.
@@ -115,13 +88,20 @@ impl Busy {
         self.ranges.len() + usize::from(self.flushing) + usize::from(self.collecting)
     }
 
-    /// Whether a task that ended so is to be tried again: by itself, if it was not.
-    fn again(&mut self, error: Option<&Error>) -> bool {
+    /// Whether a range may be compacted or joined: nobody works on it, and it did not fail.
+    fn may_take(&self, range: u64) -> bool {
+        !self.ranges.contains(&range) && !self.failures.has_range(range)
+    }
+
+    /// The end of a task, to be taken note of; none where it found no room beside others, and is to be tried again alone.
+    fn ended(&mut self, outcome: Result<()>) -> Option<Result<()>> {
         let was_only = std::mem::take(&mut self.is_only);
-        let again = !was_only && matches!(error, Some(Error::Full { .. }));
-        self.alone |= again;
-        self.made_room = error.is_none();
-        again
+        self.made_room = outcome.is_ok();
+        if !was_only && matches!(outcome, Err(Error::Full { .. })) {
+            self.alone = true;
+            return None;
+        }
+        Some(outcome)
     }
 }
 
@@ -216,8 +196,8 @@ impl Migration {
                 return Err(Error::Closed);
             }
             inner.pool.check()?;
-            if let Some(trouble) = busy.trouble.as_ref().filter(|_| !busy.flushing) {
-                return Err(trouble.error(inner));
+            if let Some(trouble) = busy.failures.flush().filter(|_| !busy.flushing) {
+                return Err(trouble.error());
             }
             if inner.options.workers == 0 {
                 // There is nobody else who would.
@@ -242,6 +222,16 @@ impl Migration {
             busy.ranges.remove(id);
         });
         self.changed.notify_all();
+    }
+
+    /// Lets what failed be tried again, what met damage too where `all` is.
+    fn retry(&self, all: bool) {
+        let failures = &mut lock(&self.busy).failures;
+        if all {
+            failures.forget();
+        } else {
+            failures.forget_full();
+        }
     }
 
     /// Wakes workers, to work or to end.
@@ -323,6 +313,7 @@ impl Inner {
             return (None, true);
         }
         let mut busy = lock(&self.migration.busy);
+        busy.failures.forget_full_above(self.sizes.range.min(self.sizes.memtable) / 4, || self.room());
         let quiet = busy.working() == 0;
         if busy.alone && !quiet {
             return (None, quiet);
@@ -336,17 +327,17 @@ impl Inner {
     fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
         // Behind the lock: a range is let go of when the view shows what was made of it.
         let view = self.view.load();
-        if !view.frozen.is_empty() && !busy.flushing && busy.trouble.is_none() {
+        if !view.frozen.is_empty() && !busy.flushing && busy.failures.flush().is_none() {
             busy.flushing = true;
             return Some(Task::Flush);
         }
         if due == Due::Needed && self.options.workers > 0 && busy.working() >= self.migration.governor.allowed() {
             return None;
         }
-        let free = |range: &&Arc<Range>| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
+        let free = |range: &&Arc<Range>| busy.may_take(range.id);
         let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, due), range));
         let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
-        let rest = !busy.collecting && !busy.stuck;
+        let rest = !busy.collecting && !busy.failures.has_collection();
         let garbage = rest.then(|| self.garbage_segment(due == Due::Scarce)).flatten();
         // Where room is scarce compactions come first: they say what is dead.
         let wins = |score: f64| due < Due::All && score > best.map_or(0.0, |(best, _)| best);
@@ -365,9 +356,8 @@ impl Inner {
         if busy.flushing {
             return None;
         }
-        let free = |range: &Range| !busy.ranges.contains(&range.id) && !busy.failed.contains(&range.id);
-        let joins =
-            |pair: &&[Arc<Range>]| free(&pair[0]) && free(&pair[1]) && pair[0].may_join(&pair[1], self.sizes.range);
+        let free = |pair: &[Arc<Range>]| busy.may_take(pair[0].id) && busy.may_take(pair[1].id);
+        let joins = |pair: &&[Arc<Range>]| free(pair) && pair[0].may_join(&pair[1], self.sizes.range);
         let pair = view.ranges.list.windows(2).find(joins)?;
         let (range, next) = (pair[0].id, pair[1].id);
         busy.ranges.extend([range, next]);
@@ -393,32 +383,22 @@ impl Inner {
     fn run(&self, task: Task) {
         match task {
             Task::Flush => {
-                let outcome = self.flush_oldest();
-                if let Err(error) = &outcome {
-                    self.corrupt(error);
-                }
+                let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
                 let mut busy = lock(&self.migration.busy);
                 busy.flushing = false;
-                busy.trouble = if busy.again(outcome.as_ref().err()) { None } else { outcome.err().map(Trouble::of) };
-                busy.failed.clear();
-                busy.stuck = false;
+                if let Some(outcome) = busy.ended(outcome.map(|_| ())) {
+                    busy.failures.note_flush(outcome, self.room());
+                }
             }
             Task::Compact(range) => {
-                let (id, outcome) = (range.id, self.compact(&range));
-                if let Err(error) = &outcome {
-                    self.corrupt(error);
-                }
+                let id = range.id;
+                let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
                 // Who waits for the end of this counts on the space of its tables.
                 drop(range);
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&id);
-                let again = busy.again(outcome.as_ref().err());
-                if outcome.is_err() && !again {
-                    busy.failed.insert(id);
-                } else if outcome.is_ok() {
-                    busy.failed.clear();
-                    busy.trouble = None;
-                    busy.stuck = false;
+                if let Some(outcome) = busy.ended(outcome) {
+                    busy.failures.note_range(id, outcome, self.room());
                 }
             }
             Task::Join(range, next) => {
@@ -426,27 +406,20 @@ impl Inner {
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&range);
                 busy.ranges.remove(&next);
-                let again = busy.again(outcome.as_ref().err());
-                if outcome.is_err() && !again {
-                    busy.failed.insert(range);
+                // One that was made gives back nothing.
+                if let Some(outcome @ Err(_)) = busy.ended(outcome) {
+                    busy.failures.note_range(range, outcome, self.room());
                 }
             }
             Task::Collect(segment) => {
-                let outcome = self.collect(&segment);
-                if let Err(error) = &outcome {
-                    self.corrupt(error);
-                }
+                let outcome = self.collect(&segment).inspect_err(|error| self.corrupt(error));
                 let mut busy = lock(&self.migration.busy);
                 busy.collecting = false;
                 if matches!(outcome, Err(Error::Corrupt { .. })) {
                     // A key that cannot be read keeps its segment; the others go on.
                     segment.damaged.store(true, Ordering::Release);
-                }
-                let again = busy.again(outcome.as_ref().err());
-                busy.stuck = outcome.is_err() && !again && !segment.damaged.load(Ordering::Acquire);
-                if outcome.is_ok() {
-                    busy.failed.clear();
-                    busy.trouble = None;
+                } else if let Some(outcome) = busy.ended(outcome) {
+                    busy.failures.note_collection(outcome, self.room());
                 }
             }
         }
@@ -458,12 +431,17 @@ impl Inner {
         self.migration.wake();
     }
 
+    /// Bytes that what works behind may take.
+    fn room(&self) -> u64 {
+        self.headroom() + self.reserve.held_bytes()
+    }
+
     /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
     /// room than before, or somebody has made some since the write's last attempt, which `made` counts.
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
         // What is free beyond what is needed: deletes may take it.
-        let room = || (self.headroom() + self.reserve.held_bytes()) as i64 - self.reserve.needed_bytes() as i64;
-        let (before, was_whole) = (room(), self.reserve.refill(&self.pool));
+        let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
+        let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
         match self.settle(Due::Scarce, RECLAIM) {
             // What could be done was done, and may be enough.
             Ok(()) | Err(Error::Full { .. }) => {}
@@ -474,27 +452,37 @@ impl Inner {
         let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
         let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let others = made.replace(now) != Some(now);
-        Ok(others || room() > before || (is_whole && !was_whole))
+        Ok(others || spare() > before || (is_whole && !was_whole))
+    }
+
+    /// As [`Self::settle`], of all there is; what could not be done is an error, the gravest where there are several.
+    ///
+    /// # Errors
+    /// As `lodestore_contract::Store::settle`.
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        let outcome = self.settle(Due::All, SETTLE);
+        if !matches!(outcome, Ok(()) | Err(Error::Full { .. })) {
+            return outcome;
+        }
+        let failed = lock(&self.migration.busy).failures.gravest().map(Trouble::error);
+        failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
     }
 
     /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most.
     ///
     /// # Errors
-    /// [`Error::Full`] where a flush finds no room, [`Error::Poisoned`].
+    /// Where a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] where the store is
+    /// closed meanwhile.
     pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<()> {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
-        for _ in 0..SETTLE_TURNS {
+        for turn in 0..SETTLE_TURNS {
             let before = moved(&self.values);
             // Where as many wait as may it is for the next turn.
             let frozen = self.rotate() != Rotation::AtLimit;
-            {
-                let mut busy = lock(&self.migration.busy);
-                busy.trouble = None;
-                busy.failed.clear();
-                busy.stuck = false;
-            }
+            // What is damaged is tried once for each who asks.
+            self.migration.retry(turn == 0 && due == Due::All);
             self.settle_once(due, (began, limit))?;
             // What was collected has left pointers in a memtable.
             let all = frozen && (due == Due::Scarce || moved(&self.values) == before);
@@ -514,12 +502,15 @@ impl Inner {
                 continue;
             }
             self.pool.check()?;
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
             let busy = lock(&self.migration.busy);
             if quiet
                 && !busy.flushing
-                && let Some(trouble) = &busy.trouble
+                && let Some(trouble) = busy.failures.flush()
             {
-                return Err(trouble.error(self));
+                return Err(trouble.error());
             }
             if quiet {
                 return Ok(());

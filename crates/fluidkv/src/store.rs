@@ -20,7 +20,7 @@ use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock
 use crate::locks::Order;
 use crate::manifest::state::ManifestState;
 use crate::memtable::Memtable;
-use crate::migrate::{Due, Migration, SETTLE};
+use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
 use crate::publisher::Publisher;
@@ -237,21 +237,26 @@ impl Running {
             return Ok(());
         }
         let inner = &self.inner;
-        // A poisoned store is left as after a crash; what could not be flushed stays in its logs.
-        let whole = inner.pool.check().is_ok();
-        if whole {
-            inner.values.seal_tails(true);
-            // As many as may wait, and the active one behind them.
-            for _ in 0..2 {
-                inner.rotate();
-                while matches!(inner.flush_oldest(), Ok(true)) {}
-            }
-            // What found no room in tables stays in its log.
-            if let Some(log) = &inner.log {
-                let _ = inner.settle_log(log);
-            }
+        // A poisoned store is left as after a crash.
+        let ended = inner.pool.check().and_then(|()| self.flush_out());
+        let whole = inner.pool.check();
+        let closed = inner.pool.close(whole.is_ok());
+        whole.and(ended).and(closed)
+    }
+
+    /// Brings what is in memtables to tables. What finds no room there, or is damaged, stays in its log, which is durable.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; [`Error::Corrupt`] where a log is damaged.
+    fn flush_out(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.values.seal_tails(true);
+        let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));
+        inner.log.as_ref().map_or(Ok(()), |log| inner.settle_log(log))?;
+        match flushed {
+            Err(Error::Full { .. }) => Ok(()),
+            other => other,
         }
-        inner.pool.close(whole && inner.pool.check().is_ok())
     }
 }
 
@@ -451,10 +456,11 @@ impl Store for FluidKv {
     }
 
     /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then. Where
-    /// others go on writing it ends after ten minutes.
+    /// others go on writing it ends after ten minutes. What is damaged stays where it is: a table with its range, which is not compacted, a value with its
+    /// segment; both are told as [`Error::Corrupt`].
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.settle(Due::All, SETTLE)
+        self.running.inner.settle_all()
     }
 
     fn wait_recovered(&self) -> Result<()> {
@@ -465,6 +471,7 @@ impl Store for FluidKv {
         self.running.inner.verify(progress)
     }
 
+    /// Flushes what is in memtables. Where the medium is full it stays in its logs, which is no error: the next open replays them.
     fn close(&self) -> Result<()> {
         self.running.close()
     }

@@ -64,3 +64,20 @@ fn a_flush_that_meets_damage_is_told_as_damage() {
     let refused = (0..20_000u64).find_map(|number| store.put(&number.to_le_bytes(), &[7; 40]).err());
     assert!(matches!(refused, Some(Error::Corrupt { .. }) | None), "{refused:?}");
 }
+
+/// It answered that all was well.
+#[test]
+fn a_close_that_meets_damage_says_so_and_a_restart_mends_it() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &options()).expect("create");
+    store.put(KEY, VALUE).expect("put");
+    flip(&scratch, KEY.len() as i64, 0);
+    let closed = store.close();
+    assert!(matches!(closed, Err(Error::Corrupt { .. })), "{closed:?}");
+    assert!(matches!(store.get(KEY), Err(Error::Closed)), "it is closed all the same");
+    store.close().expect("twice is no error");
+    drop(store);
+    let store = FluidKv::open(&scratch.store(), &options()).expect("open");
+    assert_eq!(store.get(KEY).expect("get").as_deref(), Some(VALUE));
+    store.close().expect("close");
+}

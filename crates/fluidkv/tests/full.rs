@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Error, Event, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
@@ -56,9 +56,8 @@ fn give(pool: &Pool, extents: impl IntoIterator<Item = NvPtr>) {
     extents.into_iter().for_each(|at| pool.allocator().free_extent(pool, at));
 }
 
-/// Several ranges, and a memtable with keys of all of them; none if the workers have flushed it already.
-fn half_written(workers: usize) -> Option<(Scratch, Arc<Pool>, FluidKv)> {
-    let options = FluidOptions {
+fn options(workers: usize) -> FluidOptions {
+    FluidOptions {
         pool: PoolOptions { capacity: 32 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
         memtable_bytes: 512 << 10,
         segment_bytes: 16 << 10,
@@ -66,9 +65,13 @@ fn half_written(workers: usize) -> Option<(Scratch, Arc<Pool>, FluidKv)> {
         range_bytes: 64 << 10,
         workers,
         ..FluidOptions::default()
-    };
+    }
+}
+
+/// Several ranges, and a memtable with keys of all of them; none if the workers have flushed it already.
+fn half_written(workers: usize) -> Option<(Scratch, Arc<Pool>, FluidKv)> {
     let scratch = Scratch::new();
-    let (pool, store) = created(&scratch, &options);
+    let (pool, store) = created(&scratch, &options(workers));
     fill(&store, 0..3000, 1);
     store.settle().expect("settled");
     assert!(counter(&store, "ranges") > 3);
@@ -108,7 +111,7 @@ fn a_flush_that_finds_no_room_half_way_gives_back_what_it_wrote_and_succeeds_lat
 }
 
 fn short_key(index: u64) -> [u8; 8] {
-    index.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+    index.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
 }
 
 /// Puts until the store is full; how many keys it has.
@@ -171,4 +174,76 @@ fn a_full_store_opens_again_wherever_its_deletes_were_cut_short() {
         store = FluidKv::open(&scratch.store(), &options).unwrap_or_else(|error| panic!("round {round}: {error}"));
         assert_eq!(store.len().expect("a count"), keys - (round + 1) * step, "round {round}");
     }
+}
+
+/// Whether the store was left clean, told when it is opened; and the store.
+fn opened(scratch: &Scratch, options: &FluidOptions) -> (bool, FluidKv) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let mut options = options.clone();
+    options.pool.events = Some(Arc::new(move |event: &Event| {
+        if let Event::Opened { clean, .. } = event {
+            send.send(*clean).expect("a receiver");
+        }
+    }));
+    let store = FluidKv::open(&scratch.store(), &options).expect("opened");
+    (receive.recv().expect("an event"), store)
+}
+
+#[test]
+fn a_full_store_closes_cleanly_and_loses_nothing() {
+    let (scratch, pool, store) = half_written(0).expect("no workers");
+    let taken = take_all(&pool, 32 << 10);
+    give(&pool, taken.into_iter().take(2));
+    let refused = store.settle();
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    store.close().expect("a full store closes");
+    drop((store, pool));
+    let (clean, store) = opened(&scratch, &options(0));
+    assert!(clean);
+    assert_eq!(counter(&store, "memtables"), 2, "one was replayed");
+    assert_all(&store, 0..2500, 2);
+    assert_all(&store, 2500..3000, 1);
+}
+
+/// It answered that all was settled.
+#[test]
+fn a_settle_whose_compactions_find_no_room_says_so_and_succeeds_later() {
+    let (scratch, pool, store) = half_written(0).expect("no workers");
+    // Runs, and no compaction of them.
+    store.close().expect("closed");
+    drop((store, pool));
+    let (pool, report) = Pool::open(&scratch.store(), ENGINE, FORMAT, options(0).pool).expect("a pool");
+    let store = FluidKv::start(Arc::clone(&pool), &report, &options(0)).expect("a store");
+    let buffered = counter(&store, "buffered_bytes");
+    assert!(buffered > 0);
+    let taken = take_all(&pool, 4 << 10);
+    let live = store.stats().space.live;
+    for _ in 0..2 {
+        let refused = store.settle();
+        assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+        assert_eq!((counter(&store, "buffered_bytes"), store.stats().space.live), (buffered, live));
+    }
+    give(&pool, taken);
+    store.settle().expect("there is room");
+    assert_eq!(counter(&store, "buffered_bytes"), 0);
+    assert_all(&store, 0..2500, 2);
+    assert_all(&store, 2500..3000, 1);
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// It answered that all was well, and only the next open's replay told otherwise.
+#[test]
+fn a_close_of_a_poisoned_store_says_so_and_loses_nothing() {
+    let scratch = Scratch::new();
+    let (pool, store) = created(&scratch, &options(0));
+    fill(&store, 0..100, 1);
+    pool.poison("a test");
+    assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
+    let closed = store.close();
+    assert!(matches!(closed, Err(Error::Poisoned { .. })), "{closed:?}");
+    store.close().expect("twice is no error");
+    drop((store, pool));
+    let (clean, store) = opened(&scratch, &options(0));
+    assert!(!clean);
+    assert_all(&store, 0..100, 1);
 }

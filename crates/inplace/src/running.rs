@@ -101,13 +101,14 @@ impl<E: Engine> Running<E> {
             return Ok(());
         }
         // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
-        let whole = inner.recovery.is_done() && inner.pool.check().is_ok() && inner.is_whole();
+        let sound = inner.pool.check();
+        let whole = inner.recovery.is_done() && sound.is_ok() && inner.is_whole();
         let saved = if whole { inner.save() } else { Ok(()) };
         if whole {
             inner.pool.epochs().collect(&inner.pool);
         }
         let closed = inner.pool.close(whole && saved.is_ok());
-        saved.and(closed)
+        sound.and(saved).and(closed)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Work that meets other work: each step by hand, in the order that two workers may come to.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
+use lodestore_media::{ExtentKind, PoolOptions};
 
 use super::*;
 use crate::publisher::publish;
@@ -211,4 +214,83 @@ fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
     assert_eq!((memtables(&store.running.inner), store.stats().recovery.keys), (1, 0), "nothing was replayed");
     assert_all(&store, 0..MEMTABLES, 1);
+}
+
+/// Changes a byte of each copy of this text in the store's first file.
+fn damage(scratch: &Scratch, text: &[u8]) {
+    let path = scratch.store().join("pool.0000");
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("the store's file");
+    let bytes = std::fs::read(&path).expect("its bytes");
+    let places: Vec<_> = (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("written");
+    }
+}
+
+/// A settle answered that all was settled; and each flush had the damaged range merged again, up to where it is damaged.
+#[test]
+fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flush() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    fill(&store, 0..400, 1);
+    store.settle().expect("settled");
+    damage(&scratch, b"300/1/000");
+    for round in 2..6 {
+        fill(&store, 0..10, round);
+        inner.rotate();
+        inner.work_until_quiet(Due::All);
+        assert_eq!(lock(&told).len(), 1, "the first met it: {told:?}");
+    }
+    for asked in 1..3 {
+        let settled = store.settle();
+        assert!(matches!(settled, Err(Error::Corrupt { .. })), "{settled:?}");
+        assert_eq!(lock(&told).len(), 1 + asked, "who asks is told anew: {told:?}");
+    }
+    assert_all(&store, 0..10, 5);
+    assert_all(&store, 10..250, 1);
+    store.close().expect("no log is damaged");
+}
+
+/// What a snapshot gives back tells nobody.
+#[test]
+fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
+    const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    fill(&store, 0..2000, 1);
+    store.settle().expect("settled");
+    fill(&store, 0..2000, 2);
+    flush(inner);
+    let allocator = inner.pool.allocator();
+    let take = |bytes| allocator.alloc_extent(&inner.pool, bytes, KIND).ok();
+    let mut taken: Vec<_> = std::iter::from_fn(|| take(256 << 10)).collect();
+    let chunk = u64::from(inner.pool.options().chunk_bytes);
+    std::iter::from_fn(|| take(chunk)).for_each(drop);
+    let before = store.stats().engine_counters["compactions"];
+    inner.work_until_quiet(Due::All);
+    assert!(lock(&inner.migration.busy).failures.gravest().is_some(), "there was no room");
+    assert!(inner.next_task(Due::All).is_none(), "it is not tried again for nothing");
+    let compactions = || store.stats().engine_counters["compactions"] - before;
+    let done = compactions();
+    taken.drain(..8).for_each(|at| allocator.free_extent(&inner.pool, at));
+    inner.work_until_quiet(Due::All);
+    assert!(compactions() > done);
+    assert_eq!(store.stats().engine_counters["runs_most"], 0);
+    assert_eq!(*lock(&told), [""; 0]);
+    assert_all(&store, 0..2000, 2);
+}
+
+#[test]
+fn a_settle_beside_a_close_says_that_the_store_is_closed() {
+    let scratch = Scratch::new();
+    let (store, _) = created(&scratch);
+    fill(&store, 0..10, 1);
+    let inner = &store.running.inner;
+    inner.closed.store(true, Ordering::SeqCst);
+    assert!(matches!(inner.settle_all(), Err(Error::Closed)));
+    inner.closed.store(false, Ordering::SeqCst);
+    store.close().expect("closed");
 }

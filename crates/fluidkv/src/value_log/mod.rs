@@ -205,6 +205,17 @@ impl ValueLog {
         }
     }
 
+    /// That garbage stays where it is, since its segment is damaged, if there is such a segment.
+    pub(crate) fn kept_garbage(&self) -> Option<Error> {
+        let keeps = |segment: &&Arc<ValueSegment>| {
+            let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+            is(&segment.damaged) && !is(&segment.ended) && segment.garbage() > 0
+        };
+        let segments = self.segments.load();
+        let kept = segments.iter().find(keeps)?;
+        Some(Error::corrupt(place_of(kept.id), "it is damaged, and kept with what is garbage in it"))
+    }
+
     /// DRAM of its segments.
     pub(crate) fn dram_bytes(&self) -> u64 {
         self.segments.load().len() as u64 * SEGMENT_DRAM

@@ -1,0 +1,195 @@
+//! What the work behind could not do, until something changes: so that it is not tried again and again for nothing, and is tried again when it may go better.
+//!
+//! The rule
+//! * What found no room is forgotten behind each success, which may have made some, and where there is more room than there was then: a snapshot that
+//!   ends gives back as much as a compaction does, and tells nobody.
+//! * What met damage is not tried again before somebody asks for it (`Store::settle`): bytes do not mend, and what was merged up to them was for nothing.
+
+use std::collections::HashMap;
+
+use lodestore_contract::{Error, Result};
+
+/// Why something failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It found no room.
+    Full { needed: u64, capacity: u64 },
+    /// It met damage.
+    Corrupt { place: String, what: String },
+    /// Whatever else; a failed sync poisons the pool, which is asked first.
+    Other(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Full { needed, capacity } => Self::Full { needed, capacity },
+            Error::Corrupt { place, what } => Self::Corrupt { place, what },
+            Error::Poisoned { cause } => Self::Other(cause),
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl Trouble {
+    /// The failure, for another caller.
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Full { needed, capacity } => Error::Full { needed: *needed, capacity: *capacity },
+            Self::Corrupt { place, what } => Error::corrupt(place.clone(), what.clone()),
+            Self::Other(cause) => Error::Poisoned { cause: cause.clone() },
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+}
+
+/// What failed.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// The flush of the oldest memtable.
+    flush: Option<Trouble>,
+    /// Compactions and joins, by range.
+    ranges: HashMap<u64, Trouble>,
+    /// The collection of a value segment.
+    collection: Option<Trouble>,
+    /// Bytes that there was room for when something last found none.
+    room: u64,
+}
+
+impl Failures {
+    pub(crate) fn flush(&self) -> Option<&Trouble> {
+        self.flush.as_ref()
+    }
+
+    pub(crate) fn has_range(&self, id: u64) -> bool {
+        self.ranges.contains_key(&id)
+    }
+
+    pub(crate) fn has_collection(&self) -> bool {
+        self.collection.is_some()
+    }
+
+    /// Takes note of the end of a flush; there is room for so many bytes.
+    pub(crate) fn note_flush(&mut self, outcome: Result<()>, room: u64) {
+        self.flush = self.trouble_of(outcome, room);
+    }
+
+    /// Takes note of the end of a compaction, or a join.
+    pub(crate) fn note_range(&mut self, id: u64, outcome: Result<()>, room: u64) {
+        match self.trouble_of(outcome, room) {
+            Some(trouble) => self.ranges.insert(id, trouble),
+            None => self.ranges.remove(&id),
+        };
+    }
+
+    /// Takes note of the end of a collection.
+    pub(crate) fn note_collection(&mut self, outcome: Result<()>, room: u64) {
+        self.collection = self.trouble_of(outcome, room);
+    }
+
+    fn trouble_of(&mut self, outcome: Result<()>, room: u64) -> Option<Trouble> {
+        let Err(error) = outcome else {
+            self.forget_full();
+            return None;
+        };
+        let trouble = Trouble::from(error);
+        if trouble.is_full() {
+            self.room = room;
+        }
+        Some(trouble)
+    }
+
+    /// Lets what found no room be tried again.
+    pub(crate) fn forget_full(&mut self) {
+        self.flush.take_if(|trouble| trouble.is_full());
+        self.ranges.retain(|_, trouble| !trouble.is_full());
+        self.collection.take_if(|trouble| trouble.is_full());
+    }
+
+    /// As [`Self::forget_full`], where there is room for `more` bytes beside those that there was room for then.
+    pub(crate) fn forget_full_above(&mut self, more: u64, room: impl FnOnce() -> u64) {
+        let waits = self.all().any(Trouble::is_full);
+        if waits && room() >= self.room.saturating_add(more) {
+            self.forget_full();
+        }
+    }
+
+    /// Lets everything be tried again.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Trouble> {
+        self.flush.iter().chain(self.ranges.values()).chain(&self.collection)
+    }
+
+    /// The gravest: damage before want of room.
+    pub(crate) fn gravest(&self) -> Option<&Trouble> {
+        self.all().min_by_key(|trouble| trouble.is_full())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Result<()> {
+        Err(Error::Full { needed: 5, capacity: 9 })
+    }
+
+    fn corrupt() -> Result<()> {
+        Err(Error::corrupt("a table", "a block"))
+    }
+
+    #[test]
+    fn want_of_room_ends_with_the_next_success_and_damage_does_not() {
+        let mut failures = Failures::default();
+        failures.note_flush(full(), 0);
+        failures.note_range(1, full(), 0);
+        failures.note_range(2, corrupt(), 0);
+        failures.note_collection(full(), 0);
+        assert!(matches!(failures.gravest(), Some(Trouble::Corrupt { .. })));
+        failures.note_range(3, Ok(()), 0);
+        assert!(failures.flush().is_none() && !failures.has_collection());
+        assert_eq!([1, 2, 3].map(|id| failures.has_range(id)), [false, true, false]);
+        failures.note_range(2, Ok(()), 0);
+        assert_eq!(failures.gravest(), None);
+    }
+
+    #[test]
+    fn a_failure_makes_no_other_one_worth_a_try() {
+        let mut failures = Failures::default();
+        failures.note_range(1, full(), 0);
+        failures.note_flush(full(), 0);
+        assert!(failures.has_range(1) && failures.flush().is_some());
+    }
+
+    #[test]
+    fn want_of_room_ends_where_there_is_more_room() {
+        let mut failures = Failures::default();
+        failures.forget_full_above(10, || panic!("nobody waits for room"));
+        failures.note_range(1, full(), 100);
+        failures.forget_full_above(10, || 109);
+        assert!(failures.has_range(1));
+        failures.forget_full_above(10, || 110);
+        assert!(!failures.has_range(1));
+        failures.note_range(1, corrupt(), 100);
+        failures.forget_full_above(10, || panic!("room is no help"));
+        assert!(failures.has_range(1));
+        failures.forget();
+        assert!(!failures.has_range(1));
+    }
+
+    #[test]
+    fn a_failure_is_told_as_it_was() {
+        for error in [Error::Full { needed: 5, capacity: 9 }, Error::corrupt("a table", "a block")] {
+            let text = error.to_string();
+            assert_eq!(Trouble::from(error).error().to_string(), text);
+        }
+        let panicked = Trouble::from(Error::Poisoned { cause: "a flush panicked".into() });
+        assert!(matches!(panicked.error(), Error::Poisoned { cause } if cause == "a flush panicked"));
+    }
+}
