@@ -80,6 +80,8 @@ struct Busy {
     is_only: bool,
     /// The task that ended last came to its end.
     made_room: bool,
+    /// Grows with whatever may make something due.
+    changes: u64,
 }
 
 impl Busy {
@@ -137,6 +139,18 @@ enum Task {
     Collect(Arc<ValueSegment>),
 }
 
+/// Poisons a store whose work behind panics: what it held is never let go of, and whoever waits for it has to be told.
+struct Unwinding<'a>(&'a Inner);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.pool.poison("a flush, a compaction or a collection panicked");
+            self.0.migration.wake();
+        }
+    }
+}
+
 impl Migration {
     /// For a store with so many workers.
     pub(crate) fn new(workers: usize) -> Self {
@@ -157,8 +171,7 @@ impl Migration {
         if (count as u64) < MEMTABLES - 1 || !self.pace.is_stopped() {
             self.pace.limit(slow);
         }
-        let _busy = lock(&self.busy);
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// What is due, given the last number, by how long nobody has written.
@@ -199,13 +212,13 @@ impl Migration {
             if let Some(trouble) = busy.failures.flush().filter(|_| !busy.flushing) {
                 return Err(trouble.error());
             }
+            let seen = busy.changes;
+            drop(busy);
             if inner.options.workers == 0 {
-                // There is nobody else who would.
-                drop(busy);
+                // There is nobody else who would, unless another writer does so now.
                 inner.work_until_quiet(Due::Needed);
-                continue;
             }
-            drop(self.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
+            self.rest(seen, WAIT);
         }
     }
 
@@ -221,7 +234,8 @@ impl Migration {
         ids.iter().for_each(|id| {
             busy.ranges.remove(id);
         });
-        self.changed.notify_all();
+        drop(busy);
+        self.wake();
     }
 
     /// Lets what failed be tried again, what met damage too where `all` is.
@@ -236,8 +250,19 @@ impl Migration {
 
     /// Wakes workers, to work or to end.
     pub(crate) fn wake(&self) {
-        let _busy = lock(&self.busy);
+        lock(&self.busy).changes += 1;
         self.changed.notify_all();
+    }
+
+    /// How often something changed.
+    fn changes(&self) -> u64 {
+        lock(&self.busy).changes
+    }
+
+    /// Waits, a while at most, until something changes behind the `seen`-th change: one that came while the caller looked for work is not missed.
+    fn rest(&self, seen: u64, most: Duration) {
+        let busy = lock(&self.busy);
+        drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));
     }
 }
 
@@ -260,6 +285,7 @@ impl Inner {
     /// A worker, until the store is closed.
     pub(crate) fn work(&self) {
         while !self.closed.load(Ordering::Acquire) {
+            let seen = self.migration.changes();
             let due = self.migration.due(self.order.last());
             self.freeze_if_due(due);
             self.migration.governor.tick(Instant::now(), || self.reading());
@@ -267,9 +293,8 @@ impl Inner {
                 self.run(task);
                 continue;
             }
-            let busy = lock(&self.migration.busy);
             if !self.closed.load(Ordering::Acquire) {
-                drop(self.migration.changed.wait_timeout(busy, IDLE).unwrap_or_else(PoisonError::into_inner));
+                self.migration.rest(seen, IDLE);
             }
         }
     }
@@ -381,6 +406,7 @@ impl Inner {
     }
 
     fn run(&self, task: Task) {
+        let _unwinding = Unwinding(self);
         match task {
             Task::Flush => {
                 let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));

@@ -17,9 +17,14 @@ type Told = Arc<Mutex<Vec<String>>>;
 fn created(scratch: &Scratch) -> (FluidKv, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
+    (created_with(scratch, move |damage| lock(&sink).push(damage)), told)
+}
+
+/// A store without workers, which tells `sink` of damage.
+fn created_with(scratch: &Scratch, sink: impl Fn(String) + Send + Sync + 'static) -> FluidKv {
     let events = move |event: &Event| {
         if let Event::Corruption { place, what } = event {
-            lock(&sink).push(format!("{place}: {what}"));
+            sink(format!("{place}: {what}"));
         }
     };
     let options = FluidOptions {
@@ -36,7 +41,7 @@ fn created(scratch: &Scratch) -> (FluidKv, Told) {
         workers: 0,
         ..FluidOptions::default()
     };
-    (FluidKv::create(&scratch.store(), &options).expect("a store"), told)
+    FluidKv::create(&scratch.store(), &options).expect("a store")
 }
 
 fn key(index: u64) -> Vec<u8> {
@@ -293,4 +298,29 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
     assert!(matches!(inner.settle_all(), Err(Error::Closed)));
     inner.closed.store(false, Ordering::SeqCst);
     store.close().expect("closed");
+}
+
+/// A worker that had looked for work slept through what came before it lay down.
+#[test]
+fn no_change_is_missed_by_who_looked_for_work_before_it() {
+    let migration = Migration::new(1);
+    let seen = migration.changes();
+    migration.set_frozen(1);
+    // With a limit that no test would outlast.
+    migration.rest(seen, SETTLE);
+    assert_eq!(migration.changes(), seen + 1);
+}
+
+/// It held the flush for good: whoever settled or wrote waited for its end.
+#[test]
+fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
+    let scratch = Scratch::new();
+    let store = created_with(&scratch, |_| panic!("a sink"));
+    store.put(b"damaged-key", b"the right value").expect("put");
+    damage(&scratch, b"damaged-key");
+    let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.settle()));
+    assert!(settled.is_err(), "the sink panicked");
+    assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.put(b"another", b""), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
 }
