@@ -146,7 +146,7 @@ pub enum Error {
         /// The first failure.
         cause: String,
     },
-    /// A new key would take the store's structures over their DRAM budget. Reads, updates and deletes go on.
+    /// A write, or a snapshot, would take the store's structures over their DRAM budget. Reads and deletes go on; so do updates, of engines whose updates take none.
     DramBudget {
         /// Bytes in use.
         used: u64,
@@ -284,7 +284,7 @@ impl fmt::Display for Error {
             }
             Self::DramBudget { used, budget } => write!(
                 f,
-                "a new key would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, or open with a larger budget"
+                "this would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, let go of snapshots, or open with a larger budget"
             ),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }

@@ -217,6 +217,7 @@ impl Inner {
                 self.batches.fetch_add(1, Ordering::SeqCst);
                 let published = places.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
                 self.batches.fetch_sub(1, Ordering::SeqCst);
+                write.memtable.look();
                 published
             }
         }

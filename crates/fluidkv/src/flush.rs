@@ -74,7 +74,8 @@ impl Inner {
 
     /// Threads of a flush into these ranges.
     fn flushers(&self, ranges: &Ranges) -> usize {
-        self.options.workers.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
+        let free = self.options.workers.saturating_sub(self.migration.compacting());
+        free.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
     /// The memtable's tables, by range.

@@ -8,6 +8,7 @@ use lodestore_contract::{Error, Event, Result};
 use lodestore_media::{Guard, Pool};
 
 use crate::commit::SharedLog;
+use crate::dram::{BUILDS, Dram, HANDLE};
 use crate::locks::Order;
 use crate::memtable::{Make, Memtable};
 use crate::migrate::Migration;
@@ -24,8 +25,6 @@ use crate::view::View;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) memtable: u64,
-    /// DRAM of one memtable at which it is frozen.
-    pub(crate) memtable_dram: u64,
     pub(crate) segment: u64,
     pub(crate) range: u64,
     /// Values of this many bytes or more go to the value log.
@@ -39,16 +38,24 @@ pub(crate) struct Sizes {
 
 /// Memtables of one store at a time, at most: one is written, the others wait for their flush. `rotate_or` keeps to it.
 pub(crate) const MEMTABLES: u64 = 4;
+/// Tables are not made smaller than this for want of DRAM.
+const TABLE_MIN: u64 = 16 << 10;
 /// Parts of the capacity that one memtable's log, and one range, may take.
 const SHARES: u64 = 32;
 
 impl Sizes {
     pub(crate) fn of(options: &FluidOptions, capacity: u64) -> Self {
         let part = (capacity / SHARES).max(4 << 10);
-        let memtable = options.memtable_bytes.min(part);
-        let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
         let range = options.range_bytes.min(2 * part);
-        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)) as usize;
+        let workers = options.workers.max(1) as u64;
+        // All that are built at a time take a quarter of the budget.
+        let built = options.dram_budget / 4 / BUILDS / workers;
+        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)).min(built.max(TABLE_MIN));
+        // While a range is compacted its tables are there twice.
+        let most = (options.dram_budget / 16 / HANDLE / workers).max(8) * table_bytes;
+        let (range, table_bytes) = (range.min(most), table_bytes as usize);
+        let memtable = options.memtable_bytes.min(part).min(most / 4);
+        let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
         let block_bytes = |wanted: u32| (wanted as usize).min(table_bytes / 4).max(256);
         let table = TableOptions {
             block_bytes: block_bytes(options.block_bytes),
@@ -63,7 +70,6 @@ impl Sizes {
         };
         Self {
             memtable,
-            memtable_dram: (options.dram_budget * 3 / 4 / MEMTABLES).max(64 << 10),
             segment,
             range,
             value_threshold: if options.value_threshold == 0 { usize::MAX } else { options.value_threshold as usize },
@@ -75,9 +81,20 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// What a memtable of this generation is made with, whose writes have numbers above `base`.
-    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64) -> Make {
-        Make { generation, base, segment_bytes: self.segment, limits: (self.memtable, self.memtable_dram), seed }
+    /// What a memtable of this generation is made with, whose writes have numbers above `base`, and that may take so much DRAM.
+    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, dram: u64) -> Make {
+        Make { generation, base, segment_bytes: self.segment, limits: (self.memtable, dram), seed }
+    }
+
+    /// DRAM that the work behind takes at most, with so many workers: a table that is built, and the handles of a range's new tables beside
+    /// those of its old ones, stable and in runs.
+    pub(crate) fn working(&self, workers: usize) -> u64 {
+        (BUILDS * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
+    }
+
+    /// DRAM of the handles of tables of so many bytes together.
+    pub(crate) fn handles(&self, bytes: u64) -> u64 {
+        (bytes / self.table.table_bytes as u64 + 1) * HANDLE
     }
 }
 
@@ -137,6 +154,7 @@ pub(crate) struct Inner {
     pub(crate) identities: Identities,
     pub(crate) values: Arc<ValueLog>,
     pub(crate) reserve: Arc<Reserve>,
+    pub(crate) dram: Dram,
     /// Batches whose entries are on their way into the index.
     pub(crate) batches: AtomicU64,
     /// The share of absent keys among those that are asked for (`read.rs`).
@@ -169,8 +187,12 @@ impl Inner {
     }
 
     /// A memtable to write to, newer than all there are.
-    pub(crate) fn new_memtable(&self, generation: u64) -> Arc<Memtable> {
-        Arc::new(Memtable::new(&self.pool, &self.sizes.make(generation, self.order.last(), self.seed)))
+    fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
+        let dram = self.memtable_share(publisher);
+        let make = self.sizes.make(generation, self.order.last(), self.seed, dram);
+        let memtable = Arc::new(Memtable::new(&self.pool, &make));
+        self.dram.add(&memtable);
+        memtable
     }
 
     /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place, unless as many wait as may: then `at_limit` is
@@ -192,7 +214,8 @@ impl Inner {
         let count = frozen.len();
         // Whoever appends has the memtable that is active, and no older one.
         let turn = self.log.as_ref().map(SharedLog::turn);
-        publish(&self.view, &publisher, self.new_memtable(generation + 1), frozen);
+        let fresh = self.new_memtable(generation + 1, &publisher);
+        publish(&self.view, &publisher, fresh, frozen);
         drop(turn);
         self.migration.set_frozen(count);
         Rotation::Done
@@ -208,18 +231,6 @@ impl Inner {
     pub(crate) fn headroom(&self) -> u64 {
         let space = self.pool.space();
         space.capacity.saturating_sub(space.size) + space.free
-    }
-
-    /// DRAM of the store's own structures, and of them what an empty store takes.
-    pub(crate) fn dram(&self) -> (u64, u64) {
-        let view = self.view.load();
-        let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
-        let values = ValueLog::fixed_dram_bytes();
-        let fixed = self.order.dram_bytes() + log + values + size_of::<Self>() as u64;
-        let memtables: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
-        let own = lock(&self.publisher).dram_bytes() + view.ranges.dram_bytes() + self.values.dram_bytes();
-        let pool = self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes();
-        (fixed + memtables + own + pool, fixed)
     }
 }
 

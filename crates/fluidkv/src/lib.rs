@@ -12,6 +12,7 @@ mod adapt;
 mod commit;
 mod compact;
 mod cursor;
+mod dram;
 mod entry;
 mod failures;
 mod flush;

@@ -21,6 +21,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::{BPlusTree, Direction, KeyResolver};
 use lodestore_media::{Mutant, NvPtr, Pool, thread_slot};
 
+use crate::dram::LOOK;
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Entry, Frame, Op, Payload, encode_header};
 use crate::inner::lock;
@@ -38,6 +39,10 @@ const SHARED_TIMES: u64 = 16;
 const SHARED_SEGMENTS: u64 = 16;
 /// A segment for deletes, where space is scarce, is this part of another one at least.
 const LEAST_PART: u64 = 16;
+/// Most parts of what a memtable may take by which its index grows.
+const STEPS: u64 = 16;
+/// A segment has at most so many bytes for each byte of DRAM that its memtable may take.
+const LOG_A_BYTE: u64 = 4;
 /// Parts of the table of older versions.
 const OLDER: usize = 16;
 /// DRAM of one older version, about.
@@ -148,18 +153,19 @@ impl Memtable {
         let is_shared = pool.syncs_pages();
         // A shared log is synced wherever a segment ends.
         let most = (make.limits.0 / SHARED_SEGMENTS).max(make.segment_bytes);
+        let wanted = if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes };
         Self {
             is_shared,
             generation: make.generation,
-            tree: BPlusTree::new(),
+            tree: BPlusTree::with_chunks((make.limits.1 / STEPS) as usize),
             // At most an eighth of what the memtable may take.
             keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
             pool: Arc::clone(pool),
             base: make.base,
-            segment_bytes: if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes },
+            segment_bytes: wanted.min(LOG_A_BYTE * make.limits.1),
             seed: make.seed,
             replayed: false,
-            tails: (0..TAILS).map(|_| Tail::default()).collect(),
+            tails: (0..if is_shared { 1 } else { TAILS }).map(|_| Tail::default()).collect(),
             segments: Mutex::new(Vec::new()),
             log_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
@@ -218,8 +224,11 @@ impl Memtable {
                     }
                     self.pool.check()
                 };
-                let end = slot.at + len as u64;
-                return self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end));
+                let (before, end) = (segment.end, slot.at + len as u64);
+                let old =
+                    self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
+                self.look_behind(before, end);
+                return Ok(old);
             }
             let deletes = op.payload == Payload::Tombstone;
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
@@ -280,12 +289,34 @@ impl Memtable {
         }
         lock(&self.segments).push(Written { at, capacity, frame });
         let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
-        if log >= self.limits.0 || self.dram_bytes() >= self.limits.1 {
+        if log >= self.limits.0 {
             self.full.store(true, Ordering::Relaxed);
         }
+        self.look();
         *segment =
             Segment { at, capacity, end: SEGMENT_HEADER as u64, next: segment.next + 1, frame: Some(frame), last: 0 };
         Ok(())
+    }
+
+    /// Looks whether its DRAM is used up.
+    #[cold]
+    pub(crate) fn look(&self) {
+        if !self.has_dram(0) {
+            self.full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks where a log has come so much further that it is worth it.
+    #[inline]
+    fn look_behind(&self, before: u64, end: u64) {
+        if before / LOOK != end / LOOK {
+            self.look();
+        }
+    }
+
+    /// Whether it may take so much more DRAM.
+    pub(crate) fn has_dram(&self, more: u64) -> bool {
+        self.dram_bytes() + more < self.limits.1
     }
 
     /// Makes `at` the newest version of `key`, whose hash is given; where the one stands that it takes the place of here. With the stripe of the key held.
@@ -399,7 +430,7 @@ impl Memtable {
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        let fixed = size_of::<Self>() + TAILS * size_of::<Tail>();
+        let fixed = size_of::<Self>() + size_of_val(&*self.tails);
         (fixed + self.keys.dram_bytes() + self.tree.dram_bytes()) as u64
             + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
     }

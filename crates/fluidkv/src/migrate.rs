@@ -53,7 +53,7 @@ const QUIET: Duration = Duration::from_millis(200);
 /// How long nobody must have written until everything is flushed and compacted.
 const STILL: Duration = Duration::from_secs(10);
 /// How long a write that found no room works at making some.
-const RECLAIM: Duration = Duration::from_secs(10);
+pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
 /// How long a store settles at most: writers that go on may keep it from an end.
 const SETTLE: Duration = Duration::from_secs(600);
 /// Part of a full memtable's log that is worth a flush while it is quiet.
@@ -193,6 +193,11 @@ impl Migration {
     /// Whether room is scarce, so that one task works at a time.
     pub(crate) fn is_alone(&self) -> bool {
         lock(&self.busy).alone
+    }
+
+    /// Ranges that are being compacted.
+    pub(crate) fn compacting(&self) -> usize {
+        lock(&self.busy).ranges.len()
     }
 
     /// Waits until a memtable was flushed.
@@ -352,6 +357,10 @@ impl Inner {
     fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
         // Behind the lock: a range is let go of when the view shows what was made of it.
         let view = self.view.load();
+        // Who makes room or settles works in the place of a worker: what is built at a time takes DRAM.
+        if self.options.workers > 0 && busy.working() >= self.options.workers {
+            return None;
+        }
         if !view.frozen.is_empty() && !busy.flushing && busy.failures.flush().is_none() {
             busy.flushing = true;
             return Some(Task::Flush);
@@ -450,6 +459,7 @@ impl Inner {
             }
         }
         let whole = self.reserve.refill(&self.pool);
+        self.note_dram();
         let mut busy = lock(&self.migration.busy);
         // Not behind one that found no room: its next attempt is to be made alone.
         busy.alone &= !(whole && busy.made_room);

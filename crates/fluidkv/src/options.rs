@@ -7,8 +7,10 @@ use crate::table::Reads;
 
 /// Most threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
-/// Smallest DRAM budget: one segment of each structure must fit.
+/// Smallest DRAM budget: `dram.rs` says what must fit.
 pub(crate) const BUDGET_MIN: u64 = 1 << 20;
+/// DRAM budget for each worker, which builds a table.
+const BUDGET_WORKER: u64 = 1 << 20;
 /// Smallest value that is worth a pointer of 16 bytes.
 const THRESHOLD_MIN: u64 = 32;
 /// Bytes of a data block where nobody says how many.
@@ -86,7 +88,8 @@ impl Compression {
 pub struct FluidOptions {
     /// The pool's options.
     pub pool: PoolOptions,
-    /// Most DRAM for the store's structures, in bytes, from 1 MiB.
+    /// Most DRAM for the store's structures, in bytes, from 1 MiB; a new store of a large capacity wants more. It bounds the workers (one a MiB) and the size of tables,
+    /// too. Where tables, or what snapshots hold, leave nothing for memtables, writes but deletes are refused.
     pub dram_budget: u64,
     /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB.
     pub memtable_bytes: u64,
@@ -149,7 +152,11 @@ macro_rules! spec {
 
 /// The options by name, for `--set name=value`.
 const SPECS: &[OptionSpec] = &[
-    spec!("dram-budget", "268435456", "most bytes of DRAM, from 1048576; writers wait for flushes where it is used up"),
+    spec!(
+        "dram-budget",
+        "268435456",
+        "most bytes of DRAM, from 1048576; writers wait for flushes, and puts are refused where tables use it up"
+    ),
     spec!("memtable-bytes", "67108864", "bytes of log after which a memtable is flushed, 65536 to 68719476736"),
     spec!("segment-bytes", "262144", "bytes of a thread's log segment, 16384 to 67108864"),
     spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
@@ -210,6 +217,12 @@ impl FluidOptions {
         };
         read.check()?;
         Ok(read)
+    }
+
+    /// As they are used: no more workers than the budget has room for.
+    pub(crate) fn within_budget(&self) -> Self {
+        let most = usize::try_from(self.dram_budget / BUDGET_WORKER).unwrap_or(WORKERS_MAX).max(1);
+        Self { workers: self.workers.min(most), ..self.clone() }
     }
 
     /// Bytes of a data block of a compressed table.

@@ -10,6 +10,7 @@ use lodestore_contract::Result;
 use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
+use crate::dram::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
@@ -60,6 +61,7 @@ pub(crate) struct Output<'a> {
     /// Large values of what was left out, and their bytes in the table that is being written.
     dead: Dead,
     pointed: u64,
+    _building: Building<'a>,
 }
 
 impl<'a> Output<'a> {
@@ -68,7 +70,19 @@ impl<'a> Output<'a> {
         // Alone: no longer than what the reserve holds.
         let most = if inner.migration.is_alone() { inner.reserve.piece() as usize } else { usize::MAX };
         let table_bytes = options.table_bytes.min(most);
-        Self { inner, options, table_bytes, cuts, builder: None, done, bottom, dead: Dead::default(), pointed: 0 }
+        let building = Building::new(&inner.dram.built, table_bytes);
+        Self {
+            inner,
+            options,
+            table_bytes,
+            cuts,
+            builder: None,
+            done,
+            bottom,
+            dead: Dead::default(),
+            pointed: 0,
+            _building: building,
+        }
     }
 
     /// Adds a pair, above all before.
@@ -131,7 +145,11 @@ impl<'a> Output<'a> {
             min: built.first_key.into(),
             max: built.last_key.into(),
         };
-        self.done.0.push(Arc::new(TableHandle::new(pool, Arc::new(descriptor), built.meta)));
+        self.done.0.push(Arc::new(TableHandle::new(
+            (pool, &self.inner.dram.tables),
+            Arc::new(descriptor),
+            Some(built.meta),
+        )));
         Ok(())
     }
 

@@ -297,7 +297,7 @@ impl Publisher {
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        (self.handles.capacity() * 24 + self.ranges.capacity() * 8) as u64
+        (self.handles.capacity() * 24 + self.ranges.capacity() * 8) as u64 + self.state.dram_bytes()
     }
 }
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{Mutant, NvPtr, OpenReport, Pool};
 
+use crate::dram::Gauge;
 use crate::entry::batch::Record;
 use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
@@ -110,6 +111,10 @@ pub(crate) struct How {
     pub(crate) threads: usize,
     pub(crate) sizes: Sizes,
     pub(crate) seed: u64,
+    /// Counts what tables take.
+    pub(crate) gauge: Arc<Gauge>,
+    /// What the memtable of what is replayed may take, more or less.
+    pub(crate) memtable_dram: u64,
 }
 
 /// Reads a store that was there.
@@ -122,7 +127,7 @@ pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &
     let mut damage = Vec::new();
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
-        let (handle, error) = TableHandle::open(pool, descriptor);
+        let (handle, error) = TableHandle::open((pool, &how.gauge), descriptor);
         damage.extend(error);
         Arc::new(handle)
     });
@@ -260,7 +265,7 @@ fn replay_segments(
         .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
-    let make = how.sizes.make(generation, order.last(), how.seed);
+    let make = how.sizes.make(generation, order.last(), how.seed, how.memtable_dram);
     let memtable = Memtable::replayed(pool, &make, written.clone());
     let job =
         Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };

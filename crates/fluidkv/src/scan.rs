@@ -208,6 +208,7 @@ impl Running {
 
     pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Box<dyn Snapshot>> {
         drop(self.inner.enter()?);
+        self.inner.check_snapshot_dram()?;
         Ok(Box::new(Moment::now(self)))
     }
 

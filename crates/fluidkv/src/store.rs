@@ -15,6 +15,7 @@ use lodestore_contract::{
 use lodestore_media::{OpenReport, Pool};
 
 use crate::commit::SharedLog;
+use crate::dram::{Dram, Gauge, least_budget, share};
 use crate::inner::{Counts, Inner, Sizes, lock};
 use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock_lost};
 use crate::locks::Order;
@@ -79,6 +80,10 @@ impl FluidKv {
         if !there && (report.engine_created || (report.clean && !report.created)) {
             return Err(superblock_lost());
         }
+        if !there {
+            check_budget(&pool, options)?;
+        }
+        let options = &options.within_budget();
         let inner = Arc::new(if there { open(pool, report, options)? } else { make(pool, options)? });
         inner.pool.mark_created()?;
         let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
@@ -105,6 +110,7 @@ struct Parts {
     replayed: Option<Arc<Memtable>>,
     /// The newest generation that there was.
     generation: u64,
+    gauge: Arc<Gauge>,
 }
 
 fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
@@ -114,11 +120,15 @@ fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
 /// What both ways to an open store have in common.
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
     let sizes = Sizes::of(options, pool.options().capacity);
-    let Parts { order, publisher, values, recovery, replayed, generation } = parts;
-    let make = sizes.make(generation + 1, order.last(), seed);
+    let Parts { order, publisher, values, recovery, replayed, generation, gauge } = parts;
+    let working = sizes.working(options.workers);
+    let dram = Dram::new(options.dram_budget, working, &gauge);
+    let own = pool_dram(&pool) + publisher.dram_bytes();
+    let make = sizes.make(generation + 1, order.last(), seed, share(dram.budget, working + gauge.bytes() + own));
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
     let active = Arc::new(Memtable::new(&pool, &make));
+    frozen.iter().chain([&active]).for_each(|memtable| dram.add(memtable));
     let hold = Arc::clone(&publisher.hold);
     let view = View { active, frozen, ranges: publisher.ranges(), hold };
     let migration = Migration::new(options.workers);
@@ -136,6 +146,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         absent: AtomicU32::new(0),
         closed: AtomicBool::new(false),
         reserve,
+        dram,
         pool,
         sizes,
         order,
@@ -160,8 +171,33 @@ fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
     pool.fence();
     pool.check()?;
     let recovery = Recovery::default();
-    let made = Parts { order: Order::new(0), publisher, values, recovery, replayed: None, generation: 0 };
+    let (order, gauge) = (Order::new(0), Arc::default());
+    let made = Parts { order, publisher, values, recovery, replayed: None, generation: 0, gauge };
     Ok(assemble(pool, options, made, reserve, seed))
+}
+
+/// Refuses a budget in which a new store could take no writes.
+fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
+    let needed = |budget: u64| {
+        let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
+        let working = Sizes::of(&options, pool.options().capacity).working(options.workers);
+        least_budget(working + pool_dram(pool))
+    };
+    let mut least = options.dram_budget;
+    // With more DRAM more is done at a time; that takes less than half of what is added.
+    while needed(least) > least {
+        least = needed(least);
+    }
+    if least == options.dram_budget {
+        return Ok(());
+    }
+    let why = format!("a store of this capacity, with these workers and tables, needs {least} at least");
+    Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
+}
+
+/// DRAM of the pool's own.
+pub(crate) fn pool_dram(pool: &Pool) -> u64 {
+    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
 }
 
 fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
@@ -173,6 +209,8 @@ fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<
         threads: options.workers,
         sizes: Sizes::of(options, pool.options().capacity),
         seed,
+        gauge: Arc::default(),
+        memtable_dram: share(options.dram_budget, 0),
     };
     let found = recover::read(&pool, report, &how, &recovery)?;
     let reserve = reserve_of(&pool, options);
@@ -188,7 +226,8 @@ fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<
     let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
     found.free_old_manifest(&pool);
     let (damage, generation) = (found.damage, found.generation);
-    let parts = Parts { order: found.order, publisher, values, recovery, replayed: found.replayed, generation };
+    let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);
+    let parts = Parts { order, publisher, values, recovery, replayed, generation, gauge };
     let inner = assemble(pool, options, parts, reserve, seed);
     damage.iter().for_each(|error| inner.corrupt(error));
     Ok(inner)

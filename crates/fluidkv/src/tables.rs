@@ -8,6 +8,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::key_head;
 use lodestore_media::Pool;
 
+use crate::dram::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Seen, Slot, Table, TableMeta};
 
@@ -28,19 +29,30 @@ pub(crate) struct TableHandle {
     meta: Option<TableMeta>,
     seen: Seen,
     pool: Arc<Pool>,
+    gauge: Arc<Gauge>,
     gone: AtomicBool,
 }
 
 impl TableHandle {
     /// The handle of a table that was just written.
-    pub(crate) fn new(pool: &Arc<Pool>, descriptor: Arc<TableDescriptor>, meta: TableMeta) -> Self {
-        let seen = Seen::of(meta.blocks());
-        Self { descriptor, meta: Some(meta), seen, pool: Arc::clone(pool), gone: AtomicBool::new(false) }
+    pub(crate) fn new(
+        (pool, gauge): (&Arc<Pool>, &Arc<Gauge>),
+        descriptor: Arc<TableDescriptor>,
+        meta: Option<TableMeta>,
+    ) -> Self {
+        let seen = meta.map_or_else(Seen::default, |meta| Seen::of(meta.blocks()));
+        let (pool, gauge, gone) = (Arc::clone(pool), Arc::clone(gauge), AtomicBool::new(false));
+        let this = Self { descriptor, meta, seen, pool, gauge, gone };
+        this.gauge.add(this.dram_bytes());
+        this
     }
 
     /// The handle of a table that the manifest names: its header, index, filter and keys are checked. Where they are damaged the handle
     /// answers so to every read, and the error is given beside it.
-    pub(crate) fn open(pool: &Arc<Pool>, descriptor: &Arc<TableDescriptor>) -> (Self, Option<Error>) {
+    pub(crate) fn open(
+        (pool, gauge): (&Arc<Pool>, &Arc<Gauge>),
+        descriptor: &Arc<TableDescriptor>,
+    ) -> (Self, Option<Error>) {
         let bytes = usize::try_from(descriptor.bytes).ok().and_then(|len| pool.bytes(descriptor.at, len));
         let meta = bytes
             .ok_or_else(|| Error::corrupt(place_of(descriptor), "the manifest puts it nowhere"))
@@ -49,9 +61,7 @@ impl TableHandle {
             Ok(meta) => (Some(meta), None),
             Err(error) => (None, Some(error)),
         };
-        let descriptor = Arc::clone(descriptor);
-        let seen = meta.map_or_else(Seen::default, |meta| Seen::of(meta.blocks()));
-        (Self { descriptor, meta, seen, pool: Arc::clone(pool), gone: AtomicBool::new(false) }, error)
+        (Self::new((pool, gauge), Arc::clone(descriptor), meta), error)
     }
 
     /// Its bytes.
@@ -129,8 +139,8 @@ impl TableHandle {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// DRAM of it, keys included.
-    pub(crate) fn dram_bytes(&self) -> u64 {
+    /// DRAM of it, keys included: the same all the time.
+    fn dram_bytes(&self) -> u64 {
         let descriptor = &self.descriptor;
         (size_of::<Self>()
             + size_of::<TableDescriptor>()
@@ -148,6 +158,7 @@ pub(crate) fn place_of(descriptor: &TableDescriptor) -> String {
 
 impl Drop for TableHandle {
     fn drop(&mut self) {
+        self.gauge.sub(self.dram_bytes());
         if self.gone.load(Ordering::Acquire) {
             self.pool.allocator().free_extent(&self.pool, self.descriptor.at);
         }
@@ -212,8 +223,9 @@ impl Sorted {
         self.not_above(key)
     }
 
+    /// DRAM of the list; its tables are counted by themselves.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let own = self.heads.capacity() * size_of::<u64>() + self.tables.capacity() * size_of::<Arc<TableHandle>>();
-        own as u64 + self.tables.iter().map(|table| table.dram_bytes()).sum::<u64>()
+        own as u64
     }
 }

@@ -37,6 +37,9 @@ const TRIES: usize = 8;
 impl Inner {
     /// Appends and publishes one operation; with the stripe of the key's hash held.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        if op.payload != Payload::Tombstone {
+            self.check_dram()?;
+        }
         if self.is_large(op) { self.apply_large(memtable, op, hash) } else { self.apply_small(memtable, op, hash) }
     }
 
@@ -103,6 +106,12 @@ impl Inner {
             });
             match outcome {
                 Err(Error::Full { .. }) if tries < TRIES && self.reclaim(&mut made)? => tries += 1,
+                // Tables that compactions bring to fewer take less.
+                Err(Error::DramBudget { .. }) if tries == 0 => {
+                    self.reclaim(&mut made)?;
+                    self.note_dram();
+                    tries = TRIES;
+                }
                 Err(error) => {
                     if let Error::Full { needed, .. } = error {
                         self.tell(&Event::Full { needed });
@@ -210,11 +219,18 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
+        self.check_batch_dram(ops.len())?;
+        self.make_way(ops.len());
         let bytes = ops.iter().map(|op| self.logged_len(op) as u64).sum();
         self.until_there_is_room(bytes, || self.try_batch(&ops))
     }
 
     fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
+        if ops.iter().any(|op| op.payload != Payload::Tombstone)
+            && let Err(error) = self.check_dram()
+        {
+            return (0, false, Err(error));
+        }
         if let Some(log) = self.group_log() {
             let writing = self.order.writing();
             let stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
@@ -243,6 +259,7 @@ impl Inner {
                 self.note_replaced(memtable, old);
             }
             self.batches.fetch_sub(1, Ordering::SeqCst);
+            memtable.look();
         });
         (memtable.generation, memtable.is_full(), outcome)
     }

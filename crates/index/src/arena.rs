@@ -64,14 +64,23 @@ struct Books {
 /// Memory for nodes of one size.
 pub(crate) struct Arena {
     node: Layout,
+    /// Most nodes in a chunk.
+    most: usize,
     books: Mutex<Books>,
 }
 
 impl Arena {
     /// An arena for nodes of this layout, which is padded to cache lines.
+    #[cfg(test)]
     pub(crate) fn new(node: Layout) -> Self {
+        Self::bounded(node, HUGE)
+    }
+
+    /// An arena for nodes of this layout, which is padded to cache lines, in chunks of about so many bytes at most.
+    pub(crate) fn bounded(node: Layout, chunk_bytes: usize) -> Self {
         let node = node.align_to(64).expect("a node is small").pad_to_align();
-        Self { node, books: Mutex::default() }
+        let most = (chunk_bytes.min(HUGE) / node.size()).max(FIRST);
+        Self { node, most, books: Mutex::default() }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -134,11 +143,10 @@ impl Arena {
         }
     }
 
-    /// A new chunk: half as much again as there is, up to a huge page.
+    /// A new chunk: half as much again as there is, up to the most.
     fn add_chunk(&self, books: &mut Books) {
-        let most = HUGE / self.node.size();
-        let slots = (books.slots / 2).clamp(FIRST, most);
-        let layout = if slots == most {
+        let slots = (books.slots / 2).clamp(FIRST, self.most);
+        let layout = if slots == HUGE / self.node.size() {
             Layout::from_size_align(HUGE, HUGE)
         } else {
             Layout::from_size_align(slots * self.node.size(), self.node.align())

@@ -27,13 +27,12 @@ pub(crate) struct Memory {
     bytes: AtomicUsize,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self { leaves: Arc::new(Arena::new(Layout::new::<Leaf>())), bytes: AtomicUsize::new(0) }
-    }
-}
-
 impl Memory {
+    /// Of no tree yet, with leaves in chunks of about so many bytes at most.
+    pub(crate) fn new(chunk_bytes: usize) -> Self {
+        Self { leaves: Arc::new(Arena::bounded(Layout::new::<Leaf>(), chunk_bytes)), bytes: AtomicUsize::new(0) }
+    }
+
     fn grow(&self, bytes: usize) {
         self.bytes.fetch_add(bytes + OVERHEAD, Ordering::Relaxed);
     }

@@ -84,7 +84,13 @@ impl BPlusTree {
     /// An empty tree.
     #[must_use]
     pub fn new() -> Self {
-        let memory = Memory::default();
+        Self::with_chunks(usize::MAX)
+    }
+
+    /// An empty tree that takes DRAM in steps of half of what it has, and of about so many bytes at most.
+    #[must_use]
+    pub fn with_chunks(chunk_bytes: usize) -> Self {
+        let memory = Memory::new(chunk_bytes);
         let root = {
             let guard = pin();
             let space = Space { guard: &guard, memory: &memory };

@@ -19,6 +19,11 @@ use lodestore_media::NvPtr;
 use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
 use crate::entry::OFFSET_MAX;
 
+/// DRAM of a table here, about: its place in a run, and what is unique of it, in trees that are two thirds full.
+const TABLE_DRAM: usize = 8 + (8 + 16) * 3 / 2;
+/// DRAM of a value segment here, about.
+const VALUES_DRAM: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
+
 /// Why a change was refused; the state is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -214,6 +219,12 @@ impl ManifestState {
     /// The range of this number.
     pub(crate) fn range(&self, id: u64) -> Option<&RangeState> {
         self.ranges.iter().find(|range| range.id == id)
+    }
+
+    /// DRAM of it, about, without the descriptions of tables, which their handles count.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let ranges: usize = self.ranges.iter().map(|range| size_of::<RangeState>() + range.lower.len()).sum();
+        (ranges + self.owned.identities.len() * TABLE_DRAM + self.values.len() * VALUES_DRAM) as u64
     }
 
     /// The segments of the value log.

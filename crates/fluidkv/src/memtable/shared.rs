@@ -96,7 +96,9 @@ impl Memtable {
                         Places::Batch(record.places().map(|place| segment.at.add(place).raw()).collect())
                     }
                 };
-                return Ok(Stored { number, places, range: segment.take(number, slot.at + len as u64) });
+                let (before, end) = (segment.end, slot.at + len as u64);
+                self.look_behind(before, end);
+                return Ok(Stored { number, places, range: segment.take(number, end) });
             }
             log.settle()?;
             self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;
