@@ -4,6 +4,11 @@
 //! stable there (`migrate.rs` chooses). Deletes and expired keys end here: nothing older is beneath.
 //! Runs whose tables overlap nothing are moved as they are; but where tables are to be compressed they are written anew, by themselves: else keys
 //! that come in ascending order would never be compressed.
+//!
+//! Small flushes that are moved leave small tables side by side, as does a join of ranges that deletes have emptied: each takes DRAM for its handle, and the medium a
+//! head and a chunk. Neighbours that are [`CROWD`] at least, none of them half full, are merged once they come to [`GROWS`] times the largest of
+//! them. So a byte that is written so often stands in a table of `GROWS` times the bytes each time: at most log4(`table-bytes` / bytes of the least table) times
+//! before its table is half full and stays, 5 for 256 KiB; and of small neighbours there are at most 16 for each factor of four in size.
 //! Runs that come to the range meanwhile are newer than all that is merged, and stay.
 //!
 //! A compaction holds its range from when it was chosen until its view is published, so that nobody splits or joins it meanwhile. Should its tables not be there all
@@ -12,7 +17,7 @@
 //! A range that grew too large is split, and one that deletes have left small is joined with a small neighbour: each by one record in the manifest, without
 //! writing a table.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range as Span};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,9 +30,14 @@ use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::{Publisher, publish};
 use crate::table::Reads;
-use crate::tables::TableHandle;
+use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
 use crate::view::Range;
+
+/// Small tables side by side that are worth a merge.
+const CROWD: usize = 8;
+/// How many times the largest of them they come to together.
+const GROWS: u64 = 4;
 
 impl Inner {
     /// Compacts a range that nobody else compacts.
@@ -35,6 +45,9 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
+        if range.runs.is_empty() {
+            return self.merge_crowd(range);
+        }
         let apart = apart(range);
         if let Some(moved) = apart.as_ref().filter(|_| !self.sizes.stable.compress) {
             let edit = Edit::Compaction {
@@ -70,6 +83,29 @@ impl Inner {
         let removed = merged().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
+        self.publish_compaction(range, &edit, fresh, &dead)
+    }
+
+    /// Merges small stable tables that stand side by side. Nothing is older than they are.
+    fn merge_crowd(&self, range: &Range) -> Result<()> {
+        let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
+        let tables = range.stable.tables[span].to_vec();
+        let removed = tables.iter().map(|table| table.descriptor.identity).collect();
+        let began = Instant::now();
+        let sorted = Sorted::new(tables);
+        let cursor = SortedCursor::new(&sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
+        let mut merge = Merge::new(Direction::Forward, vec![Source::Sorted(cursor)])?;
+        let mut output = Output::new(self, &self.sizes.stable, &range.cuts, true);
+        while let Some(pair) = merge.next()? {
+            output.add(&pair)?;
+        }
+        let (fresh, mut dead) = output.finish()?;
+        dead.merge(&merge.into_dead());
+        let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
+        self.migration.governor.note_compaction(bytes, began.elapsed());
+        let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
+        let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
+        Counts::add(&self.counts.crowds, 1);
         self.publish_compaction(range, &edit, fresh, &dead)
     }
 
@@ -181,4 +217,73 @@ fn apart(range: &Range) -> Option<Vec<u64>> {
     let runs = || range.runs.iter().flat_map(|run| &run.tables);
     let ends_here = runs().any(|table| table.descriptor.tombstones > 0);
     (apart && !ends_here).then(|| runs().map(|table| table.descriptor.identity).collect())
+}
+
+/// Small tables that are worth a merge, among those of these sizes side by side: the smallest ones that there are.
+pub(crate) fn crowd_of(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
+    let least = sizes.iter().copied().min()?;
+    let limits = std::iter::successors(Some(table_bytes / 2), |limit| (*limit / GROWS >= least).then(|| limit / GROWS));
+    let limits: Vec<_> = limits.collect();
+    limits.into_iter().rev().find_map(|limit| {
+        let mut first = 0;
+        // Stretches of tables that are no larger, one behind the other.
+        sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
+            let small = stretch.iter().take_while(|size| **size <= limit);
+            let (count, bytes, most) = small
+                .fold((0, 0, 0), |(count, bytes, most), size| (count + 1, bytes + size, size.max(&most).to_owned()));
+            let span = first..first + count;
+            first += stretch.len();
+            (count >= CROWD && bytes >= GROWS * most).then_some(span)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crowd_of;
+
+    const FULL: u64 = 1 << 18;
+
+    #[test]
+    fn small_neighbours_are_merged_and_others_stay() {
+        assert_eq!(crowd_of(&[], FULL), None);
+        assert_eq!(crowd_of(&[FULL; 100], FULL), None, "full ones");
+        assert_eq!(crowd_of(&[1000; 7], FULL), None, "too few");
+        assert_eq!(crowd_of(&[1000; 8], FULL), Some(0..8));
+        let mut mixed = vec![FULL; 3];
+        mixed.extend([1000; 9]);
+        mixed.push(FULL);
+        mixed.extend([40_000; 20]);
+        assert_eq!(crowd_of(&mixed, FULL), Some(3..12), "the smallest first");
+        mixed.drain(3..12);
+        assert_eq!(crowd_of(&mixed, FULL), Some(4..24));
+        let alternate: Vec<u64> = (0..100).map(|number| if number % 2 == 0 { FULL } else { 1000 }).collect();
+        assert_eq!(crowd_of(&alternate, FULL), None, "what has full neighbours");
+    }
+
+    /// Keys in ascending order, a table of `small` bytes a flush: what is rewritten, and how many tables there are at most.
+    #[test]
+    fn each_byte_is_rewritten_a_few_times() {
+        for small in [500, 3000, 20_000, FULL / 2] {
+            let (mut sizes, mut rewritten, mut most) = (Vec::<u64>::new(), 0, 0);
+            let flushes = 64 * FULL / small;
+            for _ in 0..flushes {
+                sizes.push(small);
+                while let Some(span) = crowd_of(&sizes, FULL) {
+                    let bytes: u64 = sizes[span.clone()].iter().sum();
+                    rewritten += bytes;
+                    let full = std::iter::repeat_n(FULL, (bytes / FULL) as usize);
+                    sizes.splice(span, full.chain((!bytes.is_multiple_of(FULL)).then_some(bytes % FULL)));
+                }
+                most = most.max(sizes.iter().filter(|size| **size < FULL / 2).count());
+            }
+            let bound = f64::from((FULL / small) as u32).log(4.0).ceil() as u64;
+            assert!(rewritten <= bound * flushes * small, "{} times of {small}", rewritten / (flushes * small));
+            assert!(
+                most as u64 <= 16 * (bound + 1) && sizes.len() as u64 <= 2 * 64 + 16 * (bound + 1),
+                "{most} small ones, {} in all",
+                sizes.len()
+            );
+        }
+    }
 }

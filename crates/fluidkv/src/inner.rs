@@ -112,6 +112,8 @@ pub(crate) struct Counts {
     pub(crate) moved_tables: AtomicU64,
     pub(crate) splits: AtomicU64,
     pub(crate) joins: AtomicU64,
+    /// Merges of small tables side by side.
+    pub(crate) crowds: AtomicU64,
     pub(crate) slowed: AtomicU64,
     pub(crate) slowed_ns: AtomicU64,
     pub(crate) stopped: AtomicU64,

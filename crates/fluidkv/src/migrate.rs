@@ -12,6 +12,7 @@
 //! The value log is collected (`value_log/collect.rs`) when more of it is garbage than `value-garbage` allows, if that is further beyond than any range is;
 //! a segment with nothing live is freed at once.
 //!
+//! A range without runs is compacted where small tables crowd it (`compact.rs`), if nothing else is due.
 //! Where nothing of that is due, two neighbouring ranges of which little is left are joined (`view.rs` says how little).
 //!
 //! Where one of these finds no room while others work it is tried again *alone*, and all behind it, until the reserve is whole: it holds what one of them takes
@@ -401,7 +402,9 @@ impl Inner {
     /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
-            return 0.0;
+            // Behind all that has runs.
+            let crowded = range.crowd(self.sizes.stable.table_bytes as u64).is_some();
+            return f64::from(u8::from(crowded));
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
         let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();

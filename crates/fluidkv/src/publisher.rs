@@ -12,7 +12,7 @@
 //! 5. Whatever changed is shown: a view is published behind each record, also where what was to follow it failed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
@@ -108,6 +108,7 @@ impl Publisher {
             runs: range.runs.iter().map(handles).collect(),
             stable: handles(&range.stable),
             cuts,
+            crowd: OnceLock::new(),
         })
     }
 

@@ -340,6 +340,7 @@ impl FluidKv {
             ("moved_tables", load(&counts.moved_tables)),
             ("range_splits", load(&counts.splits)),
             ("range_joins", load(&counts.joins)),
+            ("small_merges", load(&counts.crowds)),
             ("reads", load(&counts.reads)),
             ("reads_absent_per_mille", inner.absent_per_mille()),
             ("writers_slowed", load(&counts.slowed)),

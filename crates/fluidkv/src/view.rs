@@ -6,11 +6,13 @@
 //! 2. All that a view shows is durable, as far as the store's durability goes, before the view is published.
 //! 3. From new to old: the active memtable, the frozen ones, a range's runs, its stable tables. The first that knows a key decides.
 
-use std::sync::Arc;
+use std::ops::Range as Span;
+use std::sync::{Arc, OnceLock};
 
 use lodestore_contract::Result;
 use lodestore_index::key_head;
 
+use crate::compact::crowd_of;
 use crate::entry::{Entry, POINTER, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
@@ -27,9 +29,20 @@ pub(crate) struct Range {
     pub(crate) stable: Sorted,
     /// Keys at which it is to be split once no table reaches across.
     pub(crate) cuts: Vec<Key>,
+    /// See [`Self::crowd`].
+    pub(crate) crowd: OnceLock<Option<Span<usize>>>,
 }
 
 impl Range {
+    /// Stable tables side by side that are so small that they should be merged; tables are cut at `table_bytes`.
+    pub(crate) fn crowd(&self, table_bytes: u64) -> Option<Span<usize>> {
+        let find = || {
+            let sizes: Vec<_> = self.stable.tables.iter().map(|table| table.descriptor.bytes).collect();
+            crowd_of(&sizes, table_bytes)
+        };
+        self.crowd.get_or_init(find).clone()
+    }
+
     pub(crate) fn run_bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.bytes).sum()
     }
