@@ -12,7 +12,7 @@ pub(crate) const BUDGET_MIN: u64 = 1 << 20;
 /// DRAM budget for each worker, which builds a table.
 const BUDGET_WORKER: u64 = 1 << 20;
 /// Smallest value that is worth a pointer of 16 bytes.
-const THRESHOLD_MIN: u64 = 32;
+pub(crate) const THRESHOLD_MIN: u64 = 32;
 /// Bytes of a data block where nobody says how many.
 const BLOCK: u32 = 1 << 10;
 /// The same of a compressed table: what makes a block worth compressing.
@@ -109,7 +109,8 @@ pub struct FluidOptions {
     pub runs_max: usize,
     /// Buffered bytes of a range, in hundredths of its stable bytes, at which it is worth a compaction; 1 to 1000.
     pub buffer_percent: u32,
-    /// Values of this many bytes or more are kept in the value log, where flushes and compactions do not copy them; 0 for none, else 32 to 2^30.
+    /// Values of this many bytes or more are kept in the value log, where flushes and compactions do not copy them; 0 for none, else 32 to 2^30. Unless it is 0,
+    /// smaller ones of a batch are as well where no free extent is as long as the batch's record.
     pub value_threshold: u64,
     /// Bytes of a segment of the value log; 16 KiB to 1 GiB. A much larger value has one of its own.
     pub value_segment_bytes: u64,

@@ -272,6 +272,14 @@ impl Reserve {
         Error::Full { needed, capacity: pool.options().capacity }
     }
 
+    /// A segment of values for a put, of so many bytes as for [`Self::alloc_log_for_delete`], which leaves the reserve whole.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn alloc_values_for_put(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
+        as_many(pool, sizes, |bytes| self.alloc_for_put(pool, bytes, KIND_VALUES))
+    }
+
     /// A log, or a segment of values, for a put, which leaves the reserve whole.
     ///
     /// # Errors

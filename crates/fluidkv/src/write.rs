@@ -3,7 +3,8 @@
 //! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
 //! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
 //! slot are free. One fence each, whatever it is. Where all threads share one log (`commit.rs`) the number is drawn by the append, and with `power` a
-//! write waits for its group behind its stripe and its slot. A write that finds its memtable full freezes it, behind its own end.
+//! write waits for its group behind its stripe and its slot. A batch is one record, in one extent: where there is no free one that is as long, its values
+//! of 32 bytes or more go to the value log, in pieces, and the record has pointers. A write that finds its memtable full freezes it, behind its own end.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use lodestore_contract::{Batch, BatchOp, Change, Error, Event, Expiry, Result, S
 use crate::entry::{Op, Payload};
 use crate::inner::{Counts, Inner};
 use crate::memtable::Memtable;
+use crate::options::THRESHOLD_MIN;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
 use crate::view::{Known, View};
@@ -221,11 +223,24 @@ impl Inner {
         }
         self.check_batch_dram(ops.len())?;
         self.make_way(ops.len());
-        let bytes = ops.iter().map(|op| self.logged_len(op) as u64).sum();
-        self.until_there_is_room(bytes, || self.try_batch(&ops))
+        let bytes: u64 = ops.iter().map(|op| self.logged_len(op) as u64).sum();
+        self.until_there_is_room(bytes, || {
+            let first = self.try_batch(&ops, self.sizes.value_threshold);
+            // One record needs one extent: with its values apart it is smaller.
+            if matches!(first.2, Err(Error::Full { .. })) && bytes > self.sizes.segment && self.values_may_stand_apart()
+            {
+                return self.try_batch(&ops, THRESHOLD_MIN as usize);
+            }
+            first
+        })
     }
 
-    fn try_batch(&self, ops: &[Op<'_>]) -> (u64, bool, Result<()>) {
+    fn values_may_stand_apart(&self) -> bool {
+        self.sizes.value_threshold != usize::MAX
+    }
+
+    /// An attempt at a batch, whose values of `from` bytes or more go to the value log.
+    fn try_batch(&self, ops: &[Op<'_>], from: usize) -> (u64, bool, Result<()>) {
         if ops.iter().any(|op| op.payload != Payload::Tombstone)
             && let Err(error) = self.check_dram()
         {
@@ -234,7 +249,7 @@ impl Inner {
         if let Some(log) = self.group_log() {
             let writing = self.order.writing();
             let stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
-            let stored = self.with_small(ops, |ops| self.apply_batch_shared(log, ops, false));
+            let stored = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false));
             drop((stripes, writing));
             let view = self.view.load();
             let outcome = stored.and_then(|number| self.wait_committed(log, number));
@@ -245,12 +260,12 @@ impl Inner {
         let view = self.view.load();
         let memtable = &view.active;
         if let Some(log) = &self.log {
-            let outcome = self.with_small(ops, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ());
+            let outcome = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ());
             return (memtable.generation, memtable.is_full(), outcome);
         }
         // Deletes of absent keys need no record, but they do no harm in one.
         let number = self.order.next();
-        let places = self.with_small(ops, |ops| memtable.append_batch(ops, number, &self.reserve, false));
+        let places = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false));
         let outcome = places.map(|places| {
             let keep = self.order.has_snapshots();
             self.batches.fetch_add(1, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{counter, tiny};
+use common::{counter, key, tiny};
 use lodestore_contract::Store;
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
@@ -55,6 +55,7 @@ fn small_flushes_of_ascending_keys_leave_few_tables() {
     let (flushed, compacted) = (counter(&store, "flushed_bytes"), counter(&store, "compacted_bytes"));
     assert!(compacted <= 5 * flushed, "{compacted} bytes were written anew of {flushed}");
     assert_eq!(store.len().expect("len"), 60_100);
+    assert_eq!(store.get(&key(7)).expect("get"), None, "none of these keys");
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 

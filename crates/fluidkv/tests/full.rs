@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Event, Store};
+use lodestore_contract::{Batch, BatchOp, Error, Event, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
@@ -246,4 +246,44 @@ fn a_close_of_a_poisoned_store_says_so_and_loses_nothing() {
     let (clean, store) = opened(&scratch, &options(0));
     assert!(!clean);
     assert_all(&store, 0..100, 1);
+}
+
+/// A batch is one record of the log, which needs one extent.
+#[test]
+fn a_batch_for_which_no_free_extent_is_large_enough_is_written_in_pieces() {
+    const PIECE: u64 = 128 << 10;
+    let pool = PoolOptions { capacity: 32 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
+    let options = FluidOptions {
+        pool,
+        segment_bytes: 16 << 10,
+        table_bytes: 16 << 10,
+        range_bytes: 64 << 10,
+        value_segment_bytes: 64 << 10,
+        workers: 0,
+        ..FluidOptions::default()
+    };
+    let scratch = Scratch::new();
+    let (pool, store) = created(&scratch, &options);
+    let mut taken = take_all(&pool, PIECE);
+    taken.sort_unstable_by_key(|at| at.raw());
+    // One of each pair of neighbours: no two of them make a larger one.
+    let pairs = |at: &NvPtr| (at.raw() / PIECE).is_multiple_of(2);
+    give(&pool, taken.iter().copied().filter(pairs));
+    assert!(store.stats().space.free > 8 << 20);
+    let ops = (0..1000).map(|number| BatchOp::Put { key: key(number), value: vec![number as u8; 1000], expiry: None });
+    let batch = Batch { ops: ops.collect() };
+    store.write(&batch).expect("there is room, in pieces");
+    let assert_all = |store: &FluidKv| {
+        for number in 0..1000 {
+            assert_eq!(store.get(&key(number)).expect("get"), Some(vec![number as u8; 1000]), "key {number}");
+        }
+    };
+    assert_all(&store);
+    store.settle().expect("settled");
+    assert_all(&store);
+    drop(store);
+    drop(pool);
+    let store = FluidKv::open(&scratch.store(), &options).expect("opened");
+    assert_all(&store);
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }

@@ -11,7 +11,6 @@ use super::segment::ValueSegment;
 use super::{Dead, OWN_PART, TAILS};
 use crate::entry::{Op, POINTER, Payload};
 use crate::inner::{Inner, lock};
-use crate::layout::KIND_VALUES;
 use crate::manifest::{Edit, ValueExtent, ValueUse};
 use crate::memtable::Memtable;
 
@@ -49,17 +48,23 @@ impl Inner {
         self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
 
-    /// Calls `with` for the operations as they go to a log: the values that are large stand in the value log then. With the stripes held.
-    pub(crate) fn with_small<T>(&self, ops: &[Op<'_>], with: impl FnOnce(&[Op<'_>]) -> Result<T>) -> Result<T> {
-        if !ops.iter().any(|op| self.is_large(op)) {
+    /// Calls `with` for the operations as they go to a log: the values of `from` bytes or more stand in the value log then. With the stripes held.
+    pub(crate) fn with_small<T>(
+        &self,
+        ops: &[Op<'_>],
+        from: usize,
+        with: impl FnOnce(&[Op<'_>]) -> Result<T>,
+    ) -> Result<T> {
+        let is_large = |op: &Op<'_>| op.payload.bytes().len() >= from;
+        if !ops.iter().any(is_large) {
             return with(ops);
         }
-        let large: Vec<_> = ops.iter().filter(|op| self.is_large(op)).map(|op| (op.key, op.payload.bytes())).collect();
+        let large: Vec<_> = ops.iter().filter(|op| is_large(op)).map(|op| (op.key, op.payload.bytes())).collect();
         let pointers = self.append_values(&large, By::Writer)?;
         let mut next = pointers.iter();
         let mut small = Vec::with_capacity(ops.len());
         for op in ops {
-            let pointer = if self.is_large(op) { next.next() } else { None };
+            let pointer = if is_large(op) { next.next() } else { None };
             small.push(pointer.map_or(*op, |pointer| Op {
                 key: op.key,
                 payload: Payload::Pointer(pointer),
@@ -127,12 +132,12 @@ impl Inner {
         pointer
     }
 
-    /// A fresh segment of `most` bytes, which the manifest names; for a collection of as many as there are together, not below `least`.
+    /// A fresh segment of `most` bytes, or of as many as there are together, not below `least`, which the manifest names.
     #[cold]
     fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
         let (at, bytes) = match by {
-            By::Writer => (self.reserve.alloc_for_put(&self.pool, most, KIND_VALUES)?, most),
+            By::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
             By::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
         };
         self.name_values(at, bytes).inspect_err(|error| {
