@@ -303,7 +303,8 @@ impl Reserve {
 /// What `alloc` finds of `most` bytes, or of half as many, and so on, not below `least`; and how many.
 fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
     let step = u64::from(pool.options().chunk_bytes);
-    let mut bytes = most;
+    let least = least.next_multiple_of(step);
+    let mut bytes = most.max(least);
     loop {
         match alloc(bytes) {
             Err(Error::Full { .. }) if bytes > least => bytes = (bytes / 2).max(least).next_multiple_of(step),
