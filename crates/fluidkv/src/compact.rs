@@ -19,6 +19,7 @@
 
 use std::ops::{Bound, Range as Span};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
@@ -90,6 +91,7 @@ impl Inner {
     fn merge_crowd(&self, range: &Range) -> Result<()> {
         let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
         let tables = range.stable.tables[span].to_vec();
+        let count = tables.len();
         let removed = tables.iter().map(|table| table.descriptor.identity).collect();
         let began = Instant::now();
         let sorted = Sorted::new(tables);
@@ -101,6 +103,9 @@ impl Inner {
         }
         let (fresh, mut dead) = output.finish()?;
         dead.merge(&merge.into_dead());
+        if fresh.len() > count / 2 {
+            self.migration.crowds_stay.store(true, Ordering::Relaxed);
+        }
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.migration.governor.note_compaction(bytes, began.elapsed());
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();

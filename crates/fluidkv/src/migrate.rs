@@ -33,7 +33,7 @@
 //!    be, and what is noted last is what was published last. A count that came late would stop writers for a flush that nobody has to make.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,8 @@ pub(crate) struct Migration {
     /// The sequence as workers last saw it change, and when.
     seen: Mutex<Option<(u64, Instant)>>,
     pub(crate) governor: Governor,
+    /// A merge of small tables came to as many: this store's items are too large for fewer, or room is scarce. No more of them until the next open.
+    pub(crate) crowds_stay: AtomicBool,
 }
 
 /// How much of the work behind is due.
@@ -161,6 +163,7 @@ impl Migration {
             pace: Pace::new(),
             seen: Mutex::new(None),
             governor: Governor::new(workers),
+            crowds_stay: AtomicBool::new(false),
         }
     }
 
@@ -370,7 +373,9 @@ impl Inner {
             return None;
         }
         let free = |range: &&Arc<Range>| busy.may_take(range.id);
-        let scored = view.ranges.list.iter().filter(free).map(|range| (self.score(range, due), range));
+        let alone = busy.alone;
+        let worth = |range: &&Arc<Range>| free(range) && !(alone && range.runs.is_empty());
+        let scored = view.ranges.list.iter().filter(worth).map(|range| (self.score(range, due), range));
         let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
         let rest = !busy.collecting && !busy.failures.has_collection();
         let garbage = rest.then(|| self.garbage_segment(due == Due::Scarce)).flatten();
@@ -402,8 +407,9 @@ impl Inner {
     /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
-            // Behind all that has runs.
-            let crowded = range.crowd(self.sizes.stable.table_bytes as u64).is_some();
+            // Behind all that has runs. Not where cuts, or want of room, keep tables small.
+            let merges = range.cuts.is_empty() && !self.migration.crowds_stay.load(Ordering::Relaxed);
+            let crowded = merges && range.crowd(self.sizes.stable.table_bytes as u64).is_some();
             return f64::from(u8::from(crowded));
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;

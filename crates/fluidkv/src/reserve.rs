@@ -308,7 +308,8 @@ fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result
     loop {
         match alloc(bytes) {
             Err(Error::Full { .. }) if bytes > least => bytes = (bytes / 2).max(least).next_multiple_of(step),
-            other => return other.map(|at| (at, bytes)),
+            // Not the rest of the last chunk: nobody will write to it.
+            other => return other.map(|at| (at, bytes.min(most))),
         }
     }
 }
