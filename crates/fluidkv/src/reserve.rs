@@ -137,9 +137,11 @@ impl Reserve {
     /// What must be free for what works behind, beside so many bytes in pieces. `collects`: for a collection, too.
     fn needed(&self, beside: u64, collects: bool) -> Wanted {
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
-        let tables = load(&self.logs) + load(&self.largest);
+        let (logs, largest) = (load(&self.logs), load(&self.largest));
+        // A compaction writes no more than it reads; puts leave an eighth for what rounding takes, which deletes may use.
+        let tables = logs + logs / 8 + largest + if collects { largest / 8 } else { 0 };
         let values = if self.has_values.load(Ordering::Relaxed) { self.value_segment } else { 0 };
-        let (manifest, bytes) = (load(&self.manifest), tables + tables / 8 + load(&self.shortest));
+        let (manifest, bytes) = (load(&self.manifest), tables + load(&self.shortest));
         let own = |bytes: u64| if bytes > self.piece { bytes } else { 0 };
         let (own_manifest, own_values) = (own(manifest), own(values));
         let in_pieces = if collects { values - own_values } else { 0 };
@@ -171,7 +173,9 @@ impl Reserve {
         };
         // The larger ones first: pieces fit in between.
         let mut whole = larger(&mut held.manifest, wanted.manifest);
-        whole &= larger(&mut held.values, wanted.values) || !wanted.collects;
+        whole &= larger(&mut held.values, wanted.values);
+        // Deletes go on without them: they make room for them in the end.
+        whole |= !wanted.collects;
         let pieces = wanted.bytes.div_ceil(self.piece);
         while (held.pieces.len() as u64) < pieces {
             let Some(at) = take(self.piece) else { return false };
