@@ -6,11 +6,15 @@
 //!
 //! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + what the manifest's next extent takes
 //!
+//! Deletes, which make room, may use the eighth of the range, and wait neither for the manifest's extent nor for a collection's: where free space is so
+//! broken up that there is none as long, they go on until there is. Should the manifest need one before, its change is refused as `Full`, and tried again.
+//!
 //! Invariants
 //! 1. No log is begun, whoever writes it, unless the needed is free, that log counted, with no flush or compaction working in it: several threads that delete ahead
 //!    of the flush wait for it, and do not take the room that it needs.
 //! 2. A put's log or value leaves the *margin* beside that, a memtable's bytes. So deletes, whose logs take from the margin, find room in a store that is full for puts.
-//! 3. Nothing takes space between the look at what is free and the taking: where space is scarce all allocations come under one lock.
+//! 3. What is held is taken and given under one lock, and a log is begun under it: nobody else gets the space of a piece between its giving and its use. Tables, which
+//!    are what the needed is for, may take what is free without it.
 //!
 //! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in small pieces is not
 //! taken for room: pieces as long as a log segment, which any table fits into that is written alone (`output.rs`); for the manifest, and for a segment of the
