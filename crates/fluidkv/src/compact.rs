@@ -120,7 +120,7 @@ impl Inner {
         if !names_what_is_there(&publisher, edit) {
             // It is merged anew from what the view shows now.
             fresh.iter().for_each(|table| table.set_gone());
-            self.publish_shape(&publisher, None);
+            self.publish_shape(&mut publisher, None);
             return Ok(());
         }
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
@@ -146,7 +146,7 @@ impl Inner {
     pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
-            self.publish_shape(&publisher, None);
+            self.publish_shape(&mut publisher, None);
             Counts::add(&self.counts.joins, 1);
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Inner {
     }
 
     /// Publishes a view of the publisher's ranges, with these frozen memtables or those that there are.
-    fn publish_shape(&self, publisher: &Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
+    fn publish_shape(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
         let view = self.view.load_full();
         let frozen = frozen.unwrap_or_else(|| view.frozen.clone());
         publish(&self.view, publisher, Arc::clone(&view.active), frozen);

@@ -200,7 +200,7 @@ impl Inner {
     /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place, unless as many wait as may: then `at_limit` is
     /// called, still under the publisher's lock. The caller holds no stripe and is no write under way.
     pub(crate) fn rotate_or(&self, generation: u64, at_limit: impl FnOnce()) -> Rotation {
-        let publisher = lock(&self.publisher);
+        let mut publisher = lock(&self.publisher);
         let view = self.view.load();
         if view.active.generation != generation || view.active.is_empty() {
             return Rotation::NotDue;
@@ -217,7 +217,7 @@ impl Inner {
         // Whoever appends has the memtable that is active, and no older one.
         let turn = self.log.as_ref().map(SharedLog::turn);
         let fresh = self.new_memtable(generation + 1, &publisher);
-        publish(&self.view, &publisher, fresh, frozen);
+        publish(&self.view, &mut publisher, fresh, frozen);
         drop(turn);
         self.migration.set_frozen(count);
         Rotation::Done

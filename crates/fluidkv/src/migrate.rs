@@ -55,6 +55,11 @@ const QUIET: Duration = Duration::from_millis(200);
 const STILL: Duration = Duration::from_secs(10);
 /// How long a write that found no room works at making some.
 pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
+/// How long a write that found no room waits for readers to let go of what was replaced, and where they may all be scans.
+const READERS: Duration = Duration::from_secs(1);
+const SCANS: Duration = Duration::from_millis(50);
+/// How long it sleeps between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// How long a store settles at most: writers that go on may keep it from an end.
 const SETTLE: Duration = Duration::from_secs(600);
 /// Part of a full memtable's log that is worth a flush while it is quiet.
@@ -486,18 +491,39 @@ impl Inner {
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
         // What is free beyond what is needed: deletes may take it.
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
-        let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
-        match self.settle(Due::Scarce, RECLAIM) {
-            // What could be done was done, and may be enough.
-            Ok(()) | Err(Error::Full { .. }) => {}
-            Err(other) => return Err(other),
-        }
+        let (before, was_whole, began) = (spare(), self.reserve.refill(&self.pool), Instant::now());
         Counts::add(&self.counts.reclaimed, 1);
-        let is_whole = self.reserve.refill(&self.pool);
-        let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
-        let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        let others = made.replace(now) != Some(now);
-        Ok(others || spare() > before || (is_whole && !was_whole))
+        loop {
+            let gone = lock(&self.publisher).past_views().1;
+            match self.settle(Due::Scarce, RECLAIM) {
+                // What could be done was done, and may be enough.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(other) => return Err(other),
+            }
+            let is_whole = self.reserve.refill(&self.pool);
+            let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
+            let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            let others = made.replace(now) != Some(now);
+            let worth = others || spare() > before || (is_whole && !was_whole);
+            if worth || began.elapsed() > RECLAIM || !self.wait_for_readers(gone) {
+                return Ok(worth);
+            }
+        }
+    }
+
+    /// Waits until the last holder of a view that is past lets go of it, for a while at most: what was replaced comes free then, and a reader may be off its
+    /// processor for longer than several flushes take. Whether one went since `gone` had gone. The caller holds no view.
+    fn wait_for_readers(&self, gone: u64) -> bool {
+        let began = Instant::now();
+        loop {
+            let (held, now) = lock(&self.publisher).past_views();
+            // Those of snapshots and scans may stay for long.
+            let limit = if held > self.order.snapshots() { READERS } else { SCANS };
+            if now > gone || held == 0 || began.elapsed() > limit {
+                return now > gone;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// As [`Self::settle`], of all there is; what could not be done is an error, the gravest where there are several.

@@ -12,7 +12,7 @@
 //! 5. Whatever changed is shown: a view is published behind each record, also where what was to follow it failed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
@@ -49,6 +49,10 @@ pub(crate) struct Publisher {
     end: u64,
     next_number: u64,
     next_range: u64,
+    /// Views that others took the place of, while somebody may still hold them.
+    past: Vec<Weak<View>>,
+    /// How many of them have gone.
+    gone: u64,
 }
 
 impl Publisher {
@@ -78,6 +82,8 @@ impl Publisher {
             end: 0,
             next_number: 1,
             next_range,
+            past: Vec::new(),
+            gone: 0,
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
         this.checkpoint(pool, 0)?;
@@ -297,13 +303,28 @@ impl Publisher {
         Ok((self.reserve.alloc(pool, capacity, KIND_MANIFEST)?, capacity))
     }
 
+    /// How many views that are past somebody still holds, and how many have gone since the open: what the first alone name is not free yet.
+    pub(crate) fn past_views(&mut self) -> (usize, u64) {
+        let before = self.past.len();
+        self.past.retain(|view| view.strong_count() > 0);
+        self.gone += (before - self.past.len()) as u64;
+        (self.past.len(), self.gone)
+    }
+
     pub(crate) fn dram_bytes(&self) -> u64 {
         (self.handles.capacity() * 24 + self.ranges.capacity() * 8) as u64 + self.state.dram_bytes()
     }
 }
 
 /// Publishes a view with these memtables and the publisher's ranges; with the publisher's lock held.
-pub(crate) fn publish(view: &ArcSwap<View>, publisher: &Publisher, active: Arc<Memtable>, frozen: Vec<Arc<Memtable>>) {
+pub(crate) fn publish(
+    view: &ArcSwap<View>,
+    publisher: &mut Publisher,
+    active: Arc<Memtable>,
+    frozen: Vec<Arc<Memtable>>,
+) {
     let hold = Arc::clone(&publisher.hold);
-    view.store(Arc::new(View { active, frozen, ranges: publisher.ranges(), hold }));
+    let old = view.swap(Arc::new(View { active, frozen, ranges: publisher.ranges(), hold }));
+    publisher.past_views();
+    publisher.past.push(Arc::downgrade(&old));
 }

@@ -139,7 +139,7 @@ fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_
         outcome.expect("split");
         assert_eq!(made, 1);
         let view = inner.view.load_full();
-        publish(&inner.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+        publish(&inner.view, &mut publisher, Arc::clone(&view.active), view.frozen.clone());
     }
     let live = store.stats().space.live;
     let Task::Compact(range) = &task else { panic!("a compaction") };
@@ -323,4 +323,38 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
     assert!(matches!(store.put(b"another", b""), Err(Error::Poisoned { .. })));
     assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+}
+
+/// What was flushed and merged stays where it is while a reader holds the view of before; one that is off its processor holds it for longer than a full store's
+/// flush takes, and deletes said that it was full for good.
+#[test]
+fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
+    let scratch = Scratch::new();
+    let options = FluidOptions {
+        pool: PoolOptions { capacity: 8 << 20, region_bytes: 4 << 20, ..PoolOptions::default() },
+        workers: 0,
+        ..FluidOptions::default()
+    };
+    let store = FluidKv::create(&scratch.store(), &options).expect("a store");
+    let inner = &store.running.inner;
+    let value = [7; 64];
+    let keys = (0..).find(|index| store.put(&key(*index), &value).is_err()).expect("it fills");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = || {
+            while !done.load(Ordering::Relaxed) {
+                let view = inner.view.load_full();
+                std::thread::sleep(Duration::from_millis(200));
+                drop(view);
+            }
+        };
+        // Two, so that there is always one.
+        scope.spawn(reader);
+        scope.spawn(reader);
+        let outcome = (0..keys).try_for_each(|index| store.delete(&key(index)).map(|_| ()));
+        done.store(true, Ordering::Relaxed);
+        outcome.expect("deletes make room");
+    });
+    store.settle().expect("settled");
+    assert_eq!(store.len().expect("a count"), 0);
 }

@@ -211,7 +211,7 @@ impl Inner {
         segment.ended.store(true, Ordering::Release);
         publisher.hold = publisher.hold.followed_without(vec![segment.id]);
         let view = self.view.load_full();
-        publish(&self.view, &publisher, Arc::clone(&view.active), view.frozen.clone());
+        publish(&self.view, &mut publisher, Arc::clone(&view.active), view.frozen.clone());
         Ok(())
     }
 
