@@ -1,36 +1,27 @@
 //! The open store: making, opening, closing, and the contract's operations.
 
-use std::collections::BTreeMap;
+mod begin;
+mod stats;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use lodestore_contract::{
-    Batch, Capabilities, Change, Error, Event, Expiry, MediumUse, Progress, Result, Scan, ScanRange, Snapshot, Stats,
-    Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool};
 
-use crate::commit::SharedLog;
-use crate::dram::{Dram, Gauge, least_budget, share};
-use crate::inner::{Counts, Inner, Sizes, lock};
-use crate::layout::{ENGINE, FORMAT, has_superblock, store_superblock, superblock_lost};
-use crate::locks::Order;
-use crate::manifest::state::ManifestState;
-use crate::memtable::Memtable;
-use crate::migrate::Migration;
+use crate::inner::{Inner, lock};
+use crate::layout::{ENGINE, FORMAT, has_superblock, superblock_lost};
 use crate::options::FluidOptions;
-use crate::output::Identities;
-use crate::publisher::Publisher;
-use crate::recover::{self, How, Recovery};
-use crate::reserve::Reserve;
-use crate::value_log::ValueLog;
-use crate::value_log::segment::{Hold, ValueSegment};
-use crate::view::View;
 use crate::write::When;
+use begin::{check_budget, make, open};
+
+pub(crate) use begin::pool_dram;
 
 /// A FluidKV store, open in this process. See the crate's page for what it promises.
 ///
@@ -101,149 +92,6 @@ impl FluidKv {
     }
 }
 
-/// What a store is put together from.
-struct Parts {
-    order: Order,
-    publisher: Publisher,
-    values: Arc<ValueLog>,
-    recovery: Recovery,
-    replayed: Option<Arc<Memtable>>,
-    /// The newest generation that there was.
-    generation: u64,
-    gauge: Arc<Gauge>,
-}
-
-fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
-    Arc::new(Reserve::new(pool, &Sizes::of(options, pool.options().capacity)))
-}
-
-/// What both ways to an open store have in common.
-fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
-    let sizes = Sizes::of(options, pool.options().capacity);
-    let Parts { order, publisher, values, recovery, replayed, generation, gauge } = parts;
-    let working = sizes.working(options.workers);
-    let dram = Dram::new(options.dram_budget, working, &gauge);
-    let own = pool_dram(&pool) + publisher.dram_bytes();
-    let make = sizes.make(generation + 1, order.last(), seed, share(dram.budget, working + gauge.bytes() + own));
-    let frozen: Vec<_> = replayed.into_iter().collect();
-    let count = frozen.len();
-    let active = Arc::new(Memtable::new(&pool, &make));
-    frozen.iter().chain([&active]).for_each(|memtable| dram.add(memtable));
-    let hold = Arc::clone(&publisher.hold);
-    let view = View { active, frozen, ranges: publisher.ranges(), hold };
-    let migration = Migration::new(options.workers);
-    migration.set_frozen(count);
-    Inner {
-        log: SharedLog::of(&pool, order.last()),
-        identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
-        view: ArcSwap::from_pointee(view),
-        publisher: Mutex::new(publisher),
-        reads: options.verify_reads.reads(),
-        options: options.clone(),
-        counts: Counts::default(),
-        values,
-        batches: AtomicU64::new(0),
-        absent: AtomicU32::new(0),
-        closed: AtomicBool::new(false),
-        reserve,
-        dram,
-        pool,
-        sizes,
-        order,
-        migration,
-        recovery,
-        seed,
-    }
-}
-
-/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is
-/// made again.
-fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
-    // What a creation that was cut short has left.
-    if pool.allocator().is_recovering() {
-        pool.allocator().finish_recovery(&pool);
-    }
-    let seed = seed_of(&pool);
-    let reserve = reserve_of(&pool, options);
-    let values = ValueLog::new(&pool, Vec::new());
-    let publisher = Publisher::new(&pool, &reserve, ManifestState::new(), Vec::new(), Hold::new(&values), seed)?;
-    store_superblock(&pool);
-    pool.fence();
-    pool.check()?;
-    let recovery = Recovery::default();
-    let (order, gauge) = (Order::new(0), Arc::default());
-    let made = Parts { order, publisher, values, recovery, replayed: None, generation: 0, gauge };
-    Ok(assemble(pool, options, made, reserve, seed))
-}
-
-/// Refuses a budget in which a new store could take no writes.
-fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
-    let needed = |budget: u64| {
-        let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
-        let working = Sizes::of(&options, pool.options().capacity).working(options.workers);
-        least_budget(working + pool_dram(pool))
-    };
-    let mut least = options.dram_budget;
-    // With more DRAM more is done at a time; that takes less than half of what is added.
-    while needed(least) > least {
-        least = needed(least);
-    }
-    if least == options.dram_budget {
-        return Ok(());
-    }
-    let why = format!("a store of this capacity, with these workers and tables, needs {least} at least");
-    Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
-}
-
-/// DRAM of the pool's own.
-pub(crate) fn pool_dram(pool: &Pool) -> u64 {
-    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
-}
-
-fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
-    let seed = seed_of(&pool);
-    let recovery = Recovery::default();
-    let how = How {
-        settled: report.settled,
-        salvage: options.pool.salvage,
-        threads: options.workers,
-        sizes: Sizes::of(options, pool.options().capacity),
-        seed,
-        gauge: Arc::default(),
-        memtable_dram: share(options.dram_budget, 0),
-    };
-    let found = recover::read(&pool, report, &how, &recovery)?;
-    let reserve = reserve_of(&pool, options);
-    let values = ValueLog::new(&pool, found.values.clone());
-    if let Some(replayed) = &found.replayed {
-        values.note_dead(&replayed.dead());
-        reserve.note_logs(replayed.log_bytes());
-    }
-    if !found.values.is_empty() {
-        reserve.note_values();
-    }
-    let (state, handles) = (found.state.clone(), found.handles.clone());
-    let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
-    found.free_old_manifest(&pool);
-    let (damage, generation) = (found.damage, found.generation);
-    let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);
-    let parts = Parts { order, publisher, values, recovery, replayed, generation, gauge };
-    let inner = assemble(pool, options, parts, reserve, seed);
-    damage.iter().for_each(|error| inner.corrupt(error));
-    Ok(inner)
-}
-
-/// Use of the medium; what is held in reserve is free.
-fn space_of(inner: &Inner) -> MediumUse {
-    let (space, held) = (inner.pool.space(), inner.reserve.held_bytes());
-    MediumUse { live: space.live.saturating_sub(held), free: space.free + held, ..space }
-}
-
-/// What nonces are drawn from: no other opening of the store has it.
-fn seed_of(pool: &Pool) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(&pool.opening().to_le_bytes())
-}
-
 impl Running {
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let thread = std::thread::Builder::new()
@@ -305,67 +153,6 @@ impl Drop for Running {
             // As after a crash: the clean flag stays unset.
             let _ = self.inner.pool.close(false);
         }
-    }
-}
-
-impl FluidKv {
-    /// Counters of the engine's own, by name.
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let inner = &self.running.inner;
-        let view = inner.view.load();
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counts = &inner.counts;
-        let rates = inner.migration.governor.rates();
-        let runs = view.ranges.list.iter().map(|range| range.runs.len() as u64);
-        let values = inner.values.all();
-        let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
-        let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
-        let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
-        BTreeMap::from([
-            ("memtables", 1 + view.frozen.len() as u64),
-            ("memtable_dram_bytes", view.memtables().map(|memtable| memtable.dram_bytes()).sum()),
-            ("log_bytes", view.memtables().map(|memtable| memtable.log_bytes()).sum()),
-            ("ranges", view.ranges.list.len() as u64),
-            ("runs_most", runs.max().unwrap_or(0)),
-            ("buffered_bytes", view.ranges.list.iter().map(|range| range.run_bytes()).sum()),
-            ("stable_bytes", view.ranges.list.iter().map(|range| range.stable.bytes).sum()),
-            ("compressed_tables", compressed().count() as u64),
-            ("compressed_bytes", compressed().map(|(stored, _)| stored).sum()),
-            ("compressed_plain_bytes", compressed().map(|(_, plain)| plain).sum()),
-            ("tables", sorted().map(|sorted| sorted.tables.len() as u64).sum()),
-            ("flushes", load(&counts.flushes)),
-            ("flushed_bytes", load(&counts.flushed_bytes)),
-            ("compactions", load(&counts.compactions)),
-            ("compacted_bytes", load(&counts.compacted_bytes)),
-            ("moved_tables", load(&counts.moved_tables)),
-            ("range_splits", load(&counts.splits)),
-            ("range_joins", load(&counts.joins)),
-            ("small_merges", load(&counts.crowds)),
-            ("reads", load(&counts.reads)),
-            ("reads_absent_per_mille", inner.absent_per_mille()),
-            ("writers_slowed", load(&counts.slowed)),
-            ("writers_slowed_ns", load(&counts.slowed_ns)),
-            ("writers_stopped", load(&counts.stopped)),
-            ("writers_stopped_ns", load(&counts.stopped_ns)),
-            ("group_commits", load(&counts.commits)),
-            ("value_segments", values.len() as u64),
-            ("value_bytes", of_values(|segment| segment.bytes)),
-            ("value_written_bytes", of_values(ValueSegment::written)),
-            ("value_dead_bytes", of_values(|segment| segment.dead.load(Ordering::Relaxed))),
-            ("value_collected_segments", load(&inner.values.collected)),
-            ("value_moved_bytes", load(&inner.values.moved_bytes)),
-            ("reclaims", load(&counts.reclaimed)),
-            ("reserve_needed_bytes", inner.reserve.needed_bytes()),
-            ("reserve_held_bytes", inner.reserve.held_bytes()),
-            ("workers_allowed", inner.migration.governor.allowed() as u64),
-            ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
-            ("log_bytes_per_s", rates[0]),
-            ("flush_bytes_per_s", rates[1]),
-            ("compaction_bytes_per_s", rates[2]),
-            ("writes_per_mille", rates[3]),
-            ("compacted_per_log_percent", rates[4]),
-            ("snapshots", inner.order.snapshots() as u64),
-        ])
     }
 }
 
@@ -461,28 +248,7 @@ impl Store for FluidKv {
     }
 
     fn stats(&self) -> Stats {
-        let inner = &self.running.inner;
-        let (dram_bytes, dram_fixed_bytes) = inner.dram();
-        let view = inner.view.load();
-        let items = view.ranges.list.iter().flat_map(|range| range.sorted()).flat_map(|sorted| &sorted.tables);
-        let in_tables: u64 =
-            items.map(|table| table.descriptor.items.saturating_sub(2 * table.descriptor.tombstones)).sum();
-        Stats {
-            engine: ENGINE,
-            medium: inner.pool.medium_name(),
-            durability: inner.pool.durability(),
-            keys: in_tables + view.memtables().map(|memtable| memtable.tree.len() as u64).sum::<u64>(),
-            dram_bytes,
-            dram_fixed_bytes,
-            dram_budget_bytes: inner.options.dram_budget,
-            space: space_of(inner),
-            flushes: inner.pool.flushes(),
-            fences: inner.pool.fences(),
-            bytes_written: inner.pool.bytes_written(),
-            wear: inner.pool.allocator().wear(&inner.pool),
-            recovery: inner.recovery.state(),
-            engine_counters: self.counters(),
-        }
+        self.account()
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,0 +1,163 @@
+//! From a pool to an open store: made anew, or read.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use lodestore_contract::{Error, Result};
+use lodestore_media::{OpenReport, Pool};
+
+use crate::commit::SharedLog;
+use crate::dram::{Dram, Gauge, least_budget, share};
+use crate::inner::{Counts, Inner, Sizes};
+use crate::layout::store_superblock;
+use crate::locks::Order;
+use crate::manifest::state::ManifestState;
+use crate::memtable::Memtable;
+use crate::migrate::Migration;
+use crate::options::FluidOptions;
+use crate::output::Identities;
+use crate::publisher::Publisher;
+use crate::recover::{self, How, Recovery};
+use crate::reserve::Reserve;
+use crate::value_log::ValueLog;
+use crate::value_log::segment::Hold;
+use crate::view::View;
+
+/// What a store is put together from.
+struct Parts {
+    order: Order,
+    publisher: Publisher,
+    values: Arc<ValueLog>,
+    recovery: Recovery,
+    replayed: Option<Arc<Memtable>>,
+    /// The newest generation that there was.
+    generation: u64,
+    gauge: Arc<Gauge>,
+}
+
+fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
+    Arc::new(Reserve::new(pool, &Sizes::of(options, pool.options().capacity)))
+}
+
+/// What both ways to an open store have in common.
+fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
+    let sizes = Sizes::of(options, pool.options().capacity);
+    let Parts { order, publisher, values, recovery, replayed, generation, gauge } = parts;
+    let working = sizes.working(options.workers);
+    let dram = Dram::new(options.dram_budget, working, &gauge);
+    let own = pool_dram(&pool) + publisher.dram_bytes();
+    let make = sizes.make(generation + 1, order.last(), seed, share(dram.budget, working + gauge.bytes() + own));
+    let frozen: Vec<_> = replayed.into_iter().collect();
+    let count = frozen.len();
+    let active = Arc::new(Memtable::new(&pool, &make));
+    frozen.iter().chain([&active]).for_each(|memtable| dram.add(memtable));
+    let hold = Arc::clone(&publisher.hold);
+    let view = View { active, frozen, ranges: publisher.ranges(), hold };
+    let migration = Migration::new(options.workers);
+    migration.set_frozen(count);
+    Inner {
+        log: SharedLog::of(&pool, order.last()),
+        identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
+        view: ArcSwap::from_pointee(view),
+        publisher: Mutex::new(publisher),
+        reads: options.verify_reads.reads(),
+        options: options.clone(),
+        counts: Counts::default(),
+        values,
+        batches: AtomicU64::new(0),
+        absent: AtomicU32::new(0),
+        closed: AtomicBool::new(false),
+        reserve,
+        dram,
+        pool,
+        sizes,
+        order,
+        migration,
+        recovery,
+        seed,
+    }
+}
+
+/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is
+/// made again.
+pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
+    // What a creation that was cut short has left.
+    if pool.allocator().is_recovering() {
+        pool.allocator().finish_recovery(&pool);
+    }
+    let seed = seed_of(&pool);
+    let reserve = reserve_of(&pool, options);
+    let values = ValueLog::new(&pool, Vec::new());
+    let publisher = Publisher::new(&pool, &reserve, ManifestState::new(), Vec::new(), Hold::new(&values), seed)?;
+    store_superblock(&pool);
+    pool.fence();
+    pool.check()?;
+    let recovery = Recovery::default();
+    let (order, gauge) = (Order::new(0), Arc::default());
+    let made = Parts { order, publisher, values, recovery, replayed: None, generation: 0, gauge };
+    Ok(assemble(pool, options, made, reserve, seed))
+}
+
+/// Refuses a budget in which a new store could take no writes.
+pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
+    let needed = |budget: u64| {
+        let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
+        let working = Sizes::of(&options, pool.options().capacity).working(options.workers);
+        least_budget(working + pool_dram(pool))
+    };
+    let mut least = options.dram_budget;
+    // With more DRAM more is done at a time; that takes less than half of what is added.
+    while needed(least) > least {
+        least = needed(least);
+    }
+    if least == options.dram_budget {
+        return Ok(());
+    }
+    let why = format!("a store of this capacity, with these workers and tables, needs {least} at least");
+    Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
+}
+
+/// DRAM of the pool's own.
+pub(crate) fn pool_dram(pool: &Pool) -> u64 {
+    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
+}
+
+/// Reads a store that was there.
+pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
+    let seed = seed_of(&pool);
+    let recovery = Recovery::default();
+    let how = How {
+        settled: report.settled,
+        salvage: options.pool.salvage,
+        threads: options.workers,
+        sizes: Sizes::of(options, pool.options().capacity),
+        seed,
+        gauge: Arc::default(),
+        memtable_dram: share(options.dram_budget, 0),
+    };
+    let found = recover::read(&pool, report, &how, &recovery)?;
+    let reserve = reserve_of(&pool, options);
+    let values = ValueLog::new(&pool, found.values.clone());
+    if let Some(replayed) = &found.replayed {
+        values.note_dead(&replayed.dead());
+        reserve.note_logs(replayed.log_bytes());
+    }
+    if !found.values.is_empty() {
+        reserve.note_values();
+    }
+    let (state, handles) = (found.state.clone(), found.handles.clone());
+    let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
+    found.free_old_manifest(&pool);
+    let (damage, generation) = (found.damage, found.generation);
+    let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);
+    let parts = Parts { order, publisher, values, recovery, replayed, generation, gauge };
+    let inner = assemble(pool, options, parts, reserve, seed);
+    damage.iter().for_each(|error| inner.corrupt(error));
+    Ok(inner)
+}
+
+/// What nonces are drawn from: no other opening of the store has it.
+fn seed_of(pool: &Pool) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&pool.opening().to_le_bytes())
+}
