@@ -2,11 +2,14 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 
+use super::settle::SETTLE;
+use super::task::Task;
 use super::*;
 use crate::publisher::publish;
 use crate::{FluidKv, FluidOptions};

@@ -1,0 +1,130 @@
+//! Doing all that there is to do: for a settle, and for a write that found no room.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use super::{Due, WAIT};
+use crate::failures::Trouble;
+use crate::inner::{Counts, Inner, Rotation, lock};
+use crate::value_log::ValueLog;
+
+/// How long a write that found no room works at making some.
+pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
+/// How long a write that found no room waits for readers to let go of what was replaced, and where they may all be scans.
+const READERS: Duration = Duration::from_secs(1);
+const SCANS: Duration = Duration::from_millis(50);
+/// How long it sleeps between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How long a store settles at most: writers that go on may keep it from an end.
+pub(super) const SETTLE: Duration = Duration::from_secs(600);
+/// Turns of a settle: one for what waits, one for what is active, one for what collections left; others write meanwhile.
+const SETTLE_TURNS: usize = 4;
+
+impl Inner {
+    /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
+    /// room than before, or somebody has made some since the write's last attempt, which `made` counts.
+    pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
+        // What is free beyond what is needed: deletes may take it.
+        let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
+        let (before, was_whole, began) = (spare(), self.reserve.refill(&self.pool), Instant::now());
+        Counts::add(&self.counts.reclaimed, 1);
+        loop {
+            let gone = lock(&self.publisher).past_views().1;
+            match self.settle(Due::Scarce, RECLAIM) {
+                // What could be done was done, and may be enough.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(other) => return Err(other),
+            }
+            let is_whole = self.reserve.refill(&self.pool);
+            let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
+            let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            let others = made.replace(now) != Some(now);
+            let worth = others || spare() > before || (is_whole && !was_whole);
+            if worth || began.elapsed() > RECLAIM || !self.wait_for_readers(gone) {
+                return Ok(worth);
+            }
+        }
+    }
+
+    /// Waits until the last holder of a view that is past lets go of it, for a while at most: what was replaced comes free then, and a reader may be off its
+    /// processor for longer than several flushes take. Whether one went since `gone` had gone. The caller holds no view.
+    fn wait_for_readers(&self, gone: u64) -> bool {
+        let began = Instant::now();
+        loop {
+            let (held, now) = lock(&self.publisher).past_views();
+            // Those of snapshots and scans may stay for long.
+            let limit = if held > self.order.snapshots() { READERS } else { SCANS };
+            if now > gone || held == 0 || began.elapsed() > limit {
+                return now > gone;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// As [`Self::settle`], of all there is; what could not be done is an error, the gravest where there are several.
+    ///
+    /// # Errors
+    /// As `lodestore_contract::Store::settle`.
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        let outcome = self.settle(Due::All, SETTLE);
+        if !matches!(outcome, Ok(()) | Err(Error::Full { .. })) {
+            return outcome;
+        }
+        let failed = lock(&self.migration.busy).failures.gravest().map(Trouble::error);
+        failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
+    }
+
+    /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most.
+    ///
+    /// # Errors
+    /// Where a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] where the store is
+    /// closed meanwhile.
+    pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<()> {
+        let began = Instant::now();
+        let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
+        self.values.seal_tails(false);
+        for turn in 0..SETTLE_TURNS {
+            let before = moved(&self.values);
+            // Where as many wait as may it is for the next turn.
+            let frozen = self.rotate() != Rotation::AtLimit;
+            // What is damaged is tried once for each who asks.
+            self.migration.retry(turn == 0 && due == Due::All);
+            self.settle_once(due, (began, limit))?;
+            // What was collected has left pointers in a memtable.
+            let all = frozen && (due == Due::Scarce || moved(&self.values) == before);
+            if all || began.elapsed() > limit {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<()> {
+        loop {
+            let over = began.elapsed() > limit || self.closed.load(Ordering::Acquire);
+            let (task, quiet) = if over { (None, true) } else { self.look_for_task(due) };
+            if let Some(task) = task {
+                self.run(task);
+                continue;
+            }
+            self.pool.check()?;
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            let busy = lock(&self.migration.busy);
+            if quiet
+                && !busy.flushing
+                && let Some(trouble) = busy.failures.flush()
+            {
+                return Err(trouble.error());
+            }
+            if quiet {
+                return Ok(());
+            }
+            drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}

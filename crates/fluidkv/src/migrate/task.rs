@@ -1,0 +1,187 @@
+//! What a worker does next, and the doing of it. The rule is in `migrate.rs`, and so are the invariants.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::Error;
+
+use super::{Busy, Due};
+use crate::inner::{Inner, lock};
+use crate::value_log::segment::ValueSegment;
+use crate::view::{Range, View};
+
+/// How much sooner a range is compacted while it is quiet.
+const SOONER: f64 = 8.0;
+
+/// What a worker may do next.
+pub(super) enum Task {
+    Flush,
+    Compact(Arc<Range>),
+    /// Of a range and the one behind it.
+    Join(u64, u64),
+    Collect(Arc<ValueSegment>),
+}
+
+/// Poisons a store whose work behind panics: what it held is never let go of, and whoever waits for it has to be told.
+struct Unwinding<'a>(&'a Inner);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.pool.poison("a flush, a compaction or a collection panicked");
+            self.0.migration.wake();
+        }
+    }
+}
+impl Inner {
+    /// Does what is due, on the calling thread.
+    pub(super) fn work_until_quiet(&self, due: Due) {
+        while let Some(task) = self.next_task(due) {
+            self.run(task);
+        }
+    }
+
+    pub(super) fn next_task(&self, due: Due) -> Option<Task> {
+        self.look_for_task(due).0
+    }
+
+    /// A task; or else whether none is under way either.
+    pub(super) fn look_for_task(&self, due: Due) -> (Option<Task>, bool) {
+        if self.pool.check().is_err() {
+            return (None, true);
+        }
+        let mut busy = lock(&self.migration.busy);
+        busy.failures.forget_full_above(self.sizes.range.min(self.sizes.memtable) / 4, || self.room());
+        let quiet = busy.working() == 0;
+        if busy.alone && !quiet {
+            return (None, quiet);
+        }
+        let task = self.choose(&mut busy, due);
+        busy.is_only = busy.alone && task.is_some();
+        (task, quiet)
+    }
+
+    /// What is due next; it is noted as under way.
+    fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
+        // Behind the lock: a range is let go of when the view shows what was made of it.
+        let view = self.view.load();
+        // Who makes room or settles works in the place of a worker: what is built at a time takes DRAM.
+        if self.options.workers > 0 && busy.working() >= self.options.workers {
+            return None;
+        }
+        if !view.frozen.is_empty() && !busy.flushing && busy.failures.flush().is_none() {
+            busy.flushing = true;
+            return Some(Task::Flush);
+        }
+        if due == Due::Needed && self.options.workers > 0 && busy.working() >= self.migration.governor.allowed() {
+            return None;
+        }
+        let free = |range: &&Arc<Range>| busy.may_take(range.id);
+        let alone = busy.alone;
+        let worth = |range: &&Arc<Range>| free(range) && !(alone && range.runs.is_empty());
+        let scored = view.ranges.list.iter().filter(worth).map(|range| (self.score(range, due), range));
+        let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
+        let rest = !busy.collecting && !busy.failures.has_collection();
+        let garbage = rest.then(|| self.garbage_segment(due == Due::Scarce)).flatten();
+        // Where room is scarce compactions come first: they say what is dead.
+        let wins = |score: f64| due < Due::All && score > best.map_or(0.0, |(best, _)| best);
+        if let Some((_, segment)) = garbage.filter(|(score, _)| best.is_none() || wins(*score)) {
+            busy.collecting = true;
+            return Some(Task::Collect(segment));
+        }
+        let Some((_, range)) = best else { return self.join_task(busy, &view) };
+        let range = Arc::clone(range);
+        busy.ranges.insert(range.id);
+        Some(Task::Compact(range))
+    }
+
+    /// Two ranges to be joined, while no flush goes on, which would have to begin again.
+    fn join_task(&self, busy: &mut Busy, view: &View) -> Option<Task> {
+        if busy.flushing {
+            return None;
+        }
+        let free = |pair: &[Arc<Range>]| busy.may_take(pair[0].id) && busy.may_take(pair[1].id);
+        let joins = |pair: &&[Arc<Range>]| free(pair) && pair[0].may_join(&pair[1], self.sizes.range);
+        let pair = view.ranges.list.windows(2).find(joins)?;
+        let (range, next) = (pair[0].id, pair[1].id);
+        busy.ranges.extend([range, next]);
+        Some(Task::Join(range, next))
+    }
+
+    /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
+    fn score(&self, range: &Range, due: Due) -> f64 {
+        if range.runs.is_empty() {
+            // Behind all that has runs. Not where cuts, or want of room, keep tables small.
+            let merges = range.cuts.is_empty() && !self.migration.crowds_stay.load(Ordering::Relaxed);
+            let crowded = merges && range.crowd(self.sizes.stable.table_bytes as u64).is_some();
+            return f64::from(u8::from(crowded));
+        }
+        let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
+        let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();
+        let bytes = range.run_bytes() as f64 * 100.0 / stable / trigger;
+        let runs = range.runs.len() as f64 / self.options.runs_max as f64;
+        match due {
+            Due::Needed => bytes.max(runs),
+            Due::Worthwhile => (bytes * SOONER).max(runs),
+            Due::All | Due::Scarce => bytes.max(runs).max(1.0),
+        }
+    }
+
+    pub(super) fn run(&self, task: Task) {
+        let _unwinding = Unwinding(self);
+        match task {
+            Task::Flush => {
+                let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
+                let mut busy = lock(&self.migration.busy);
+                busy.flushing = false;
+                if let Some(outcome) = busy.ended(outcome.map(|_| ())) {
+                    busy.failures.note_flush(outcome, self.room());
+                }
+            }
+            Task::Compact(range) => {
+                let id = range.id;
+                let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
+                // Who waits for the end of this counts on the space of its tables.
+                drop(range);
+                let mut busy = lock(&self.migration.busy);
+                busy.ranges.remove(&id);
+                if let Some(outcome) = busy.ended(outcome) {
+                    busy.failures.note_range(id, outcome, self.room());
+                }
+            }
+            Task::Join(range, next) => {
+                let outcome = self.join((range, next));
+                let mut busy = lock(&self.migration.busy);
+                busy.ranges.remove(&range);
+                busy.ranges.remove(&next);
+                // One that was made gives back nothing.
+                if let Some(outcome @ Err(_)) = busy.ended(outcome) {
+                    busy.failures.note_range(range, outcome, self.room());
+                }
+            }
+            Task::Collect(segment) => {
+                let outcome = self.collect(&segment).inspect_err(|error| self.corrupt(error));
+                let mut busy = lock(&self.migration.busy);
+                busy.collecting = false;
+                if matches!(outcome, Err(Error::Corrupt { .. })) {
+                    // A key that cannot be read keeps its segment; the others go on.
+                    segment.damaged.store(true, Ordering::Release);
+                } else if let Some(outcome) = busy.ended(outcome) {
+                    busy.failures.note_collection(outcome, self.room());
+                }
+            }
+        }
+        let whole = self.reserve.refill(&self.pool);
+        self.note_dram();
+        let mut busy = lock(&self.migration.busy);
+        // Not behind one that found no room: its next attempt is to be made alone.
+        busy.alone &= !(whole && busy.made_room);
+        drop(busy);
+        self.migration.wake();
+    }
+
+    /// Bytes that what works behind may take.
+    pub(super) fn room(&self) -> u64 {
+        self.headroom() + self.reserve.held_bytes()
+    }
+}
