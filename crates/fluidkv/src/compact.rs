@@ -40,6 +40,16 @@ const CROWD: usize = 8;
 /// How many times the largest of them they come to together.
 const GROWS: u64 = 4;
 
+/// What a merge came to.
+struct Merged {
+    /// Its tables, durable.
+    fresh: Vec<Arc<TableHandle>>,
+    /// The tables that they take the place of, by identity.
+    removed: Vec<u64>,
+    /// Large values of what was left out.
+    dead: Dead,
+}
+
 impl Inner {
     /// Compacts a range that nobody else compacts.
     ///
@@ -60,20 +70,38 @@ impl Inner {
             };
             return self.publish_compaction(range, &edit, Vec::new(), &Dead::default());
         }
+        let lists: Vec<&Sorted> = range.runs.iter().chain(apart.is_none().then_some(&range.stable)).collect();
+        // Where stable tables stay as they are, what is written between them must not reach across one.
+        let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
+        let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
+        cuts.sort_unstable();
+        let merged = self.merge(&lists, &cuts)?;
+        self.publish_merged(range, merged)
+    }
+
+    /// Merges small stable tables that stand side by side. Nothing is older than they are.
+    fn merge_crowd(&self, range: &Range) -> Result<()> {
+        let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
+        let crowd = Sorted::new(range.stable.tables[span].to_vec());
+        let merged = self.merge(&[&crowd], &range.cuts)?;
+        if merged.fresh.len() > crowd.tables.len() / 2 {
+            self.migration.crowds_stay.store(true, Ordering::Relaxed);
+        }
+        Counts::add(&self.counts.crowds, 1);
+        self.publish_merged(range, merged)
+    }
+
+    /// Merges lists, newest first, beneath which nothing is, into tables that end at the cuts.
+    fn merge(&self, lists: &[&Sorted], cuts: &[Key]) -> Result<Merged> {
         let began = Instant::now();
         // A damaged block must not be copied with a fresh checksum.
         let cursor = |sorted| {
             let cursor = SortedCursor::new(sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
             Ok(Source::Sorted(cursor))
         };
-        let merged = || range.runs.iter().chain(apart.is_none().then_some(&range.stable));
-        let sources = merged().map(cursor).collect::<Result<_>>()?;
+        let sources = lists.iter().copied().map(cursor).collect::<Result<_>>()?;
         let mut merge = Merge::new(Direction::Forward, sources)?;
-        // Where stable tables stay as they are, what is written between them must not reach across one.
-        let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
-        let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
-        cuts.sort_unstable();
-        let mut output = Output::new(self, &self.sizes.stable, &cuts, true);
+        let mut output = Output::new(self, &self.sizes.stable, cuts, true);
         while let Some(pair) = merge.next()? {
             output.add(&pair)?;
         }
@@ -81,36 +109,14 @@ impl Inner {
         dead.merge(&merge.into_dead());
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.migration.governor.note_compaction(bytes, began.elapsed());
-        let removed = merged().flat_map(|sorted| &sorted.tables).map(|table| table.descriptor.identity).collect();
-        let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
-        let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
-        self.publish_compaction(range, &edit, fresh, &dead)
+        let merged = lists.iter().flat_map(|sorted| &sorted.tables);
+        Ok(Merged { removed: merged.map(|table| table.descriptor.identity).collect(), fresh, dead })
     }
 
-    /// Merges small stable tables that stand side by side. Nothing is older than they are.
-    fn merge_crowd(&self, range: &Range) -> Result<()> {
-        let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
-        let tables = range.stable.tables[span].to_vec();
-        let count = tables.len();
-        let removed = tables.iter().map(|table| table.descriptor.identity).collect();
-        let began = Instant::now();
-        let sorted = Sorted::new(tables);
-        let cursor = SortedCursor::new(&sorted, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
-        let mut merge = Merge::new(Direction::Forward, vec![Source::Sorted(cursor)])?;
-        let mut output = Output::new(self, &self.sizes.stable, &range.cuts, true);
-        while let Some(pair) = merge.next()? {
-            output.add(&pair)?;
-        }
-        let (fresh, mut dead) = output.finish()?;
-        dead.merge(&merge.into_dead());
-        if fresh.len() > count / 2 {
-            self.migration.crowds_stay.store(true, Ordering::Relaxed);
-        }
-        let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
-        self.migration.governor.note_compaction(bytes, began.elapsed());
+    fn publish_merged(&self, range: &Range, merged: Merged) -> Result<()> {
+        let Merged { removed, fresh, dead } = merged;
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
-        Counts::add(&self.counts.crowds, 1);
         self.publish_compaction(range, &edit, fresh, &dead)
     }
 
