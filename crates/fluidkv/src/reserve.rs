@@ -253,11 +253,7 @@ impl Reserve {
     }
 
     fn log_of(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
-        let log = || {
-            let at = pool.allocator().alloc_extent(pool, bytes, KIND_LOG)?;
-            self.note_logs(bytes);
-            Ok(at)
-        };
+        let log = || self.take(pool, bytes, KIND_LOG);
         if self.can_grow(pool) {
             return log();
         }
@@ -293,18 +289,22 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_for_put(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
-        let logs = if kind == KIND_LOG { bytes } else { 0 };
-        let take = || {
-            let at = pool.allocator().alloc_extent(pool, bytes, kind)?;
-            self.note_logs(logs);
-            Ok(at)
-        };
         if self.can_grow(pool) {
-            return take();
+            return self.take(pool, bytes, kind);
         }
         let mut held = lock(&self.held);
+        let logs = if kind == KIND_LOG { bytes } else { 0 };
         let wanted = self.needed(self.margin + logs + logs / 8, true);
-        if self.hold(pool, &mut held, &wanted) { take() } else { Err(self.full(pool, bytes)) }
+        if self.hold(pool, &mut held, &wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
+    }
+
+    /// An extent of what is free beside the reserve; that of a log counts from now on.
+    fn take(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+        let at = pool.allocator().alloc_extent(pool, bytes, kind)?;
+        if kind == KIND_LOG {
+            self.note_logs(bytes);
+        }
+        Ok(at)
     }
 }
 
