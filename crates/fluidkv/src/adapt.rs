@@ -5,7 +5,7 @@
 //! * W: bytes of log a second, and the share of writes among all operations;
 //! * F: bytes of log that one worker flushes in a second, C: bytes that one compacts, both while they do it: the medium's bandwidth
 //!   as far as this store can use it beside everything else that runs;
-//! * A: bytes compacted for each byte of log.
+//! * A: bytes compacted for each byte of log. Log comes in whole segments: what is compacted in ticks without one counts with the next.
 //!
 //! The rule:
 //! * **Workers**: W/F + A W/C of them are needed; so many and a half, rounded up, may work, at least one. All may while a memtable waits behind
@@ -49,7 +49,7 @@ pub(crate) struct Reading {
 #[derive(Default)]
 struct Means {
     read: Option<(Instant, Reading)>,
-    /// Bytes compacted since the last reading.
+    /// Bytes compacted since the last reading that found new log.
     compacted: u64,
     write_rate: f64,
     write_share: f64,
@@ -154,8 +154,8 @@ impl Means {
         if writes + reads > 0.0 {
             renew(&mut self.write_share, writes / (writes + reads));
         }
-        let compacted = std::mem::take(&mut self.compacted) as f64;
         if logged > 0.0 {
+            let compacted = std::mem::take(&mut self.compacted) as f64;
             renew(&mut self.amplification, compacted / logged);
         }
     }
@@ -205,6 +205,20 @@ mod tests {
         assert_eq!(after(2, 1_000_000, 1000, 10, 0).trigger(), 1.0);
         assert_eq!(after(2, 1_000_000, 10, 1000, 0).trigger(), 0.25);
         assert_eq!(after(2, 1_000_000, 10, 1000, 2).trigger(), 2.0, "a memtable waits");
+    }
+
+    /// Where writers are slow a segment of log lasts for several ticks. What was compacted in those without a new one was forgotten.
+    #[test]
+    fn what_is_compacted_between_two_segments_of_log_counts() {
+        let governor = Governor::new(2);
+        let start = Instant::now();
+        for second in 0..40u32 {
+            governor.note_compaction(50_000_000, SECOND);
+            let logged = u64::from(second / 4) * 100_000_000;
+            governor.tick(start + SECOND * second, || Reading { logged, writes: logged, ..Reading::default() });
+        }
+        let percent = governor.rates()[4];
+        assert!((190..=210).contains(&percent), "{percent}: four compactions of 50 MB for each 100 MB of log");
     }
 
     #[test]
