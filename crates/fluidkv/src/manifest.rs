@@ -2,7 +2,7 @@
 //!
 //! It lives in an extent that one root word names: a header with a nonce, then records, numbered without holes. The first is
 //! a checkpoint, the whole state; each later one is one atomic [`Edit`]. A record is stored and fenced before
-//! anything that relies on it, one after the other, and never changed. When the extent is full, or at leisure, the state is checkpointed into a
+//! anything that relies on it, one after the other, and never changed. When the extent is full, and at each open, the state is checkpointed into a
 //! new extent, and the root word is set to it: that one 8-byte store is the change-over.
 //!
 //! Persist order of an edit: the tables it adds, fence, the record, fence; only then is the view that it makes shown to

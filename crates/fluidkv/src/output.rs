@@ -14,8 +14,7 @@ use crate::dram::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
-use crate::table::ItemKind;
-use crate::table::{Item, TableBuilder, TableOptions, hash};
+use crate::table::{Item, ItemKind, TableBuilder, TableOptions, hash};
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::value_log::record::Pointer;
@@ -107,9 +106,8 @@ impl<'a> Output<'a> {
             bytes >= self.table_bytes
         });
         let mut cut = full;
-        while let Some(first) = self.cuts.first().filter(|first| ***first <= *item.key) {
-            let _ = first;
-            self.cuts = &self.cuts[1..];
+        while let Some((_, rest)) = self.cuts.split_first().filter(|(first, _)| ***first <= *item.key) {
+            self.cuts = rest;
             cut = true;
         }
         if cut {

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, RecoveryState, Result};
-use lodestore_media::{Mutant, NvPtr, OpenReport, Pool};
+use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::dram::Gauge;
 use crate::entry::batch::Record;
@@ -30,7 +30,6 @@ use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::Order;
-
 use crate::manifest::record::{EXTENT_HEADER, decode_extent_header, replay};
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
@@ -121,7 +120,7 @@ pub(crate) struct How {
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
-pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &Recovery) -> Result<Found> {
+pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
     let (at, bytes) = manifest(pool)?;
     let mut state = read_manifest(pool, at, bytes, how)?;
     let mut damage = Vec::new();
@@ -147,7 +146,6 @@ pub(crate) fn read(pool: &Arc<Pool>, report: &OpenReport, how: &How, recovery: &
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
     recovery.corrupt.fetch_add((damage.len() - damaged_tables) as u64, Ordering::Relaxed);
-    let _ = report;
     Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: at })
 }
 

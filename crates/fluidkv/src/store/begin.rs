@@ -136,7 +136,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
         gauge: Arc::default(),
         memtable_dram: share(options.dram_budget, 0),
     };
-    let found = recover::read(&pool, report, &how, &recovery)?;
+    let found = recover::read(&pool, &how, &recovery)?;
     let reserve = reserve_of(&pool, options);
     let values = ValueLog::new(&pool, found.values.clone());
     if let Some(replayed) = &found.replayed {
