@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::durability::Durability;
 
@@ -153,6 +154,15 @@ pub enum Error {
         /// Bytes allowed.
         budget: u64,
     },
+    /// Work that was asked for had no end in its time. What was done is done; the store goes on, and so does the rest of it behind.
+    Unfinished {
+        /// What was being done.
+        doing: &'static str,
+        /// How long it was tried.
+        after: Duration,
+        /// What keeps it from an end, and what to do about that.
+        instead: &'static str,
+    },
     /// The store was closed.
     Closed,
 }
@@ -286,6 +296,9 @@ impl fmt::Display for Error {
                 f,
                 "this would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, let go of snapshots, or open with a larger budget"
             ),
+            Self::Unfinished { doing, after, instead } => {
+                write!(f, "{doing} had no end in {} s: {instead}", after.as_secs())
+            }
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -341,6 +354,7 @@ mod tests {
             Error::Poisoned { cause: "sync failed".into() },
             Error::NoRoom { path: path(), needed: 3, free: 2 },
             Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
+            Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },
             Error::Closed,
         ]
     }
@@ -386,6 +400,7 @@ mod tests {
             "version 2",
             "power",
             "size=x",
+            "77 s",
         ] {
             assert!(texts.iter().any(|text| text.contains(part)), "{part} is in no text");
         }

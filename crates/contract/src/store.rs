@@ -273,7 +273,8 @@ pub trait Store: Send + Sync {
     /// An error says that not everything was done, and why: first what is gravest. What could be done was done, nothing is lost by it, and the store goes on.
     ///
     /// # Errors
-    /// The common ones; [`Error::Full`] where there is no room for it, [`Error::Corrupt`] where damage is in its way.
+    /// The common ones; [`Error::Full`] where there is no room for it, [`Error::Corrupt`] where damage is in its way, [`Error::Unfinished`] where others write
+    /// so fast that it has no end.
     fn settle(&self) -> Result<()> {
         Ok(())
     }

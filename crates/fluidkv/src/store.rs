@@ -262,8 +262,8 @@ impl Store for FluidKv {
     }
 
     /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then. Where
-    /// others go on writing it ends after ten minutes. What is damaged stays where it is: a table with its range, which is not compacted, a value with its
-    /// segment; both are told as [`Error::Corrupt`].
+    /// others go on writing so that it has no end in ten minutes it is [`Error::Unfinished`]. What is damaged stays where it is: a table with its range, which is not
+    /// compacted, a value with its segment; both are told as [`Error::Corrupt`].
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
         self.running.inner.settle_all()

@@ -22,6 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 pub(super) const SETTLE: Duration = Duration::from_secs(600);
 /// Turns of a settle: one for what waits, one for what is active, one for what collections left; others write meanwhile.
 const SETTLE_TURNS: usize = 4;
+/// What keeps a settle from its end, and what to do.
+const GO_ON: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
 impl Inner {
     /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
@@ -35,7 +37,7 @@ impl Inner {
             let gone = lock(&self.publisher).past_views().1;
             match self.settle(Due::Scarce, RECLAIM) {
                 // What could be done was done, and may be enough.
-                Ok(()) | Err(Error::Full { .. }) => {}
+                Ok(_) | Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
             }
             let is_whole = self.reserve.refill(&self.pool);
@@ -69,20 +71,27 @@ impl Inner {
     /// # Errors
     /// As `lodestore_contract::Store::settle`.
     pub(crate) fn settle_all(&self) -> Result<()> {
-        let outcome = self.settle(Due::All, SETTLE);
-        if !matches!(outcome, Ok(()) | Err(Error::Full { .. })) {
-            return outcome;
-        }
+        self.settle_within(SETTLE)
+    }
+
+    /// As [`Self::settle_all`], for so long at most.
+    pub(super) fn settle_within(&self, limit: Duration) -> Result<()> {
+        let outcome = match self.settle(Due::All, limit) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+            Err(full @ Error::Full { .. }) => Err(full),
+            Err(other) => return Err(other),
+        };
         let failed = lock(&self.migration.busy).failures.gravest().map(Trouble::error);
         failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
     }
 
-    /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most.
+    /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most; whether it came to an end by then.
     ///
     /// # Errors
     /// Where a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] where the store is
     /// closed meanwhile.
-    pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<()> {
+    pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<bool> {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
@@ -92,17 +101,21 @@ impl Inner {
             let frozen = self.rotate() != Rotation::AtLimit;
             // What is damaged is tried once for each who asks.
             self.migration.retry(turn == 0 && due == Due::All);
-            self.settle_once(due, (began, limit))?;
+            if !self.settle_once(due, (began, limit))? {
+                return Ok(false);
+            }
             // What was collected has left pointers in a memtable.
             let all = frozen && (due == Due::Scarce || moved(&self.values) == before);
-            if all || began.elapsed() > limit {
+            if all {
                 break;
             }
         }
-        Ok(())
+        // Where others write there is more by now; what there was at the call was frozen in the first turn, or by them, and flushed.
+        Ok(true)
     }
 
-    fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<()> {
+    /// Does what is due until nothing is; whether it came to that before the limit.
+    fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
             let over = began.elapsed() > limit || self.closed.load(Ordering::Acquire);
             let (task, quiet) = if over { (None, true) } else { self.look_for_task(due) };
@@ -122,7 +135,7 @@ impl Inner {
                 return Err(trouble.error());
             }
             if quiet {
-                return Ok(());
+                return Ok(!over);
             }
             drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
         }

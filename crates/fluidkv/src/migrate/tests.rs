@@ -303,6 +303,21 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
     store.close().expect("closed");
 }
 
+/// It answered that all was settled when its time was over.
+#[test]
+fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    fill(&store, 0..800, 1);
+    let settled = store.running.inner.settle_within(Duration::ZERO);
+    assert!(matches!(settled, Err(Error::Unfinished { .. })), "{settled:?}");
+    let text = settled.expect_err("unfinished").to_string();
+    assert!(text.contains("hold them back") && text.contains("settle again"), "{text}");
+    assert!(store.stats().engine_counters["log_bytes"] > 0, "it is not done");
+    assert_settles(&store, &told);
+    assert_all(&store, 0..800, 1);
+}
+
 /// A worker that had looked for work slept through what came before it lay down.
 #[test]
 fn no_change_is_missed_by_who_looked_for_work_before_it() {
