@@ -30,7 +30,8 @@ pub enum Error {
         /// Operations given.
         ops: usize,
     },
-    /// No room for this write. Reads and deletes go on.
+    /// No room for this write. Reads and deletes go on. Of a batch it may be the store's log that is too small for all of its operations together
+    /// ([`Store::write`](crate::Store::write)): smaller batches go on, too.
     Full {
         /// Bytes that were needed.
         needed: u64,
@@ -264,7 +265,7 @@ impl fmt::Display for Error {
             Self::Full { needed, capacity } => write!(
                 f,
                 "the store is full: {needed} more bytes do not fit its capacity of {capacity} or the medium under it; \
-                 delete keys, free the medium, or create a larger store and import into it"
+                 delete keys, write smaller batches, free the medium, or create a larger store and import into it"
             ),
             Self::IndexFull { depth, instead } => write!(
                 f,

@@ -95,7 +95,7 @@ pub trait Snapshot: Send + Sync {
 /// Keys hold 1 B to 64 KiB and values up to 1 GiB of opaque bytes ([`limits`](crate::limits)).
 ///
 /// Errors common to all: [`Error::KeyLength`], [`Error::ValueLength`], [`Error::Corrupt`],
-/// [`Error::Closed`]; to writes: [`Error::Full`], [`Error::Poisoned`].
+/// [`Error::Closed`]; to writes: [`Error::Full`], [`Error::DramBudget`], [`Error::Poisoned`].
 pub trait Store: Send + Sync {
     /// The engine's name.
     fn engine(&self) -> &'static str;
@@ -218,7 +218,10 @@ pub trait Store: Send + Sync {
     /// walk began. Each key of a `multi_get` is read at a moment of its own.
     ///
     /// Number of operations ([`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX)), keys and values are checked before anything is
-    /// done. Besides the room that the values take, an engine may need some for a log; so a full store may refuse a batch that only deletes.
+    /// done. Besides the room that the values take, an engine needs some for its log, in one piece; so a full store may refuse a batch that only deletes, and a batch
+    /// may be too large for a store that is not full: then [`Error::Full`] has the bytes of that piece, and several smaller batches do it. An engine whose log has the
+    /// keys, or more, takes no batch whose piece is longer than one region of the store. An index in DRAM may bound the operations of a batch as well
+    /// ([`Error::DramBudget`]).
     ///
     /// # Errors
     /// [`Error::Unsupported`] without the capability; [`Error::BatchLength`]; the common ones. But for [`Error::Poisoned`] and

@@ -226,6 +226,9 @@ impl Store for FluidKv {
         self.running.for_each(visit)
     }
 
+    /// One record of the log, which needs one free extent, within one region of the store: keys, values, and at most 32 bytes an operation beside; where no extent is as
+    /// long, values of 32 bytes or more stand in the value log (unless `value-threshold` is 0), and the record has 16 bytes of each. The operations' places in the index, 32 bytes each,
+    /// may take an eighth of the DRAM budget.
     fn write(&self, batch: &Batch) -> Result<()> {
         self.running.inner.write_batch(batch)
     }
