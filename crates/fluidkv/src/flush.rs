@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::Mutant;
+use lodestore_media::{Mutant, Quiet, own_work};
 
 use crate::cursor::MemtableCursor;
 use crate::inner::{Counts, Inner, lock};
@@ -47,12 +47,12 @@ impl Inner {
             self.settle_log(log)?;
         }
         let last_sequence = self.order.last();
-        let began = Instant::now();
         loop {
+            let began = Instant::now();
             let ranges = Arc::clone(&self.view.load().ranges);
-            let runs = self.runs_of(&memtable, &ranges)?;
+            let threads = self.flushers(&ranges);
+            let runs = self.runs_of(&memtable, &ranges, threads)?;
             if self.publish_flush(&memtable, &ranges, runs, last_sequence)? {
-                let threads = self.flushers(&ranges);
                 self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
                 return Ok(true);
             }
@@ -78,8 +78,8 @@ impl Inner {
         free.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
-    /// The memtable's tables, by range.
-    fn runs_of(&self, memtable: &Memtable, ranges: &Ranges) -> Result<Runs> {
+    /// The memtable's tables, by range, made by so many threads.
+    fn runs_of(&self, memtable: &Memtable, ranges: &Ranges, threads: usize) -> Result<Runs> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Runs> {
             let mut runs = Runs::default();
@@ -94,9 +94,14 @@ impl Inner {
                 }
             }
         };
-        let threads = self.flushers(ranges);
         let parts = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let other = || {
+                own_work(|| {
+                    let _quiet = Quiet::begin();
+                    work()
+                })
+            };
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(other)).collect();
             let mut parts = vec![work()];
             parts.extend(others.into_iter().map(|other| {
                 other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a flush panicked".into() }))

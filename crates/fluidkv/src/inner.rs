@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Event, Result};
-use lodestore_media::{Guard, Pool};
+use lodestore_media::{Guard, Pool, Quiet};
 
 use crate::commit::SharedLog;
 use crate::dram::{BUILDS, Dram, HANDLE};
@@ -139,7 +139,16 @@ pub(crate) enum Rotation {
     AtLimit,
 }
 
+/// A write under way: while it lives `close` waits, and what it meets is told behind it, when its locks are free.
+pub(crate) struct Write<'a> {
+    _guard: Guard<'a>,
+    _quiet: Quiet,
+}
+
 /// An open store.
+///
+/// The owner's event sink may use the store, so nobody who holds a lock calls it: writes, tasks of the work behind and walks are [`Quiet`], and reads of single keys
+/// tell of what they met behind their end.
 pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) options: FluidOptions,
@@ -166,7 +175,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Begins an operation: while the guard lives, `close` waits.
+    /// Begins a read: while the guard lives, `close` waits.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Guard<'_>> {
         let guard = self.pool.epochs().pin();
@@ -175,17 +184,15 @@ impl Inner {
 
     /// Begins a write.
     #[inline]
-    pub(crate) fn enter_write(&self) -> Result<Guard<'_>> {
-        let guard = self.enter()?;
+    pub(crate) fn enter_write(&self) -> Result<Write<'_>> {
+        let write = Write { _guard: self.enter()?, _quiet: Quiet::begin() };
         self.pool.check()?;
-        Ok(guard)
+        Ok(write)
     }
 
-    /// Tells the owner's event sink.
+    /// Tells the owner's event sink, behind whatever the thread is about.
     pub(crate) fn tell(&self, event: &Event) {
-        if let Some(sink) = &self.options.pool.events {
-            sink(event);
-        }
+        self.pool.tell(event);
     }
 
     /// A memtable to write to, newer than all there are.

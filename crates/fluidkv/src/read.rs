@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
-use lodestore_contract::{Error, Expiry, Result};
+use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
 use crate::table::{Block, Slot, Table, hash};
@@ -97,13 +97,14 @@ impl Inner {
     #[inline]
     pub(crate) fn with_value<T>(&self, key: &[u8], with: impl FnOnce(Option<(&[u8], Option<u64>)>) -> T) -> Result<T> {
         check_key(key)?;
-        let _guard = self.enter()?;
-        let hash = hash(key);
-        let (view, slot) = (self.view.load(), Slot::new());
-        let known = self.known(&view, key, hash, &slot).inspect_err(|error| self.corrupt(error))?;
-        let live =
-            known.map_or(Ok(None), |known| self.value_of(key, known)).inspect_err(|error| self.corrupt(error))?;
-        Ok(with(live))
+        let read = || {
+            let _guard = self.enter()?;
+            let (view, slot) = (self.view.load(), Slot::new());
+            let known = self.known(&view, key, hash(key), &slot)?;
+            known.map_or(Ok(None), |known| self.value_of(key, known)).map(with)
+        };
+        // Behind the read's end.
+        read().inspect_err(|error| self.corrupt(error))
     }
 
     /// The value to show of what is known of `key`, and its expiry: none where it was deleted or has expired. The caller holds the view that knows it.
@@ -125,16 +126,20 @@ impl Inner {
     /// What is known of a live key; a large value is not read for it.
     fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
         check_key(key)?;
-        let _guard = self.enter()?;
-        let (view, slot) = (self.view.load(), Slot::new());
-        let known = self.known(&view, key, hash(key), &slot).inspect_err(|error| self.corrupt(error))?;
-        Ok(with(known.filter(|known| known.is_live())))
+        let read = || {
+            let _guard = self.enter()?;
+            let (view, slot) = (self.view.load(), Slot::new());
+            let known = self.known(&view, key, hash(key), &slot)?;
+            Ok(with(known.filter(|known| known.is_live())))
+        };
+        read().inspect_err(|error| self.corrupt(error))
     }
 
+    /// Tells the owner if it is about wrong bytes.
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what } = error {
-            self.tell(&lodestore_contract::Event::Corruption { place: place.clone(), what: what.clone() });
+            self.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
         }
     }
 
@@ -158,6 +163,10 @@ impl Inner {
 
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
+        self.get_each(keys, each).inspect_err(|error| self.corrupt(error))
+    }
+
+    fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let _guard = self.enter()?;
         for (number, group) in keys.chunks(GROUP).enumerate() {
             // Asked before anything is looked at: a batch that is half published hides in what was found, and may be over by the key's turn.
@@ -175,8 +184,7 @@ impl Inner {
                     }
                     _ => self.known(&view, key, hashes[at], &slot),
                 };
-                let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
-                let live = live.inspect_err(|error| self.corrupt(error))?;
+                let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)))?;
                 each(number * GROUP + at, live.map(|(value, _)| value));
             }
         }

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Visit};
+use lodestore_media::Quiet;
 
 use crate::cursor::{MemtableCursor, Merge, RangesCursor, Source};
 use crate::inner::Inner;
@@ -165,11 +166,14 @@ impl Iterator for Owned {
 impl Snapshot for Moment {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
-        let _guard = self.inner().enter()?;
-        let slot = Slot::new();
-        let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
-        let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
-        Ok(live.map(|(value, _)| value.to_vec()))
+        let read = || {
+            let _guard = self.inner().enter()?;
+            let slot = Slot::new();
+            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
+            let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
+            Ok(live.map(|(value, _)| value.to_vec()))
+        };
+        read().inspect_err(|error| self.inner().corrupt(error))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
@@ -196,6 +200,7 @@ impl Running {
         range: &ScanRange,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<usize> {
+        let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
         moment.scan_each(range, visit).inspect_err(|error| self.inner.corrupt(error))
@@ -214,6 +219,7 @@ impl Running {
 
     /// Visits every live pair as it is at the call; a range or large value that cannot be read is left out, and its error is the result.
     pub(crate) fn for_each(self: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
         let (mut visited, mut wrong, mut stopped) = (0, None::<Error>, false);

@@ -13,7 +13,7 @@ use lodestore_contract::{
     Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
     VerifyReport, Visit,
 };
-use lodestore_media::{OpenReport, Pool};
+use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::inner::{Inner, lock};
 use crate::layout::{ENGINE, FORMAT, has_superblock, superblock_lost};
@@ -82,11 +82,11 @@ impl FluidKv {
         running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
         for number in 0..options.workers {
             let behind = Arc::clone(&running.inner);
-            running.spawn(&format!("lodestore-fluid-{number}"), move || behind.work())?;
+            running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()))?;
         }
         if running.inner.has_windows() {
             let behind = Arc::clone(&running.inner);
-            running.spawn("lodestore-fluid-sync", move || behind.keep_window())?;
+            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
         }
         Ok(Self { running: Arc::new(running) })
     }
@@ -109,8 +109,12 @@ impl Running {
         if let Some(log) = &self.inner.log {
             log.end_windows();
         }
-        for thread in std::mem::take(&mut *lock(&self.threads)) {
-            let _ = thread.join();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            // On its own thread a sink let go of the last handle: that thread ends by itself, with nothing more to do.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
         if first {
             self.inner.pool.epochs().synchronize();

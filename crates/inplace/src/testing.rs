@@ -10,6 +10,7 @@ use lodestore_media::PoolOptions;
 
 pub use crate::testing_sink::{
     check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store,
+    check_sink_may_use_the_store_but_for_sweeps,
 };
 
 /// A directory of one test's own, removed when it is dropped.

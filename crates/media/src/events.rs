@@ -128,7 +128,12 @@ impl Pool {
     /// Whether the calling thread is in an operation on this pool, or in a call of its owner's sink: then it must not wait for others that
     /// use it.
     pub fn is_engaged(&self) -> bool {
-        self.epochs().is_pinned() || self.options().events.as_ref().is_some_and(is_telling)
+        self.epochs().is_pinned() || self.is_telling()
+    }
+
+    /// Whether the calling thread is in a call of its owner's sink.
+    pub fn is_telling(&self) -> bool {
+        self.options().events.as_ref().is_some_and(is_telling)
     }
 }
 

@@ -29,6 +29,10 @@ impl Inner {
     /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
     /// room than before, or somebody has made some since the write's last attempt, which `made` counts.
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
+        if self.pool.is_telling() {
+            // Who told may be whom it would wait for.
+            return Ok(false);
+        }
         // What is free beyond what is needed: deletes may take it.
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole, began) = (spare(), self.reserve.refill(&self.pool), Instant::now());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Error;
+use lodestore_media::Quiet;
 
 use super::{Busy, Due};
 use crate::inner::{Inner, lock};
@@ -127,7 +128,9 @@ impl Inner {
         }
     }
 
+    /// Does a task; what it meets is told when it has ended, and who waits for it was woken.
     pub(super) fn run(&self, task: Task) {
+        let _quiet = Quiet::begin();
         let _unwinding = Unwinding(self);
         match task {
             Task::Flush => {

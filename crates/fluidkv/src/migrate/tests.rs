@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
@@ -12,6 +12,8 @@ use super::settle::SETTLE;
 use super::task::Task;
 use super::*;
 use crate::publisher::publish;
+use crate::tables::Sorted;
+use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
 
 type Told = Arc<Mutex<Vec<String>>>;
@@ -329,18 +331,47 @@ fn no_change_is_missed_by_who_looked_for_work_before_it() {
     assert_eq!(migration.changes(), seen + 1);
 }
 
-/// It held the flush for good: whoever settled or wrote waited for its end.
+/// It held its range for good: whoever settled or wrote waited for its end.
 #[test]
 fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
+    let scratch = Scratch::new();
+    let (store, _) = created(&scratch);
+    fill(&store, 0..800, 1);
+    store.settle().expect("settled");
+    let inner = &store.running.inner;
+    // A range that no store has: the tables of its run are in the wrong order.
+    let range = Arc::clone(&inner.view.load().ranges.list[0]);
+    let mut tables = range.stable.tables.clone();
+    tables.reverse();
+    let impossible = Range {
+        id: range.id,
+        lower: range.lower.clone(),
+        runs: vec![Sorted::new(tables)],
+        stable: Sorted::new(range.stable.tables.clone()),
+        cuts: Vec::new(),
+        crowd: OnceLock::new(),
+    };
+    lock(&inner.migration.busy).ranges.insert(range.id);
+    let work = || inner.run(Task::Compact(Arc::new(impossible)));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "keys that do not ascend");
+    assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.put(b"another", b""), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+}
+
+/// Such a sink was called in the middle of the work, whose store was poisoned for it.
+#[test]
+fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
     let scratch = Scratch::new();
     let store = created_with(&scratch, |_| panic!("a sink"));
     store.put(b"damaged-key", b"the right value").expect("put");
     damage(&scratch, b"damaged-key");
     let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.settle()));
     assert!(settled.is_err(), "the sink panicked");
-    assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
-    assert!(matches!(store.put(b"another", b""), Err(Error::Poisoned { .. })));
-    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    let inner = &store.running.inner;
+    assert_eq!(lock(&inner.migration.busy).working(), 0, "what it told of had ended");
+    store.put(b"another", b"key").expect("the store goes on");
+    assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }
 
 /// What was flushed and merged stays where it is while a reader holds the view of before; one that is off its processor holds it for longer than a full store's
