@@ -121,6 +121,8 @@ struct Owned {
     chunk: VecDeque<Entry>,
     size: usize,
     ended: bool,
+    /// What ended it, behind the pairs that were found before.
+    failed: Option<Error>,
 }
 
 impl Owned {
@@ -157,9 +159,9 @@ impl Iterator for Owned {
         {
             self.ended = true;
             self.moment.inner().corrupt(&error);
-            return Some(Err(error));
+            self.failed = Some(error);
         }
-        self.chunk.pop_front().map(Ok)
+        self.chunk.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }
 }
 
@@ -191,6 +193,7 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
         chunk: VecDeque::new(),
         size: OWNED.0,
         ended: range.excludes_all() || range.limit == 0,
+        failed: None,
     })
 }
 

@@ -1,0 +1,91 @@
+//! Damage to a table while its store is open: who comes upon it tells of it, and shows what comes before.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{counter, tiny};
+use lodestore_contract::{Direction, Error, Event, ScanRange, Store};
+use lodestore_fluidkv::{FluidKv, FluidOptions};
+use lodestore_inplace::testing::Scratch;
+
+const KEYS: u64 = 1000;
+const DAMAGED: u64 = 700;
+
+fn key(index: u64) -> Vec<u8> {
+    format!("{index:08}").into_bytes()
+}
+
+fn value(index: u64) -> Vec<u8> {
+    format!("value {index} {}", "v".repeat(90)).into_bytes()
+}
+
+/// A store of one stable run of tables, of which one block is damaged; and how often it told of that.
+fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let mut options = FluidOptions { range_bytes: 1 << 20, ..tiny(0) };
+    options.pool.events = Some(Arc::new(move |event| {
+        if matches!(event, Event::Corruption { .. }) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    }));
+    let store = FluidKv::create(&scratch.store(), &options).expect("created");
+    (0..KEYS).for_each(|index| store.put(&key(index), &value(index)).expect("put"));
+    store.settle().expect("settled");
+    assert_eq!((counter(&store, "log_bytes"), counter(&store, "buffered_bytes")), (0, 0));
+    let path = scratch.store().join("pool.0000");
+    let bytes = std::fs::read(&path).expect("its bytes");
+    let file = OpenOptions::new().write(true).open(&path).expect("the store's file");
+    let sought = format!("value {DAMAGED} ").into_bytes();
+    let places: Vec<_> = bytes.windows(sought.len()).enumerate().filter(|(_, window)| **window == sought).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|(at, _)| file.write_all_at(b"V", *at as u64).expect("written"));
+    (store, told)
+}
+
+/// The error came before pairs that had been found before it.
+#[test]
+fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let scratch = Scratch::new();
+        let (store, told) = damaged(&scratch);
+        let range = ScanRange { direction, ..ScanRange::all() };
+        let mut scan = store.scan(&range).expect("scan");
+        let before: Vec<_> = scan.by_ref().map_while(Result::ok).map(|entry| (entry.key, entry.value)).collect();
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+        assert!(scan.next().is_none(), "behind the damage");
+        let mut expected: Vec<_> = (0..KEYS).map(|index| (key(index), value(index))).collect();
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        let keys = before.len();
+        expected.truncate(keys);
+        assert!(before == expected, "{keys} pairs before it, {direction:?}");
+        let (least, most) = if direction == Direction::Forward { (680, 700) } else { (280, 299) };
+        assert!((least..=most).contains(&keys), "{keys} pairs: all but those of its block");
+        let after = store.scan(&range).expect("scan").filter(Result::is_err).count();
+        assert_eq!(after, 1, "each scan says so once");
+    }
+}
+
+#[test]
+fn every_read_of_damage_says_so_and_tells_of_it() {
+    let scratch = Scratch::new();
+    let (store, told) = damaged(&scratch);
+    let snapshot = store.snapshot().expect("snapshot");
+    let damaged = key(DAMAGED);
+    let is_corrupt = |error: Option<Error>| matches!(error, Some(Error::Corrupt { .. }));
+    assert!(is_corrupt(store.get(&damaged).err()));
+    assert!(is_corrupt(store.contains(&damaged).err()));
+    assert!(is_corrupt(store.multi_get(&[b"absent", &damaged], &mut |_, _| ()).err()));
+    assert!(is_corrupt(snapshot.get(&damaged).err()));
+    assert!(is_corrupt(store.insert(&damaged, b"v").err()));
+    assert_eq!(told.load(Ordering::SeqCst), 5);
+    assert_eq!(store.get(&key(3)).expect("get"), Some(value(3)));
+    store.put(&damaged, b"a new value").expect("a put reads nothing");
+    assert_eq!(store.get(&damaged).expect("get"), Some(b"a new value".to_vec()));
+}
