@@ -34,14 +34,14 @@ pub enum VerifyReads {
 }
 
 impl VerifyReads {
-    fn of(text: &str) -> Option<Self> {
-        match text {
-            "off" => Some(Self::Off),
-            "once" => Some(Self::Once),
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "off" => Self::Off,
+            "once" => Self::Once,
             // What other engines have as the choice beside `off`.
-            "always" | "on" => Some(Self::Always),
-            _ => None,
-        }
+            "always" | "on" => Self::Always,
+            _ => return None,
+        })
     }
 
     /// How tables are read.
@@ -116,7 +116,8 @@ pub struct FluidOptions {
     pub value_segment_bytes: u64,
     /// Bytes of overwritten and deleted values, in hundredths of the value log's, over which segments are collected; 1 to 99.
     pub value_garbage: u32,
-    /// Threads that flush and compact; 0: the writing thread does it (for the simulator).
+    /// Threads that flush and compact, up to 64; as many as there are cores by default, and no more than the budget has MiB. 0: the writing thread does it (for the
+    /// simulator).
     pub workers: usize,
     /// Which reads compare the checksums of what they read in tables and of large values.
     pub verify_reads: VerifyReads,
@@ -213,7 +214,7 @@ impl FluidOptions {
             value_segment_bytes: bytes("value-segment-bytes", base.value_segment_bytes)?,
             value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "once, always or off", VerifyReads::of)?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "once, always or off", VerifyReads::parse)?,
             pool: base.pool,
         };
         read.check()?;

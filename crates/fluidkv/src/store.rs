@@ -25,6 +25,10 @@ pub(crate) use begin::pool_dram;
 
 /// A FluidKV store, open in this process. See the crate's page for what it promises.
 ///
+/// Its own counters in [`Store::stats`], since it was opened where they count, and as of now where they tell a state: `writers_slowed` and `writers_stopped` are writes that waited for
+/// flushes, at their pace or for their end, and `.._ns` how long in nanoseconds; `.._bytes` are bytes, `.._per_s` of them in a second, `.._per_mille` thousandths, `.._percent`
+/// hundredths; `workers_allowed` and `compaction_trigger_percent` are what the measured rates have come to.
+///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost, and the next open
 /// replays the logs.
 pub struct FluidKv {
