@@ -4,7 +4,8 @@
 //! returned before the call is in it, and of two writes the later is never shown without the earlier. A snapshot is a view and a number:
 //! what is written later has a higher number, or stands in memtables that the view does not name.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::cursor::{MemtableCursor, Merge, RangesCursor, Source};
 use crate::inner::Inner;
 use crate::read::check_key;
 use crate::store::Running;
-use crate::table::{Slot, hash};
+use crate::table::{Cursor, Slot, hash};
 use crate::view::{Known, View};
 
 /// Pairs that an owned scan copies at first, and at most.
@@ -220,38 +221,123 @@ impl Running {
         Ok(Box::new(Moment::now(self)))
     }
 
-    /// Visits every live pair as it is at the call; a range or large value that cannot be read is left out, and its error is the result.
+    /// Visits every live pair as it is at the call; what cannot be read is left out, and its error is the result.
     pub(crate) fn for_each(self: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
-        let (mut visited, mut wrong, mut stopped) = (0, None::<Error>, false);
+        let mut walk = Walk { visit, visited: 0, last: None, stopped: false, wrong: None };
         for index in 0..moment.view.ranges.list.len() {
-            let upper = moment.view.ranges.upper_of(index);
-            let range = ScanRange {
-                from: Bound::Included(moment.view.ranges.list[index].lower.to_vec()),
-                to: upper.map_or(Bound::Unbounded, |upper| Bound::Excluded(upper.to_vec())),
-                ..ScanRange::all()
-            };
-            let mut note = |error: Error| {
-                self.inner.corrupt(&error);
-                wrong.get_or_insert(error);
-                Ok(())
-            };
-            let outcome = scan(&self.inner, &moment.view, moment.number, &range, &mut note, &mut |key, value| {
-                visited += 1;
-                let visit = visit(key, value);
-                stopped = visit == Visit::Stop;
-                visit
-            });
-            if stopped {
-                return Ok(visited);
-            }
-            if let Err(error) = outcome {
-                self.inner.corrupt(&error);
-                wrong.get_or_insert(error);
+            moment.walk_range(index, &mut walk);
+            if walk.stopped {
+                return Ok(walk.visited);
             }
         }
-        wrong.map_or(Ok(visited), Err)
+        walk.wrong.map_or(Ok(walk.visited), Err)
+    }
+}
+
+/// A walk over all that there is, in spite of damage.
+struct Walk<'v> {
+    visit: &'v mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    visited: u64,
+    /// The last key that was visited, of the range at hand; its bytes' room is used again.
+    last: Option<Vec<u8>>,
+    stopped: bool,
+    /// The first error.
+    wrong: Option<Error>,
+}
+
+impl Walk<'_> {
+    fn show(&mut self, key: &[u8], value: &[u8]) -> Visit {
+        let last = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        self.visited += 1;
+        let visit = (self.visit)(key, value);
+        self.stopped = visit == Visit::Stop;
+        visit
+    }
+
+    fn note(&mut self, inner: &Inner, error: Error) {
+        inner.corrupt(&error);
+        self.wrong.get_or_insert(error);
+    }
+}
+
+impl Moment {
+    /// Walks over a range of the view.
+    fn walk_range(&self, index: usize, walk: &mut Walk<'_>) {
+        walk.last = None;
+        let ranges = &self.view.ranges;
+        let range = ScanRange {
+            from: Bound::Included(ranges.list[index].lower.to_vec()),
+            to: ranges.upper_of(index).map_or(Bound::Unbounded, |upper| Bound::Excluded(upper.to_vec())),
+            ..ScanRange::all()
+        };
+        let shared = RefCell::new(walk);
+        let mut failed = |error: Error| {
+            shared.borrow_mut().note(self.inner(), error);
+            Ok(())
+        };
+        let mut show = |key: &[u8], value: &[u8]| shared.borrow_mut().show(key, value);
+        let outcome = scan(self.inner(), &self.view, self.number, &range, &mut failed, &mut show);
+        if let Err(error) = outcome {
+            let walk = shared.into_inner();
+            walk.note(self.inner(), error);
+            self.walk_by_keys(index, walk);
+        }
+    }
+
+    /// Goes on with a range whose merge has met damage, behind the last key that was visited: key by key, each as a get finds it. So a damaged block
+    /// costs its own keys and no others, and no older version of them is shown. All keys of the range stand in DRAM meanwhile.
+    fn walk_by_keys(&self, index: usize, walk: &mut Walk<'_>) {
+        let (last, upper) = (walk.last.take(), self.view.ranges.upper_of(index));
+        let is_left = |key: &[u8]| last.as_deref().is_none_or(|last| key > last);
+        let mut keys = BTreeSet::new();
+        for table in self.view.ranges.list[index].sorted().flat_map(|sorted| &sorted.tables) {
+            let mut cursor = match table.table() {
+                Ok(table) => Cursor::new(table, self.inner().reads),
+                Err(error) => {
+                    walk.note(self.inner(), error);
+                    continue;
+                }
+            };
+            // Behind an error it goes on, and comes to the table's end.
+            while let Some(item) = cursor.next().transpose() {
+                match item {
+                    Ok(item) if is_left(item.key) => drop(keys.insert(item.key.to_vec())),
+                    Ok(_) => {}
+                    Err(error) => walk.note(self.inner(), error),
+                }
+            }
+        }
+        let from = last.as_deref().unwrap_or(&self.view.ranges.list[index].lower);
+        for memtable in self.view.memtables() {
+            let mut cursor = MemtableCursor::new(memtable, self.number, Bound::Included(from), Direction::Forward);
+            loop {
+                match cursor.next() {
+                    Ok(Some(pair)) if upper.is_none_or(|upper| pair.key < upper) => {
+                        if is_left(pair.key) {
+                            keys.insert(pair.key.to_vec());
+                        }
+                    }
+                    Ok(_) => break,
+                    Err(error) => {
+                        walk.note(self.inner(), error);
+                        break;
+                    }
+                }
+            }
+        }
+        for key in &keys {
+            let slot = Slot::new();
+            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot);
+            match known.and_then(|known| known.map_or(Ok(None), |known| self.inner().value_of(key, known))) {
+                Ok(Some((value, _))) if walk.show(key, value) == Visit::Stop => return,
+                Ok(_) => {}
+                Err(error) => walk.note(self.inner(), error),
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{counter, tiny};
-use lodestore_contract::{Direction, Error, Event, ScanRange, Store};
+use lodestore_contract::{Direction, Error, Event, ScanRange, Store, Visit};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
@@ -21,6 +21,16 @@ fn key(index: u64) -> Vec<u8> {
 
 fn value(index: u64) -> Vec<u8> {
     format!("value {index} {}", "v".repeat(90)).into_bytes()
+}
+
+/// Changes a bit of each copy of these bytes in the store's first file.
+fn harm(scratch: &Scratch, sought: &[u8]) {
+    let path = scratch.store().join("pool.0000");
+    let bytes = std::fs::read(&path).expect("its bytes");
+    let file = OpenOptions::new().write(true).open(&path).expect("the store's file");
+    let places: Vec<_> = bytes.windows(sought.len()).enumerate().filter(|(_, window)| *window == sought).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|(at, _)| file.write_all_at(&[bytes[*at] ^ 1], *at as u64).expect("written"));
 }
 
 /// A store of one stable run of tables, of which one block is damaged; and how often it told of that.
@@ -37,13 +47,7 @@ fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
     (0..KEYS).for_each(|index| store.put(&key(index), &value(index)).expect("put"));
     store.settle().expect("settled");
     assert_eq!((counter(&store, "log_bytes"), counter(&store, "buffered_bytes")), (0, 0));
-    let path = scratch.store().join("pool.0000");
-    let bytes = std::fs::read(&path).expect("its bytes");
-    let file = OpenOptions::new().write(true).open(&path).expect("the store's file");
-    let sought = format!("value {DAMAGED} ").into_bytes();
-    let places: Vec<_> = bytes.windows(sought.len()).enumerate().filter(|(_, window)| **window == sought).collect();
-    assert!(!places.is_empty());
-    places.iter().for_each(|(at, _)| file.write_all_at(b"V", *at as u64).expect("written"));
+    harm(scratch, format!("value {DAMAGED} ").as_bytes());
     (store, told)
 }
 
@@ -70,6 +74,62 @@ fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
         let after = store.scan(&range).expect("scan").filter(Result::is_err).count();
         assert_eq!(after, 1, "each scan says so once");
     }
+}
+
+/// Pairs that a walk over all shows, and whether it says that something is damaged.
+fn walked(store: &FluidKv) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+    let mut pairs = Vec::new();
+    let outcome = store.for_each(&mut |key, value| {
+        pairs.push((key.to_vec(), value.to_vec()));
+        Visit::More
+    });
+    assert!(matches!(outcome, Ok(_) | Err(Error::Corrupt { .. })), "{outcome:?}");
+    pairs.sort();
+    (pairs, outcome.is_err())
+}
+
+/// The rest of its range went with it.
+#[test]
+fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
+    let scratch = Scratch::new();
+    let (store, _) = damaged(&scratch);
+    // Some of them in a memtable as well: new ones, overwritten ones, and deletes.
+    store.put(b"99999999", b"behind all").expect("put");
+    store.put(&key(900), b"another").expect("put");
+    assert!(store.delete(&key(901)).expect("delete"));
+    let readable = (0..KEYS).filter_map(|index| store.get(&key(index)).ok().flatten().map(|value| (key(index), value)));
+    let mut expected: Vec<_> = readable.collect();
+    assert!((980..999).contains(&expected.len()), "{} can be read", expected.len());
+    expected.push((b"99999999".to_vec(), b"behind all".to_vec()));
+    let (pairs, is_told) = walked(&store);
+    assert!(is_told && pairs == expected, "{} of {}", pairs.len(), expected.len());
+    let mut visited = 0;
+    let stopped = store.for_each(&mut |_, _| {
+        visited += 1;
+        if visited == 800 { Visit::Stop } else { Visit::More }
+    });
+    assert_eq!((stopped.expect("it was told to stop behind the damage"), visited), (800, 800));
+}
+
+/// A damaged block of a run hides older versions of its keys: they are not to be shown for it.
+#[test]
+fn a_walk_over_all_shows_no_older_version_of_what_is_damaged() {
+    let scratch = Scratch::new();
+    let (store, _) = damaged(&scratch);
+    // All is written anew where it is not read, but for what is damaged now: into a run.
+    store.close().expect("closed");
+    drop(store);
+    let options = FluidOptions { range_bytes: 1 << 20, buffer_percent: 1000, ..tiny(0) };
+    let store = FluidKv::open(&scratch.store(), &options).expect("opened");
+    (0..KEYS).for_each(|index| store.put(&key(index), &[b"new ", &value(index)[..]].concat()).expect("put"));
+    store.close().expect("closed");
+    drop(store);
+    let store = FluidKv::open(&scratch.store(), &options).expect("opened");
+    assert!(counter(&store, "buffered_bytes") > 0 && counter(&store, "log_bytes") == 0);
+    harm(&scratch, b"new value 500 ");
+    let (pairs, is_told) = walked(&store);
+    assert!(is_told && (980..KEYS as usize).contains(&pairs.len()), "{} pairs", pairs.len());
+    assert!(pairs.iter().all(|(_, value)| value.starts_with(b"new ")), "an older version is shown");
 }
 
 #[test]
