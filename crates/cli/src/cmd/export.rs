@@ -18,7 +18,7 @@ pub fn run(args: &ExportArgs) -> Outcome {
     let format = if args.store.json { Format::Jsonl } else { args.format };
     with_store(&args.store, false, |store, out| {
         wait_recovered(store)?;
-        let total = store.len()?;
+        let total = count(store)?;
         let bar = bar("exporting", Some(total), false);
         let mut exported = 0;
         let mut each = |out: &mut Out, key: &[u8], value: &[u8]| {
@@ -30,7 +30,7 @@ pub fn run(args: &ExportArgs) -> Outcome {
         };
         let mut wrong = Wrong::default();
         if store.capabilities().scan {
-            in_order(store, out, &mut each, &mut wrong)?;
+            in_order(store, out, &mut each, &mut wrong, total)?;
         } else {
             in_any(store, out, &mut each, &mut wrong)?;
         }
@@ -72,34 +72,69 @@ impl Wrong {
 /// What is done with a pair.
 type Each<'a> = dyn FnMut(&mut Out, &[u8], &[u8]) -> Outcome + 'a;
 
+/// The keys there are; where damage is in the way of counting them, about.
+fn count(store: &Lodestore) -> Outcome<u64> {
+    match store.len() {
+        Err(Error::Corrupt { .. }) => Ok(store.stats().keys),
+        counted => Ok(counted?),
+    }
+}
+
 /// Walks in the order of keys.
-fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
+fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: u64) -> Outcome {
+    let (mut last, mut seen, mut damage) = (Vec::new(), 0, None);
     for entry in store.scan(&ScanRange::all())? {
         match entry {
-            Ok(entry) => each(out, &entry.key, &entry.value)?,
-            Err(error @ Error::Corrupt { .. }) => wrong.add(error, 1),
+            Ok(entry) => {
+                each(out, &entry.key, &entry.value)?;
+                (last, seen) = (entry.key, seen + 1);
+                damage.take().into_iter().for_each(|error| wrong.add(error, 1));
+            }
+            Err(error @ Error::Corrupt { .. }) => {
+                damage.replace(error).into_iter().for_each(|error| wrong.add(error, 1));
+            }
             Err(error) => return Err(error.into()),
         }
     }
+    let Some(error) = damage else { return Ok(()) };
+    // The last that it said: the damage may have ended it.
+    let before = seen;
+    walk(store, out, &mut |out, key, value| {
+        if *key > *last {
+            each(out, key, value)?;
+            seen += 1;
+        }
+        Ok(())
+    })?;
+    let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 1 };
+    wrong.add(error, left_out.max(1));
     Ok(())
 }
 
 /// The same in no order, for an engine that has none.
 fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
-    let (total, mut seen) = (store.len()?, 0);
+    let (total, mut seen) = (count(store)?, 0);
+    let damage = walk(store, out, &mut |out, key, value| {
+        seen += 1;
+        each(out, key, value)
+    })?;
+    if let Some(error) = damage {
+        wrong.add(error, total.saturating_sub(seen).max(1));
+    }
+    Ok(())
+}
+
+/// Walks over all that can be read; the damage that it met.
+fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
     let mut done = Ok(());
     let walked = store.for_each(&mut |key, value| {
-        seen += 1;
         done = each(out, key, value);
         if done.is_ok() { Visit::More } else { Visit::Stop }
     });
     done?;
     match walked {
-        Ok(_) => Ok(()),
-        Err(error @ Error::Corrupt { .. }) => {
-            wrong.add(error, total.saturating_sub(seen).max(1));
-            Ok(())
-        }
+        Ok(_) => Ok(None),
+        Err(error @ Error::Corrupt { .. }) => Ok(Some(error)),
         Err(error) => Err(error.into()),
     }
 }
