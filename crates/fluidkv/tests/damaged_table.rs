@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{counter, tiny};
+use common::{counter, key, tiny};
 use lodestore_contract::{Direction, Error, Event, ScanRange, Store, Visit};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
@@ -15,7 +15,7 @@ use lodestore_inplace::testing::Scratch;
 const KEYS: u64 = 1000;
 const DAMAGED: u64 = 700;
 
-fn key(index: u64) -> Vec<u8> {
+fn ascending(index: u64) -> Vec<u8> {
     format!("{index:08}").into_bytes()
 }
 
@@ -44,7 +44,7 @@ fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
         }
     }));
     let store = FluidKv::create(&scratch.store(), &options).expect("created");
-    (0..KEYS).for_each(|index| store.put(&key(index), &value(index)).expect("put"));
+    (0..KEYS).for_each(|index| store.put(&ascending(index), &value(index)).expect("put"));
     store.settle().expect("settled");
     assert_eq!((counter(&store, "log_bytes"), counter(&store, "buffered_bytes")), (0, 0));
     harm(scratch, format!("value {DAMAGED} ").as_bytes());
@@ -62,7 +62,7 @@ fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
         let before: Vec<_> = scan.by_ref().map_while(Result::ok).map(|entry| (entry.key, entry.value)).collect();
         assert_eq!(told.load(Ordering::SeqCst), 1);
         assert!(scan.next().is_none(), "behind the damage");
-        let mut expected: Vec<_> = (0..KEYS).map(|index| (key(index), value(index))).collect();
+        let mut expected: Vec<_> = (0..KEYS).map(|index| (ascending(index), value(index))).collect();
         if direction == Direction::Backward {
             expected.reverse();
         }
@@ -76,8 +76,10 @@ fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
     }
 }
 
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Pairs that a walk over all shows, and whether it says that something is damaged.
-fn walked(store: &FluidKv) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+fn walked(store: &FluidKv) -> (Pairs, bool) {
     let mut pairs = Vec::new();
     let outcome = store.for_each(&mut |key, value| {
         pairs.push((key.to_vec(), value.to_vec()));
@@ -95,9 +97,10 @@ fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
     let (store, _) = damaged(&scratch);
     // Some of them in a memtable as well: new ones, overwritten ones, and deletes.
     store.put(b"99999999", b"behind all").expect("put");
-    store.put(&key(900), b"another").expect("put");
-    assert!(store.delete(&key(901)).expect("delete"));
-    let readable = (0..KEYS).filter_map(|index| store.get(&key(index)).ok().flatten().map(|value| (key(index), value)));
+    store.put(&ascending(900), b"another").expect("put");
+    assert!(store.delete(&ascending(901)).expect("delete"));
+    let readable = (0..KEYS)
+        .filter_map(|index| store.get(&ascending(index)).ok().flatten().map(|value| (ascending(index), value)));
     let mut expected: Vec<_> = readable.collect();
     assert!((980..999).contains(&expected.len()), "{} can be read", expected.len());
     expected.push((b"99999999".to_vec(), b"behind all".to_vec()));
@@ -121,7 +124,7 @@ fn a_walk_over_all_shows_no_older_version_of_what_is_damaged() {
     drop(store);
     let options = FluidOptions { range_bytes: 1 << 20, buffer_percent: 1000, ..tiny(0) };
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
-    (0..KEYS).for_each(|index| store.put(&key(index), &[b"new ", &value(index)[..]].concat()).expect("put"));
+    (0..KEYS).for_each(|index| store.put(&ascending(index), &[b"new ", &value(index)[..]].concat()).expect("put"));
     store.close().expect("closed");
     drop(store);
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
@@ -137,7 +140,7 @@ fn every_read_of_damage_says_so_and_tells_of_it() {
     let scratch = Scratch::new();
     let (store, told) = damaged(&scratch);
     let snapshot = store.snapshot().expect("snapshot");
-    let damaged = key(DAMAGED);
+    let damaged = ascending(DAMAGED);
     let is_corrupt = |error: Option<Error>| matches!(error, Some(Error::Corrupt { .. }));
     assert!(is_corrupt(store.get(&damaged).err()));
     assert!(is_corrupt(store.contains(&damaged).err()));
@@ -145,7 +148,8 @@ fn every_read_of_damage_says_so_and_tells_of_it() {
     assert!(is_corrupt(snapshot.get(&damaged).err()));
     assert!(is_corrupt(store.insert(&damaged, b"v").err()));
     assert_eq!(told.load(Ordering::SeqCst), 5);
-    assert_eq!(store.get(&key(3)).expect("get"), Some(value(3)));
+    assert_eq!(store.get(&key(3)).expect("get"), None, "none of these keys");
+    assert_eq!(store.get(&ascending(3)).expect("get"), Some(value(3)));
     store.put(&damaged, b"a new value").expect("a put reads nothing");
     assert_eq!(store.get(&damaged).expect("get"), Some(b"a new value".to_vec()));
 }
