@@ -3,9 +3,13 @@
 //! The rule
 //! * What found no room is forgotten behind each success, which may have made some, and where there is more room than there was then: a snapshot that
 //!   ends gives back as much as a compaction does, and tells nobody.
+//! * What the system refused (too many open files, say) is forgotten behind each success as well; and a flush that it refused when a writer was told of that, so that the next
+//!   write has it tried again.
 //! * What met damage is not tried again before somebody asks for it (`Store::settle`): bytes do not mend, and what was merged up to them was for nothing.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
 
 use lodestore_contract::{Error, Result};
 
@@ -16,8 +20,32 @@ pub(crate) enum Trouble {
     Full { needed: u64, capacity: u64 },
     /// It met damage.
     Corrupt { place: String, what: String },
+    /// The system refused something.
+    Io { doing: &'static str, path: PathBuf, refusal: Refusal },
     /// Whatever else; a failed sync poisons the pool, which is asked first.
     Other(String),
+}
+
+/// The system's word, which can be said more than once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Code(i32),
+    Text(io::ErrorKind, String),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        error.raw_os_error().map_or_else(|| Self::Text(error.kind(), error.to_string()), Self::Code)
+    }
+}
+
+impl Refusal {
+    fn error(&self) -> io::Error {
+        match self {
+            Self::Code(code) => io::Error::from_raw_os_error(*code),
+            Self::Text(kind, text) => io::Error::new(*kind, text.clone()),
+        }
+    }
 }
 
 impl From<Error> for Trouble {
@@ -25,6 +53,7 @@ impl From<Error> for Trouble {
         match error {
             Error::Full { needed, capacity } => Self::Full { needed, capacity },
             Error::Corrupt { place, what } => Self::Corrupt { place, what },
+            Error::Io { doing, path, source } => Self::Io { doing, path, refusal: source.into() },
             Error::Poisoned { cause } => Self::Other(cause),
             other => Self::Other(other.to_string()),
         }
@@ -37,12 +66,18 @@ impl Trouble {
         match self {
             Self::Full { needed, capacity } => Error::Full { needed: *needed, capacity: *capacity },
             Self::Corrupt { place, what } => Error::corrupt(place.clone(), what.clone()),
+            Self::Io { doing, path, refusal } => Error::io(doing, path, refusal.error()),
             Self::Other(cause) => Error::Poisoned { cause: cause.clone() },
         }
     }
 
     fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
+    }
+
+    /// Whether it may go better by itself.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Io { .. })
     }
 }
 
@@ -92,7 +127,7 @@ impl Failures {
 
     fn trouble_of(&mut self, outcome: Result<()>, room: u64) -> Option<Trouble> {
         let Err(error) = outcome else {
-            self.forget_full();
+            self.forget_passing();
             return None;
         };
         let trouble = Trouble::from(error);
@@ -102,18 +137,25 @@ impl Failures {
         Some(trouble)
     }
 
-    /// Lets what found no room be tried again.
-    pub(crate) fn forget_full(&mut self) {
-        self.flush.take_if(|trouble| trouble.is_full());
-        self.ranges.retain(|_, trouble| !trouble.is_full());
-        self.collection.take_if(|trouble| trouble.is_full());
+    /// Lets what found no room, or what the system refused, be tried again.
+    pub(crate) fn forget_passing(&mut self) {
+        self.flush.take_if(|trouble| trouble.may_pass());
+        self.ranges.retain(|_, trouble| !trouble.may_pass());
+        self.collection.take_if(|trouble| trouble.may_pass());
     }
 
-    /// As [`Self::forget_full`], where there is room for `more` bytes beside those that there was room for then.
+    /// Why a flush failed, for a writer that waits for it; one that the system refused is tried again then.
+    pub(crate) fn tell_flush(&mut self) -> Option<Error> {
+        let error = self.flush.as_ref()?.error();
+        self.flush.take_if(|trouble| matches!(trouble, Trouble::Io { .. }));
+        Some(error)
+    }
+
+    /// As [`Self::forget_passing`], where there is room for `more` bytes beside those that there was room for then.
     pub(crate) fn forget_full_above(&mut self, more: u64, room: impl FnOnce() -> u64) {
         let waits = self.all().any(Trouble::is_full);
         if waits && room() >= self.room.saturating_add(more) {
-            self.forget_full();
+            self.forget_passing();
         }
     }
 
@@ -126,9 +168,9 @@ impl Failures {
         self.flush.iter().chain(self.ranges.values()).chain(&self.collection)
     }
 
-    /// The gravest: damage before want of room.
+    /// The gravest: damage, then what the system refused, then want of room.
     pub(crate) fn gravest(&self) -> Option<&Trouble> {
-        self.all().min_by_key(|trouble| trouble.is_full())
+        self.all().min_by_key(|trouble| (trouble.may_pass(), trouble.is_full()))
     }
 }
 
@@ -183,9 +225,32 @@ mod tests {
         assert!(!failures.has_range(1));
     }
 
+    /// It was told as a poisoned store, and never tried again.
+    #[test]
+    fn what_the_system_refused_is_tried_again_when_a_writer_was_told_or_something_went_well() {
+        let refused = || Err(Error::io("opening", "a/store", io::Error::from_raw_os_error(24)));
+        let mut failures = Failures::default();
+        failures.note_flush(refused(), 0);
+        failures.note_range(1, full(), 0);
+        assert!(matches!(failures.gravest(), Some(Trouble::Io { .. })));
+        let told = failures.tell_flush().expect("it failed").to_string();
+        assert!(told.contains("ulimit -n"), "{told}");
+        assert!(failures.flush().is_none() && failures.has_range(1));
+        failures.note_range(2, refused(), 0);
+        failures.note_flush(Ok(()), 0);
+        assert!(!failures.has_range(1) && !failures.has_range(2));
+        failures.note_flush(corrupt(), 0);
+        assert!(failures.tell_flush().is_some() && failures.flush().is_some(), "damage does not mend");
+    }
+
     #[test]
     fn a_failure_is_told_as_it_was() {
-        for error in [Error::Full { needed: 5, capacity: 9 }, Error::corrupt("a table", "a block")] {
+        for error in [
+            Error::Full { needed: 5, capacity: 9 },
+            Error::corrupt("a table", "a block"),
+            Error::io("opening", "a/store", io::Error::from_raw_os_error(28)),
+            Error::io("opening", "a/store", io::Error::new(io::ErrorKind::InvalidData, "odd")),
+        ] {
             let text = error.to_string();
             assert_eq!(Trouble::from(error).error().to_string(), text);
         }

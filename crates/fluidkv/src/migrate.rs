@@ -180,10 +180,11 @@ impl Migration {
     /// Waits until a memtable was flushed.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] where the flush found no room.
+    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] where the flush found no room, [`Error::Corrupt`] where it met damage, [`Error::Io`] where the system refused it
+    /// something.
     pub(crate) fn wait_until_free(&self, inner: &Inner) -> Result<()> {
         loop {
-            let busy = lock(&self.busy);
+            let mut busy = lock(&self.busy);
             if !self.pace.is_stopped() {
                 return Ok(());
             }
@@ -191,8 +192,10 @@ impl Migration {
                 return Err(Error::Closed);
             }
             inner.pool.check()?;
-            if let Some(trouble) = busy.failures.flush().filter(|_| !busy.flushing) {
-                return Err(trouble.error());
+            if !busy.flushing
+                && let Some(error) = busy.failures.tell_flush()
+            {
+                return Err(error);
             }
             let seen = busy.changes;
             drop(busy);
@@ -226,7 +229,7 @@ impl Migration {
         if all {
             failures.forget();
         } else {
-            failures.forget_full();
+            failures.forget_passing();
         }
     }
 

@@ -320,6 +320,28 @@ fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
     assert_all(&store, 0..800, 1);
 }
 
+/// The store said that it was poisoned, which it was not, and no flush was tried again.
+#[test]
+fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    for index in 0..MEMTABLES {
+        fill(&store, index..index + 1, 1);
+        inner.rotate();
+    }
+    inner.freeze(inner.view.load().active.generation);
+    assert!(inner.migration.pace.is_stopped());
+    let refused = Error::io("opening", "a region", std::io::Error::from_raw_os_error(24));
+    lock(&inner.migration.busy).failures.note_flush(Err(refused), 0);
+    let put = store.put(b"key", b"value");
+    assert!(matches!(put, Err(Error::Io { .. })), "{put:?}");
+    store.put(b"key", b"value").expect("the flush is tried again");
+    assert!(!inner.migration.pace.is_stopped());
+    assert_settles(&store, &told);
+    assert_all(&store, 0..MEMTABLES, 1);
+}
+
 /// A worker that had looked for work slept through what came before it lay down.
 #[test]
 fn no_change_is_missed_by_who_looked_for_work_before_it() {
