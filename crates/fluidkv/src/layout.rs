@@ -11,7 +11,7 @@ use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at};
 /// The engine's name in pool headers and options.
 pub(crate) const ENGINE: &str = "fluidkv";
 /// Version of the engine's format.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// A segment of a thread's log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(ExtentKind::ENGINE.0);
 /// A sorted table.
@@ -28,8 +28,6 @@ pub(crate) const KIND_VALUES: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 4);
 const MAGIC: [u8; 8] = *b"LFLUID1\0";
 const CRC_AT: usize = 56;
 const MANIFEST_AT: u64 = 64;
-/// Low bits of the manifest's word: log2 of its extent's bytes. An extent begins at a line at least.
-const ORDER_BITS: u64 = 63;
 
 fn wrong(what: &str) -> Error {
     Error::corrupt("root area", what)
@@ -66,23 +64,18 @@ pub(crate) fn superblock_lost() -> Error {
     wrong("the superblock is not whole: the store cannot be opened; restore it from a copy")
 }
 
-/// The word of a manifest's extent of this many bytes, a power of two.
-pub(crate) fn publish_manifest(pool: &Pool, at: NvPtr, bytes: u64) {
-    assert!(bytes.is_power_of_two() && at.raw() & ORDER_BITS == 0, "an extent that its word can name");
+/// Makes the chain that begins here the manifest; durable after the caller's fence.
+pub(crate) fn publish_manifest(pool: &Pool, first: NvPtr) {
     let word = pool.root().add(MANIFEST_AT);
-    pool.publish_u64(word, at.raw() | u64::from(bytes.ilog2()));
+    pool.publish_u64(word, first.raw());
     pool.flush(word, 8);
 }
 
-/// The manifest's extent and its bytes.
+/// The first extent of the manifest, as the root word has it.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where the word names none.
-pub(crate) fn manifest(pool: &Pool) -> Result<(NvPtr, u64)> {
-    let word = pool.load_u64(pool.root().add(MANIFEST_AT));
-    let (at, bytes) = (NvPtr::from_raw(word & !ORDER_BITS), 1u64 << (word & ORDER_BITS));
-    let is_one = usize::try_from(bytes).is_ok_and(|bytes| pool.contains(at, bytes))
-        && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset)
-        && pool.allocator().holds_extent(pool, at, bytes, KIND_MANIFEST);
-    if is_one { Ok((at, bytes)) } else { Err(wrong("its word names no manifest: restore the store from a copy")) }
+/// [`Error::Corrupt`] where it names none.
+pub(crate) fn manifest(pool: &Pool) -> Result<NvPtr> {
+    let first = NvPtr::from_raw(pool.load_u64(pool.root().add(MANIFEST_AT)));
+    if first.is_null() { Err(wrong("its word names no manifest: restore the store from a copy")) } else { Ok(first) }
 }

@@ -1,16 +1,17 @@
 //! The manifest: what tables, ranges and value segments there are, as a log of changes.
 //!
-//! It lives in an extent that one root word names: a header with a nonce, then records, numbered without holes. The first is
+//! It lives in a chain of extents, the first of which one root word names: records, numbered without holes. The first is
 //! a checkpoint, the whole state; each later one is one atomic [`Edit`]. A record is stored and fenced before
-//! anything that relies on it, one after the other, and never changed. When the extent is full, and at each open, the state is checkpointed into a
-//! new extent, and the root word is set to it: that one 8-byte store is the change-over.
+//! anything that relies on it, one after the other, and never changed. When the changes are several times the state, and at each open, it is checkpointed into a
+//! new chain, and the root word is set to that: this one 8-byte store is the change-over.
 //!
 //! Persist order of an edit: the tables it adds, fence, the record, fence; only then is the view that it makes shown to
 //! readers, and only then may the extents of what it removes be retired.
 //!
 //! This module is bytes and state alone: [`state`] has the rules, [`codec`] the bytes of a record's body, [`record`] the
-//! records and their replay. Nothing here touches a pool.
+//! records and their replay. [`chain`] alone touches a pool.
 
+pub(crate) mod chain;
 mod codec;
 pub(crate) mod record;
 pub(crate) mod state;

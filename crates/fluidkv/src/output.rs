@@ -49,6 +49,8 @@ impl Drop for Unnamed {
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
+    /// Whether its tables are to be no longer than what the reserve holds.
+    alone: bool,
     /// Bytes at which a table ends.
     table_bytes: usize,
     /// Keys at which a table must end, ascending; those that were passed are gone.
@@ -66,13 +68,13 @@ pub(crate) struct Output<'a> {
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
         let done = Unnamed(Vec::new());
-        // Alone: no longer than what the reserve holds.
-        let most = if inner.migration.is_alone() { inner.reserve.piece() as usize } else { usize::MAX };
-        let table_bytes = options.table_bytes.min(most);
+        let alone = inner.migration.is_alone();
+        let table_bytes = options.table_bytes;
         let building = Building::new(&inner.dram.built, table_bytes);
         Self {
             inner,
             options,
+            alone,
             table_bytes,
             cuts,
             builder: None,
@@ -112,6 +114,9 @@ impl<'a> Output<'a> {
         }
         if cut {
             self.end_table()?;
+        }
+        if self.alone && self.builder.is_none() {
+            self.table_bytes = self.options.table_bytes.min(self.inner.reserve.longest_piece() as usize);
         }
         let (builder, _) = self.builder.get_or_insert_with(|| {
             let identity = self.inner.identities.next();

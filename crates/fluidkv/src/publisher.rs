@@ -1,8 +1,8 @@
 //! Changes of the store's shape: manifest first, then the view.
 //!
 //! Persist order of a change: the tables that it adds, **fence**, by who made them; its record in the manifest, **fence: it has happened**;
-//! then the view; then what it removed is let go. When the manifest's extent is full the whole state goes into a new one: header
-//! and checkpoint, **fence**; the root word, **fence**; the old extent is freed.
+//! then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, it goes into a new chain of extents: headers,
+//! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. Where there is no room for that the old one goes on.
 //!
 //! Invariants
 //! 1. Changes are made one after the other, under the publisher's lock, which is held over no wait for writers or other changes.
@@ -18,8 +18,9 @@ use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use crate::layout::{KIND_MANIFEST, publish_manifest};
-use crate::manifest::record::{EXTENT_HEADER, encode, encode_checkpoint, encode_extent_header};
+use crate::layout::publish_manifest;
+use crate::manifest::chain::Chain;
+use crate::manifest::record::{encode, encode_checkpoint};
 use crate::manifest::state::{ManifestState, RangeState};
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
@@ -28,10 +29,11 @@ use crate::tables::{Sorted, TableHandle};
 use crate::value_log::segment::Hold;
 use crate::view::{Range, Ranges, View};
 
-/// Smallest extent of a manifest.
-const EXTENT_MIN: u64 = 4 << 10;
-/// A manifest's extent has room for its checkpoint this many times.
-const ROOM: u64 = 4;
+/// The records of a manifest come to its checkpoint's bytes this many times, and to so many, before they are written anew.
+const TIMES: u64 = 4;
+const RECORDS_MIN: u64 = 4 << 10;
+/// Bytes that a header in a chain takes, in parts of what stands behind it at most.
+const HEADERS_PART: u64 = 8;
 /// Places for each handle from which their table is cut.
 const SPARSE: usize = 8;
 
@@ -43,16 +45,14 @@ pub(crate) struct Publisher {
     reserve: Arc<Reserve>,
     /// What new views hold of the value log.
     pub(crate) hold: Arc<Hold>,
-    extent: NvPtr,
-    capacity: u64,
+    chain: Chain,
+    /// Bytes of the checkpoint that the chain begins with.
+    checkpoint: u64,
     nonce: u64,
-    end: u64,
     next_number: u64,
     next_range: u64,
     /// Views that others took the place of, while somebody may still hold them.
     past: Vec<Weak<View>>,
-    /// How many of them have gone.
-    gone: u64,
 }
 
 impl Publisher {
@@ -76,24 +76,22 @@ impl Publisher {
             ranges: Vec::new(),
             reserve: Arc::clone(reserve),
             hold,
-            extent: NvPtr::NULL,
-            capacity: 0,
+            chain: Chain::default(),
+            checkpoint: 0,
             nonce,
-            end: 0,
             next_number: 1,
             next_range,
             past: Vec::new(),
-            gone: 0,
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
-        this.checkpoint(pool, 0)?;
+        this.checkpoint(pool)?;
         this.note_needs(pool);
         Ok(this)
     }
 
-    /// The manifest's extent.
-    pub(crate) fn extent(&self) -> NvPtr {
-        self.extent
+    /// The manifest's extents.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
+        self.chain.extents()
     }
 
     /// The ranges as they are now.
@@ -126,22 +124,15 @@ impl Publisher {
     pub(crate) fn apply(&mut self, pool: &Pool, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
         // A state that may have more than the manifest would refuse what is right.
         pool.check()?;
-        let len = encode(edit, self.nonce, self.next_number).len() as u64;
-        if self.end + len > self.capacity {
-            self.checkpoint(pool, len)?;
-        }
+        self.make_room(pool, encode(edit, 0, 0).len() as u64)?;
         self.state
             .apply(edit)
             .map_err(|refused| Error::corrupt("manifest", format!("a change is refused: {refused}")))?;
         if pool.mutant(Mutant::TableFreedEarly) {
             self.free_removed(pool, edit);
         }
-        pool.store_durable(self.extent.add(self.end), &[&encode(edit, self.nonce, self.next_number)]);
-        if !pool.mutant(Mutant::EditNotFenced) {
-            pool.fence();
-        }
-        pool.check()?;
-        (self.end, self.next_number) = (self.end + len, self.next_number + 1);
+        self.chain.append(pool, &encode(edit, self.chain.nonce(), self.next_number), Mutant::EditNotFenced)?;
+        self.next_number += 1;
         self.handles.extend(fresh.into_iter().map(|table| (table.descriptor.identity, table)));
         self.take_in(edit);
         self.note_needs(pool);
@@ -153,7 +144,8 @@ impl Publisher {
         let largest = self.ranges.iter().map(|range| range.bytes()).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
         // A state is not longer than the records that came to it, and one more may come.
-        self.reserve.note_manifest((self.end + self.end / 8).next_power_of_two());
+        let end = self.chain.end();
+        self.reserve.note_manifest(end + end / HEADERS_PART);
     }
 
     /// Whether a range still has all these tables: not where it was split under who merges them.
@@ -269,46 +261,48 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Writes the whole state into a new extent, with room for a record of this length, and makes it the manifest.
-    fn checkpoint(&mut self, pool: &Pool, room: u64) -> Result<()> {
+    /// Makes room in the manifest for a record of this length, in a new one where this one is long.
+    fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
+        if self.chain.end() + len > (self.checkpoint * TIMES).max(RECORDS_MIN) {
+            match self.checkpoint(pool) {
+                // It may go on where it is.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        match self.chain.make_room(pool, &self.reserve, len) {
+            Err(Error::Full { .. }) => {
+                self.checkpoint(pool)?;
+                self.chain.make_room(pool, &self.reserve, len)
+            }
+            other => other,
+        }
+    }
+
+    /// Writes the whole state into a new chain, and makes it the manifest.
+    fn checkpoint(&mut self, pool: &Pool) -> Result<()> {
         let nonce = self.nonce.wrapping_add(1);
         let bytes = encode_checkpoint(&self.state, nonce, self.next_number);
-        let least = (EXTENT_HEADER + bytes.len()) as u64 + room;
-        let wanted = (least + bytes.len() as u64 * (ROOM - 1)).max(EXTENT_MIN);
-        let (at, capacity) = self.extent_of(pool, wanted).or_else(|_| self.extent_of(pool, least))?;
+        let mut chain = Chain::new(nonce);
+        chain.make_room(pool, &self.reserve, bytes.len() as u64)?;
         if pool.mutant(Mutant::RootEarly) {
-            publish_manifest(pool, at, capacity);
+            publish_manifest(pool, chain.first());
             pool.fence();
         }
-        pool.store_durable(at, &[&encode_extent_header(nonce), &bytes]);
-        if !pool.mutant(Mutant::ManifestNotFenced) {
-            pool.fence();
-        }
-        pool.check()?;
-        publish_manifest(pool, at, capacity);
+        chain.append(pool, &bytes, Mutant::ManifestNotFenced)?;
+        publish_manifest(pool, chain.first());
         pool.fence();
         pool.check()?;
-        let old = std::mem::replace(&mut self.extent, at);
-        if !old.is_null() {
-            pool.allocator().free_extent(pool, old);
-        }
-        (self.capacity, self.nonce) = (capacity, nonce);
-        (self.end, self.next_number) = (EXTENT_HEADER as u64 + bytes.len() as u64, self.next_number + 1);
+        std::mem::replace(&mut self.chain, chain).give_back(pool);
+        (self.nonce, self.checkpoint) = (nonce, bytes.len() as u64);
+        self.next_number += 1;
         Ok(())
     }
 
-    /// An extent for a manifest of at least these bytes, and its own.
-    fn extent_of(&self, pool: &Pool, bytes: u64) -> Result<(NvPtr, u64)> {
-        let capacity = bytes.max(u64::from(pool.options().chunk_bytes)).next_power_of_two();
-        Ok((self.reserve.alloc(pool, capacity, KIND_MANIFEST)?, capacity))
-    }
-
-    /// How many views that are past somebody still holds, and how many have gone since the open: what the first alone name is not free yet.
-    pub(crate) fn past_views(&mut self) -> (usize, u64) {
-        let before = self.past.len();
+    /// The views that are past and that somebody still holds: what they alone name is not free yet.
+    pub(crate) fn past_views(&mut self) -> Vec<Weak<View>> {
         self.past.retain(|view| view.strong_count() > 0);
-        self.gone += (before - self.past.len()) as u64;
-        (self.past.len(), self.gone)
+        self.past.clone()
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
@@ -325,6 +319,6 @@ pub(crate) fn publish(
 ) {
     let hold = Arc::clone(&publisher.hold);
     let old = view.swap(Arc::new(View { active, frozen, ranges: publisher.ranges(), hold }));
-    publisher.past_views();
+    publisher.past.retain(|view| view.strong_count() > 0);
     publisher.past.push(Arc::downgrade(&old));
 }

@@ -30,7 +30,8 @@ use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::Order;
-use crate::manifest::record::{EXTENT_HEADER, decode_extent_header, replay};
+use crate::manifest::chain::Chain;
+use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
 use crate::segment::{Mend, Mode, SEGMENT_HEADER, SegmentHeader, SegmentReader};
@@ -93,13 +94,13 @@ pub(crate) struct Found {
     pub(crate) order: Order,
     /// Errors of tables, to be told.
     pub(crate) damage: Vec<Error>,
-    old_manifest: NvPtr,
+    old_manifest: Chain,
 }
 
 impl Found {
     /// Frees the manifest that was read, once another has taken its place.
     pub(crate) fn free_old_manifest(&self, pool: &Pool) {
-        pool.allocator().free_extent(pool, self.old_manifest);
+        self.old_manifest.give_back(pool);
     }
 }
 
@@ -121,8 +122,7 @@ pub(crate) struct How {
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
-    let (at, bytes) = manifest(pool)?;
-    let mut state = read_manifest(pool, at, bytes, how)?;
+    let (chain, mut state) = read_manifest(pool, how)?;
     let mut damage = Vec::new();
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
@@ -135,7 +135,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     recovery.corrupt.fetch_add(damaged_tables as u64, Ordering::Relaxed);
 
     let segments = find_segments(pool, state.flushed_generation(), how, recovery)?;
-    settle_extents(pool, at, &state, &segments)?;
+    settle_extents(pool, &chain, &state, &segments)?;
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
@@ -146,20 +146,19 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
     recovery.corrupt.fetch_add((damage.len() - damaged_tables) as u64, Ordering::Relaxed);
-    Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: at })
+    Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: chain })
 }
 
-fn read_manifest(pool: &Pool, at: NvPtr, bytes: u64, how: &How) -> Result<ManifestState> {
-    let all = pool.bytes(at, bytes as usize).ok_or_else(|| Error::corrupt("manifest", "its extent is nowhere"))?;
-    let nonce = decode_extent_header(all)?;
-    let replayed = replay(&all[EXTENT_HEADER..], nonce)?;
+fn read_manifest(pool: &Pool, how: &How) -> Result<(Chain, ManifestState)> {
+    let (chain, records) = Chain::read(pool, manifest(pool)?)?;
+    let replayed = replay(&records, chain.nonce())?;
     if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
         pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
-        pool.flush(at, EXTENT_HEADER + replayed.end);
+        chain.flush(pool, replayed.end as u64);
         pool.fence();
         pool.check()?;
     }
-    Ok(replayed.state)
+    Ok((chain, replayed.state))
 }
 
 /// A segment whose writes were not flushed.
@@ -212,11 +211,12 @@ fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> R
 }
 
 /// Says to the allocator what is in use, or frees what an earlier process let go of too late.
-fn settle_extents(pool: &Pool, manifest: NvPtr, state: &ManifestState, segments: &[Segment]) -> Result<()> {
+fn settle_extents(pool: &Pool, manifest: &Chain, state: &ManifestState, segments: &[Segment]) -> Result<()> {
     let tables = state.ranges().iter().flat_map(|range| range.tables()).map(|table| (table.at, KIND_TABLE));
     let logs = segments.iter().map(|segment| (segment.at, KIND_LOG));
     let values = state.values().values().map(|used| (used.at, KIND_VALUES));
-    let used: Vec<_> = tables.chain(logs).chain(values).chain([(manifest, KIND_MANIFEST)]).collect();
+    let manifest = manifest.extents().map(|at| (at, KIND_MANIFEST));
+    let used: Vec<_> = tables.chain(logs).chain(values).chain(manifest).collect();
     let allocator = pool.allocator();
     let used: Vec<_> = used.into_iter().skip(usize::from(pool.mutant(Mutant::RecordNotMarked))).collect();
     if allocator.is_recovering() {

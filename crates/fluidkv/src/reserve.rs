@@ -4,10 +4,9 @@
 //! frees that. So if one of them works at a time (`migrate.rs`: *alone*), free space for the logs that wait and for the largest range brings
 //! all of them to an end, and leaves as much free as there was. Hence
 //!
-//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + what the manifest's next extent takes
+//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + what the manifest takes when it is written anew
 //!
-//! Deletes, which make room, may use the eighth of the range, and wait neither for the manifest's extent nor for a collection's: where free space is so
-//! broken up that there is none as long, they go on until there is. Should the manifest need one before, its change is refused as `Full`, and tried again.
+//! Deletes, which make room, may use the eighth of the range, and what is held for a collection.
 //!
 //! Invariants
 //! 1. No log is begun, whoever writes it, unless the needed is free, that log counted, with no flush or compaction working in it: several threads that delete ahead
@@ -16,9 +15,10 @@
 //! 3. What is held is taken and given under one lock, and a log is begun under it: nobody else gets the space of a piece between its giving and its use. Tables, which
 //!    are what the needed is for, may take what is free without it.
 //!
-//! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in small pieces is not
-//! taken for room: pieces as long as a log segment, which any table fits into that is written alone (`output.rs`); for the manifest, and for a segment of the
-//! value log that a collection fills, one each if they are larger.
+//! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in tiny pieces is not
+//! taken for room: pieces as long as a log segment, or, where there are none as long, down to a quarter of one, which count for less: shorter tables take more.
+//! A table that is written alone is no longer than the longest of them (`output.rs`), and the manifest goes on from piece to piece (`manifest/chain.rs`). For a
+//! segment of the value log that a collection fills one is held beside if it is larger.
 //! Extents of a reserve are of no account to recovery: an open frees whatever there is of their kind, and takes its own.
 
 use std::sync::Mutex;
@@ -30,38 +30,55 @@ use lodestore_media::{ExtentKind, NvPtr, Pool};
 use crate::inner::{Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
 
-/// Smallest piece.
+/// Bytes of the shortest piece at least, and its least part of a piece.
 const PIECE_MIN: u64 = 4 << 10;
+const PIECE_PART: u64 = 4;
+/// The part of a shorter piece that does not count.
+const SHORT_PART: u64 = 8;
 
 /// What is held as extents.
 #[derive(Default)]
 struct Held {
-    /// The one taken last is given first: mostly it lies behind the one before, and what is left of it is joined with that.
-    pieces: Vec<NvPtr>,
-    /// For the manifest, and for the value log, with their bytes.
-    manifest: Option<(NvPtr, u64)>,
+    /// With their bytes. Of those that are long enough the shortest is given, else the one that was taken last: mostly it lies behind the one before,
+    /// and what is left of it is joined with that.
+    pieces: Vec<(NvPtr, u64)>,
+    /// For the value log, with its bytes.
     values: Option<(NvPtr, u64)>,
+}
+
+impl Held {
+    /// What the pieces count for, where one is of `piece` bytes.
+    fn worth(&self, piece: u64) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| worth(*bytes, piece)).sum()
+    }
+
+    /// Lets go of the piece that is best for an extent of so many bytes.
+    fn pop(&mut self, bytes: u64) -> Option<NvPtr> {
+        let long = self.pieces.iter().enumerate().filter(|(_, piece)| piece.1 >= bytes);
+        let best = long.min_by_key(|(_, piece)| piece.1).map_or(self.pieces.len().checked_sub(1)?, |(index, _)| index);
+        Some(self.pieces.remove(best).0)
+    }
+}
+
+/// What a piece of so many bytes counts for, where one is of `piece` bytes.
+fn worth(bytes: u64, piece: u64) -> u64 {
+    if bytes < piece { bytes - bytes / SHORT_PART } else { bytes }
 }
 
 /// How much is to be held.
 struct Wanted {
     /// In pieces.
     bytes: u64,
-    manifest: u64,
     values: u64,
     /// Whether what a collection takes must be there.
     collects: bool,
 }
 
-impl Wanted {
-    fn all(&self) -> u64 {
-        self.bytes + self.manifest + self.values
-    }
-}
-
 /// The reserve of one open store.
 pub(crate) struct Reserve {
     piece: u64,
+    /// Bytes of the shortest piece.
+    least_piece: u64,
     /// Bytes that puts leave beside what is needed.
     margin: u64,
     /// Bytes of a segment of the value log.
@@ -73,7 +90,7 @@ pub(crate) struct Reserve {
     largest: AtomicU64,
     /// Bytes that the shortest tables of a flush into every range take.
     shortest: AtomicU64,
-    /// Bytes of the manifest's next extent.
+    /// Bytes of the next manifest.
     manifest: AtomicU64,
     has_values: AtomicBool,
 }
@@ -81,8 +98,10 @@ pub(crate) struct Reserve {
 impl Reserve {
     pub(crate) fn new(pool: &Pool, sizes: &Sizes) -> Self {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
+        let piece = chunks(sizes.segment.max(PIECE_MIN).min(sizes.table.table_bytes as u64));
         Self {
-            piece: chunks(sizes.segment.max(PIECE_MIN).min(sizes.table.table_bytes as u64)),
+            piece,
+            least_piece: chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece),
             margin: sizes.memtable,
             value_segment: chunks(sizes.value_segment),
             held: Mutex::default(),
@@ -94,22 +113,21 @@ impl Reserve {
         }
     }
 
-    /// Bytes of a piece, and of a table that is written where space is scarce: of a log segment, since it is these whose space comes free anywhere.
-    pub(crate) fn piece(&self) -> u64 {
-        self.piece
+    /// Bytes of a table that is written where space is scarce: of the longest piece that is held.
+    pub(crate) fn longest_piece(&self) -> u64 {
+        lock(&self.held).pieces.iter().map(|(_, bytes)| *bytes).max().unwrap_or(self.piece)
     }
 
     /// The extents that are held now.
     pub(crate) fn held(&self) -> Vec<NvPtr> {
         let held = lock(&self.held);
-        held.pieces.iter().copied().chain(held.manifest.iter().chain(&held.values).map(|(at, _)| *at)).collect()
+        held.pieces.iter().chain(&held.values).map(|(at, _)| *at).collect()
     }
 
     /// Bytes that are held now.
     pub(crate) fn held_bytes(&self) -> u64 {
         let held = lock(&self.held);
-        let larger: u64 = held.manifest.iter().chain(&held.values).map(|(_, bytes)| bytes).sum();
-        held.pieces.len() as u64 * self.piece + larger
+        held.pieces.iter().chain(&held.values).map(|(_, bytes)| bytes).sum()
     }
 
     /// Takes note of the ranges: the bytes of the largest, and how many there are.
@@ -118,7 +136,7 @@ impl Reserve {
         self.shortest.store(count as u64 * u64::from(pool.options().chunk_bytes), Ordering::Relaxed);
     }
 
-    /// Takes note of what the manifest's next extent takes at least.
+    /// Takes note of what the manifest takes when it is written anew.
     pub(crate) fn note_manifest(&self, bytes: u64) {
         self.manifest.store(bytes, Ordering::Relaxed);
     }
@@ -145,17 +163,16 @@ impl Reserve {
         // A compaction writes no more than it reads; puts leave an eighth for what rounding takes, which deletes may use.
         let tables = logs + logs / 8 + largest + if collects { largest / 8 } else { 0 };
         let values = if self.has_values.load(Ordering::Relaxed) { self.value_segment } else { 0 };
-        let (manifest, bytes) = (load(&self.manifest), tables + load(&self.shortest));
-        let own = |bytes: u64| if bytes > self.piece { bytes } else { 0 };
-        let (own_manifest, own_values) = (own(manifest), own(values));
+        let own_values = if values > self.piece { values } else { 0 };
         let in_pieces = if collects { values - own_values } else { 0 };
-        let bytes = bytes + manifest - own_manifest + in_pieces + beside;
-        Wanted { bytes, manifest: own_manifest, values: own_values, collects }
+        let bytes = tables + load(&self.shortest) + load(&self.manifest) + in_pieces + beside;
+        Wanted { bytes, values: own_values, collects }
     }
 
     /// Bytes that must be free for what works behind.
     pub(crate) fn needed_bytes(&self) -> u64 {
-        self.needed(0, true).all()
+        let wanted = self.needed(0, true);
+        wanted.bytes + wanted.values
     }
 
     fn can_grow(&self, pool: &Pool) -> bool {
@@ -165,25 +182,31 @@ impl Reserve {
 
     /// Takes what is missing; whether nothing is.
     fn hold(&self, pool: &Pool, held: &mut Held, wanted: &Wanted) -> bool {
-        let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok();
-        let larger = |place: &mut Option<(NvPtr, u64)>, wanted: u64| {
-            if let Some((at, _)) = place.take_if(|(_, bytes)| *bytes < wanted) {
-                pool.allocator().free_extent(pool, at);
+        let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok().map(|at| (at, bytes));
+        let free = |(at, _): (NvPtr, u64)| pool.allocator().free_extent(pool, at);
+        // Deletes go on without it: they make room for it in the end.
+        let mut whole = true;
+        if wanted.collects {
+            // The larger one first: pieces fit in between. A shorter one is of use until there is a longer.
+            if wanted.values > held.values.map_or(0, |(_, bytes)| bytes)
+                && let Some(longer) = take(wanted.values)
+            {
+                held.values.replace(longer).map(free);
             }
-            if wanted > 0 && place.is_none() {
-                *place = take(wanted).map(|at| (at, wanted));
+            whole = held.values.map_or(0, |(_, bytes)| bytes) >= wanted.values;
+        }
+        let (mut bytes, mut piece) = (held.worth(self.piece), self.piece);
+        while bytes < wanted.bytes {
+            if let Some(taken) = take(piece) {
+                bytes += worth(piece, self.piece);
+                held.pieces.push(taken);
+            } else if let Some(values) = held.values.take_if(|_| !wanted.collects) {
+                free(values);
+            } else if piece > self.least_piece {
+                piece = (piece / 2).max(self.least_piece);
+            } else {
+                return false;
             }
-            wanted == 0 || place.is_some()
-        };
-        // The larger ones first: pieces fit in between.
-        let mut whole = larger(&mut held.manifest, wanted.manifest);
-        whole &= larger(&mut held.values, wanted.values);
-        // Deletes go on without them: they make room for them in the end.
-        whole |= !wanted.collects;
-        let pieces = wanted.bytes.div_ceil(self.piece);
-        while (held.pieces.len() as u64) < pieces {
-            let Some(at) = take(self.piece) else { return false };
-            held.pieces.push(at);
         }
         whole
     }
@@ -196,23 +219,22 @@ impl Reserve {
         let mut held = lock(&self.held);
         let wanted = self.needed(self.margin, true);
         let whole = self.hold(pool, &mut held, &wanted);
-        let pieces = wanted.bytes.div_ceil(self.piece) + 1;
-        while held.pieces.len() as u64 > pieces
-            && let Some(at) = held.pieces.pop()
+        let mut bytes = held.worth(self.piece);
+        // The shorter ones first.
+        while let Some((index, piece)) = held.pieces.iter().enumerate().min_by_key(|(_, piece)| piece.1)
+            && bytes - worth(piece.1, self.piece) >= wanted.bytes + self.piece
         {
+            bytes -= worth(piece.1, self.piece);
+            let (at, _) = held.pieces.swap_remove(index);
             pool.allocator().free_extent(pool, at);
         }
         whole
     }
 
-    /// Gives up something of use for an extent of this kind; whether there was any.
-    fn give(&self, pool: &Pool, held: &mut Held, kind: ExtentKind) -> bool {
-        let own = match kind {
-            KIND_MANIFEST => held.manifest.take(),
-            KIND_VALUES => held.values.take(),
-            _ => None,
-        };
-        let Some(at) = own.map(|(at, _)| at).or_else(|| held.pieces.pop()) else { return false };
+    /// Gives up something of use for an extent of this kind and length; whether there was any.
+    fn give(&self, pool: &Pool, held: &mut Held, (bytes, kind): (u64, ExtentKind)) -> bool {
+        let own = if kind == KIND_VALUES { held.values.take() } else { None };
+        let Some(at) = own.map(|(at, _)| at).or_else(|| held.pop(bytes)) else { return false };
         pool.allocator().free_extent(pool, at);
         true
     }
@@ -229,10 +251,25 @@ impl Reserve {
         let mut held = lock(&self.held);
         loop {
             match pool.allocator().alloc_extent(pool, bytes, kind) {
-                Err(Error::Full { .. }) if self.give(pool, &mut held, kind) => {}
+                Err(Error::Full { .. }) if self.give(pool, &mut held, (bytes, kind)) => {}
                 other => return other,
             }
         }
+    }
+
+    /// An extent for the manifest, of `most` bytes, or as many of them as there are together, not below `least`; and how many. Out of the reserve if need be.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn alloc_for_manifest(&self, pool: &Pool, (least, most): (u64, u64)) -> Result<(NvPtr, u64)> {
+        let free = |bytes| pool.allocator().alloc_extent(pool, bytes, KIND_MANIFEST);
+        let whole = |(at, bytes): (NvPtr, u64)| (at, bytes.next_multiple_of(u64::from(pool.options().chunk_bytes)));
+        match as_many(pool, (least.max(most.min(self.piece)), most), free) {
+            Err(Error::Full { .. }) => {}
+            other => return other.map(whole),
+        }
+        let (least, most) = (least.min(self.least_piece), most.min(self.piece));
+        as_many(pool, (least, most), |bytes| self.alloc(pool, bytes, KIND_MANIFEST)).map(whole)
     }
 
     /// A log for deletes, or for what makes room as they do: of `most` bytes, or as many of them as there are together, not below `least`;
@@ -265,7 +302,7 @@ impl Reserve {
         }
         match log() {
             Err(Error::Full { .. }) if self.hold(pool, &mut held, &needed(bytes.next_multiple_of(self.piece))) => {
-                self.give(pool, &mut held, KIND_LOG);
+                self.give(pool, &mut held, (bytes, KIND_LOG));
                 log()
             }
             other => other,

@@ -62,7 +62,7 @@ impl Inner {
         owned.extend(logs.map(|segment| segment.at.raw()));
         owned.extend(self.values.all().iter().map(|segment| segment.at.raw()));
         owned.extend(self.reserve.held().iter().map(|at| at.raw()));
-        owned.push(lock(&self.publisher).extent().raw());
+        owned.extend(lock(&self.publisher).extents().map(|at| at.raw()));
         owned.sort_unstable();
         for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES] {
             for at in self.pool.allocator().extents_of(&self.pool, kind) {

@@ -93,6 +93,8 @@ pub enum Mutant {
     ManifestNotFenced = 65,
     /// A change of the manifest is built on before it is durable.
     EditNotFenced = 66,
+    /// An extent of a manifest's chain is linked before its header is durable.
+    LinkEarly = 86,
     /// A table is named before it is durable.
     TableNotFenced = 67,
     /// The space of a compacted table is used again before the manifest has forgotten it.
@@ -137,7 +139,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 63] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -180,6 +182,7 @@ impl Mutant {
         Self::BatchLogNotSettled,
         Self::ManifestNotFenced,
         Self::EditNotFenced,
+        Self::LinkEarly,
         Self::TableNotFenced,
         Self::TableFreedEarly,
         Self::LogFreedEarly,

@@ -132,6 +132,7 @@ impl Engine for FluidEngine {
             Mutant::BatchNotLogged,
             Mutant::ManifestNotFenced,
             Mutant::EditNotFenced,
+            Mutant::LinkEarly,
             Mutant::TableNotFenced,
             Mutant::TableFreedEarly,
             Mutant::LogFreedEarly,

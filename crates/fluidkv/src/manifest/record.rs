@@ -7,7 +7,8 @@
 //! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
 //! no record of an older use of the space counts.
 //!
-//! The extent begins with 32 bytes: magic `LMAN`, crc32c of what is behind it, version u32, zero u32, nonce u64, zero u64.
+//! The records stand in a chain of extents (`chain.rs`), each of which begins with 64 bytes: magic `LMAN`, crc32c of the 24 bytes behind it, version u32,
+//! number in the chain u32, nonce u64, bytes u64; then the word that names the next extent, u64, and zeros.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -16,10 +17,12 @@ use super::Edit;
 use super::codec::{Kind, Sink, Source};
 use super::state::ManifestState;
 
-/// Bytes at the start of a manifest's extent; the records follow.
-pub(crate) const EXTENT_HEADER: usize = 32;
-/// Version of the manifest's format. One of version 1 has no joins, and is read as it is.
-pub(crate) const MANIFEST_VERSION: u32 = 2;
+/// Bytes at the start of an extent of a manifest; the records follow.
+pub(crate) const EXTENT_HEADER: usize = 64;
+/// Where the word is, in an extent, that names the next one; 0: there is none.
+pub(crate) const LINK_AT: u64 = 32;
+/// Version of the manifest's format. One below 3 was in one extent, and is refused.
+pub(crate) const MANIFEST_VERSION: u32 = 3;
 const MAGIC: [u8; 4] = *b"LMAN";
 /// Bytes of a record's header.
 const HEADER: usize = 24;
@@ -28,34 +31,57 @@ const WORD: usize = 8;
 /// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
 const SEARCH_BYTES: usize = 64 << 10;
 
-/// What stands at the start of a manifest's extent. No other use of the space may have had the nonce.
-pub(crate) fn encode_extent_header(nonce: u64) -> [u8; EXTENT_HEADER] {
-    let mut bytes = [0; EXTENT_HEADER];
-    bytes[..4].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
-    bytes[16..24].copy_from_slice(&nonce.to_le_bytes());
-    let crc = crc32c(&[&bytes[8..]]);
-    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    bytes
+/// What stands at the start of an extent of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Its place in the chain, from 0.
+    pub(crate) number: u32,
+    /// Of the chain: no other use of the space may have had it.
+    pub(crate) nonce: u64,
+    /// Bytes of the extent, this included.
+    pub(crate) capacity: u64,
 }
 
-/// The nonce of the extent that begins with these bytes.
-///
-/// # Errors
-/// [`Error::NewerFormat`]; [`Error::Corrupt`] where it is no manifest: the root word names none that is not whole.
-pub(crate) fn decode_extent_header(bytes: &[u8]) -> Result<u64> {
-    let head = bytes.first_chunk::<EXTENT_HEADER>();
-    let Some(head) = head.filter(|head| head[..4] == MAGIC && crc32c(&[&head[8..]]) == u32_at(*head, 4)) else {
-        return Err(Error::corrupt("manifest", "its header is not whole"));
-    };
-    let found = u32_at(head, 8);
-    if found > MANIFEST_VERSION {
-        return Err(Error::NewerFormat { part: "fluidkv manifest".into(), found, known: MANIFEST_VERSION });
+impl Head {
+    /// The bytes to store; the word that names the next extent is 0.
+    pub(crate) fn encode(&self) -> [u8; EXTENT_HEADER] {
+        let mut bytes = [0; EXTENT_HEADER];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.nonce.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.capacity.to_le_bytes());
+        let crc = crc32c(&[&bytes[8..LINK_AT as usize]]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        bytes
     }
-    if found == 0 || u32_at(head, 12) != 0 || u64_at(head, 24) != 0 {
-        return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
+
+    /// The header of the extent that begins with these bytes.
+    ///
+    /// # Errors
+    /// [`Error::NewerFormat`]; [`Error::Corrupt`] where it is no manifest: nothing names one that is not whole.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let head = bytes.first_chunk::<EXTENT_HEADER>();
+        let is_whole = |head: &&[u8; EXTENT_HEADER]| {
+            head[..4] == MAGIC && crc32c(&[&head[8..LINK_AT as usize]]) == u32_at(&head[..], 4)
+        };
+        let Some(head) = head.filter(is_whole) else {
+            return Err(Error::corrupt("manifest", "its header is not whole"));
+        };
+        let found = u32_at(head, 8);
+        if found > MANIFEST_VERSION {
+            return Err(Error::NewerFormat { part: "fluidkv manifest".into(), found, known: MANIFEST_VERSION });
+        }
+        if found < MANIFEST_VERSION {
+            return Err(Error::corrupt("manifest", format!("version {found} is none that was ever released")));
+        }
+        let this = Self { number: u32_at(head, 12), nonce: u64_at(head, 16), capacity: u64_at(head, 24) };
+        let zeros = head[LINK_AT as usize + 8..].iter().all(|byte| *byte == 0);
+        if this.capacity < EXTENT_HEADER as u64 || !zeros {
+            return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
+        }
+        Ok(this)
     }
-    Ok(u64_at(head, 16))
 }
 
 /// The record of an edit, a multiple of 8 bytes: stored behind the last one, which has the number before this one.

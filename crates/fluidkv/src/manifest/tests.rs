@@ -4,7 +4,7 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
-use super::record::{decode_extent_header, encode, encode_checkpoint, encode_extent_header, replay};
+use super::record::{EXTENT_HEADER, Head, LINK_AT, encode, encode_checkpoint, replay};
 use super::state::ManifestState;
 use super::*;
 
@@ -304,17 +304,21 @@ fn whole_records_that_say_anything_never_make_a_state_that_breaks_a_rule() {
 
 #[test]
 fn extent_headers_come_back_and_damaged_ones_are_refused() {
-    let head = encode_extent_header(0x1234_5678_9abc);
-    assert_eq!(decode_extent_header(&head).ok(), Some(0x1234_5678_9abc));
-    for bit in 0..head.len() * 8 {
+    let written = Head { number: 3, nonce: 0x1234_5678_9abc, capacity: 4096 };
+    let head = written.encode();
+    assert_eq!(Head::decode(&head).ok(), Some(written));
+    for bit in 0..EXTENT_HEADER * 8 {
+        // But the word that names the next extent.
+        if (LINK_AT..LINK_AT + 8).contains(&(bit as u64 / 8)) {
+            continue;
+        }
         let mut bytes = head;
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(decode_extent_header(&bytes).is_err(), "bit {bit}");
+        assert!(Head::decode(&bytes).is_err(), "bit {bit}");
     }
-    assert!(decode_extent_header(&head[..31]).is_err());
+    assert!(Head::decode(&head[..EXTENT_HEADER - 1]).is_err());
 }
 
-/// One range with a stable table, and two runs, the newer one first.
 fn settled() -> ManifestState {
     let mut state = ManifestState::new();
     let flush = |generation, added: Vec<Arc<TableDescriptor>>| Edit::Flush {
@@ -433,13 +437,18 @@ fn a_range_takes_in_the_one_right_behind_it_and_no_other() {
 }
 
 #[test]
-fn a_manifest_of_the_version_before_is_read() {
-    let mut head = encode_extent_header(77);
-    for (version, taken) in [(1, true), (2, true), (3, false), (0, false)] {
-        head[8] = version;
-        let crc = lodestore_media::crc32c(&[&head[8..]]);
+fn a_manifest_of_another_version_is_refused() {
+    for version in [0, 1, 2, 4, u32::MAX] {
+        let mut head = Head { number: 0, nonce: 77, capacity: 4096 }.encode();
+        head[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = lodestore_media::crc32c(&[&head[8..LINK_AT as usize]]);
         head[4..8].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_extent_header(&head).is_ok(), taken, "version {version}");
+        let refused = Head::decode(&head).expect_err("another version");
+        assert_eq!(
+            matches!(refused, lodestore_contract::Error::NewerFormat { .. }),
+            version > 3,
+            "version {version}: {refused}"
+        );
     }
 }
 

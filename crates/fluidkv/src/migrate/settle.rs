@@ -1,7 +1,7 @@
 //! Doing all that there is to do: for a settle, and for a write that found no room.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
@@ -10,6 +10,7 @@ use super::{Due, WAIT};
 use crate::failures::Trouble;
 use crate::inner::{Counts, Inner, Rotation, lock};
 use crate::value_log::ValueLog;
+use crate::view::View;
 
 /// How long a write that found no room works at making some.
 pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
@@ -35,10 +36,10 @@ impl Inner {
         }
         // What is free beyond what is needed: deletes may take it.
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
-        let (before, was_whole, began) = (spare(), self.reserve.refill(&self.pool), Instant::now());
+        let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
         Counts::add(&self.counts.reclaimed, 1);
+        let mut held = None;
         loop {
-            let gone = lock(&self.publisher).past_views().1;
             match self.settle(Due::Scarce, RECLAIM) {
                 // What could be done was done, and may be enough.
                 Ok(_) | Err(Error::Full { .. }) => {}
@@ -49,22 +50,23 @@ impl Inner {
             let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
-            if worth || began.elapsed() > RECLAIM || !self.wait_for_readers(gone) {
+            let (held, began) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
+            if worth || !self.wait_for_a_reader(held, *began) {
                 return Ok(worth);
             }
         }
     }
 
-    /// Waits until the last holder of a view that is past lets go of it, for a while at most: what was replaced comes free then, and a reader may be off its
-    /// processor for longer than several flushes take. Whether one went since `gone` had gone. The caller holds no view.
-    fn wait_for_readers(&self, gone: u64) -> bool {
-        let began = Instant::now();
+    /// Waits until one of these views that are past has gone with its last holder, for a while from `began` at most; whether one has. What was replaced comes free then, and a
+    /// reader may be off its processor for longer than several flushes take. The caller holds no view.
+    fn wait_for_a_reader(&self, held: &mut Vec<Weak<View>>, began: Instant) -> bool {
+        let before = held.len();
         loop {
-            let (held, now) = lock(&self.publisher).past_views();
+            held.retain(|view| view.strong_count() > 0);
             // Those of snapshots and scans may stay for long.
-            let limit = if held > self.order.snapshots() { READERS } else { SCANS };
-            if now > gone || held == 0 || began.elapsed() > limit {
-                return now > gone;
+            let limit = if held.len() > self.order.snapshots() { READERS } else { SCANS };
+            if held.len() < before || held.is_empty() || began.elapsed() > limit {
+                return held.len() < before;
             }
             std::thread::sleep(LOOK_AGAIN);
         }

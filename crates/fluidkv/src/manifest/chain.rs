@@ -1,0 +1,208 @@
+//! Where the manifest's records stand: a chain of extents, each as long as free space has it.
+//!
+//! The records are one row of bytes, which goes on from extent to extent wherever one ends. So the manifest needs no extent of its own length: it grows in
+//! a store whose free space is in small pieces as well as in an empty one.
+//!
+//! Persist order of an append that needs more extents: their headers, **fence**; the words that link them, and the record; **fence: it has happened**. So
+//! a link leads to a whole header, or it is damaged.
+//!
+//! Invariants
+//! 1. All extents of a chain have its nonce, and their numbers are their places in it. No other use of their space had the nonce.
+//! 2. What stands before `end` never changes, and is durable.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, NvPtr, Pool};
+
+use super::record::{EXTENT_HEADER, Head, LINK_AT};
+use crate::layout::KIND_MANIFEST;
+use crate::reserve::Reserve;
+
+/// Least bytes of records that an extent is made for, where there is a choice.
+const LEAST: u64 = 448;
+/// Bytes of a header.
+const HEADER: u64 = EXTENT_HEADER as u64;
+
+/// An extent of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    at: NvPtr,
+    /// Bytes, header included.
+    capacity: u64,
+}
+
+impl Link {
+    fn records(&self) -> u64 {
+        self.capacity - HEADER
+    }
+}
+
+/// The extents of a manifest.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    links: Vec<Link>,
+    /// How many of them are named by the one before, or by the root word.
+    linked: usize,
+    nonce: u64,
+    /// Bytes of its records, and of what there is room for.
+    end: u64,
+    room: u64,
+}
+
+impl Chain {
+    /// A chain of this nonce without anything in it.
+    pub(crate) fn new(nonce: u64) -> Self {
+        Self { nonce, ..Self::default() }
+    }
+
+    /// The first extent.
+    pub(crate) fn first(&self) -> NvPtr {
+        self.links.first().map_or(NvPtr::NULL, |link| link.at)
+    }
+
+    /// Its extents.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
+        self.links.iter().map(|link| link.at)
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// Bytes of the records.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn is_full(&self, len: u64) -> bool {
+        self.end + len > self.room
+    }
+
+    /// Gives its extents back, which nothing names any more.
+    pub(crate) fn give_back(&self, pool: &Pool) {
+        self.extents().for_each(|at| pool.allocator().free_extent(pool, at));
+    }
+
+    /// Appends a record, which [`Self::make_room`] has made room for: durable when this returns. `not_fenced`: a planted fault.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn append(&mut self, pool: &Pool, record: &[u8], not_fenced: Mutant) -> Result<()> {
+        assert!(!self.is_full(record.len() as u64), "room was made for it");
+        for pair in self.links[self.linked.saturating_sub(1)..].windows(2) {
+            let word = pair[0].at.add(LINK_AT);
+            pool.publish_u64(word, pair[1].at.raw());
+            pool.flush(word, 8);
+        }
+        self.store(pool, record);
+        if !pool.mutant(not_fenced) {
+            pool.fence();
+        }
+        pool.check()?;
+        self.linked = self.links.len();
+        self.end += record.len() as u64;
+        Ok(())
+    }
+
+    /// Takes extents until a record of this length has room: with durable headers, linked by the next append.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: nothing is changed. [`Error::Poisoned`].
+    pub(crate) fn make_room(&mut self, pool: &Pool, reserve: &Reserve, len: u64) -> Result<()> {
+        if !self.is_full(len) {
+            return Ok(());
+        }
+        let (before, room) = (self.links.len(), self.room);
+        while self.is_full(len) {
+            let missing = self.end + len - self.room;
+            // As much again as there is: a long chain has few extents.
+            let sizes = (missing.min(LEAST) + HEADER, missing.max(self.room).max(LEAST) + HEADER);
+            match reserve.alloc_for_manifest(pool, sizes) {
+                Ok((at, capacity)) => {
+                    let link = Link { at, capacity };
+                    self.room += link.records();
+                    self.links.push(link);
+                }
+                Err(error) => {
+                    self.links.drain(before..).for_each(|link| pool.allocator().free_extent(pool, link.at));
+                    self.room = room;
+                    return Err(error);
+                }
+            }
+        }
+        for (number, link) in self.links.iter().enumerate().skip(before) {
+            let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
+            pool.store_durable(link.at, &[&head.encode()]);
+        }
+        if !pool.mutant(Mutant::LinkEarly) {
+            pool.fence();
+        }
+        pool.check()
+    }
+
+    /// Stores bytes behind the records, extent by extent.
+    fn store(&self, pool: &Pool, record: &[u8]) {
+        let (mut begin, mut at, mut rest) = (0, self.end, record);
+        for link in &self.links {
+            let end = begin + link.records();
+            if at < end && !rest.is_empty() {
+                let (here, behind) = rest.split_at(rest.len().min((end - at) as usize));
+                pool.store_durable(link.at.add(HEADER + at - begin), &[here]);
+                (at, rest) = (at + here.len() as u64, behind);
+            }
+            begin = end;
+        }
+        assert!(rest.is_empty(), "room was made for it");
+    }
+
+    /// The chain that begins here, and all its bytes behind the headers, records or not.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::NewerFormat`].
+    pub(crate) fn read(pool: &Pool, first: NvPtr) -> Result<(Self, Vec<u8>)> {
+        let (mut this, mut bytes, mut next) = (Self::default(), Vec::new(), first);
+        while !next.is_null() {
+            let number = this.links.len() as u32;
+            let head = Self::head_at(pool, next, number)?;
+            if number > 0 && head.nonce != this.nonce {
+                return Err(wrong(number, "is another manifest's"));
+            }
+            this.nonce = head.nonce;
+            let link = Link { at: next, capacity: head.capacity };
+            let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is nowhere"))?;
+            bytes.extend_from_slice(&all[EXTENT_HEADER..]);
+            this.room += link.records();
+            this.links.push(link);
+            this.linked += 1;
+            next = NvPtr::from_raw(pool.load_u64(next.add(LINK_AT)));
+        }
+        Ok((this, bytes))
+    }
+
+    fn head_at(pool: &Pool, at: NvPtr, number: u32) -> Result<Head> {
+        let lies_there = pool.contains(at, EXTENT_HEADER)
+            && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset);
+        let bytes = pool.bytes(at, EXTENT_HEADER).filter(|_| lies_there);
+        let head = Head::decode(bytes.ok_or_else(|| wrong(number, "is nowhere"))?)?;
+        let is_there = usize::try_from(head.capacity).is_ok_and(|bytes| pool.contains(at, bytes))
+            && pool.allocator().holds_extent(pool, at, head.capacity, KIND_MANIFEST);
+        if head.number != number || !is_there {
+            return Err(wrong(number, "is none of its own"));
+        }
+        Ok(head)
+    }
+
+    /// Flushes the headers, the links, and the records up to `end`, for an open that does not know what was flushed.
+    pub(crate) fn flush(&self, pool: &Pool, end: u64) {
+        let mut left = end;
+        for link in &self.links {
+            let here = left.min(link.records());
+            pool.flush(link.at, (HEADER + here) as usize);
+            left -= here;
+        }
+    }
+}
+
+#[cold]
+fn wrong(number: u32, what: &str) -> Error {
+    Error::corrupt("manifest", format!("its extent {number} {what}: restore the store from a copy"))
+}
