@@ -141,7 +141,12 @@ impl Publisher {
 
     /// Tells the reserve what a compaction and the next checkpoint may take.
     fn note_needs(&self, pool: &Pool) {
-        let largest = self.ranges.iter().map(|range| range.bytes()).max();
+        let chunk = u64::from(pool.options().chunk_bytes);
+        // A table's last chunk may be nearly empty.
+        let taken = |range: &Arc<Range>| {
+            range.bytes() + range.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
+        };
+        let largest = self.ranges.iter().map(taken).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
         // A state is not longer than the records that came to it, and one more may come.
         let end = self.chain.end();
@@ -211,14 +216,16 @@ impl Publisher {
         self.ranges.iter().filter(|range| !range.cuts.is_empty()).map(|range| range.id)
     }
 
-    /// Splits those of `held`, the ranges that the caller may change, at their cuts where no table reaches across; how many splits were made before the
-    /// first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
+    /// Splits those of `held`, the ranges that the caller may change, at their cuts where no table reaches across, and where there is room for what a flush
+    /// takes for one range more; how many splits were made before the first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
     ///
     /// # Errors
     /// As [`Self::apply`], beside the splits that were made.
     pub(crate) fn split_ranges(&mut self, pool: &Pool, mut held: Vec<u64>) -> (usize, Result<()>) {
         let mut made = 0;
-        while let Some((range_id, at, rest)) = self.next_split(&held) {
+        while let Some((range_id, at, rest)) =
+            self.next_split(&held).filter(|_| self.reserve.has_room_for_a_range(pool))
+        {
             let new_id = self.next_range;
             self.next_range += 1;
             match self.apply(pool, &Edit::SplitRange { range_id, at, new_id }, Vec::new()) {
@@ -277,6 +284,22 @@ impl Publisher {
             }
             other => other,
         }
+    }
+
+    /// Writes the manifest anew where that makes it much shorter, and there is room: less must be free then.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn shorten(&mut self, pool: &Pool) -> Result<()> {
+        if self.chain.end() < 2 * self.checkpoint {
+            return Ok(());
+        }
+        match self.checkpoint(pool) {
+            Ok(()) => self.note_needs(pool),
+            Err(Error::Full { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        Ok(())
     }
 
     /// Writes the whole state into a new chain, and makes it the manifest.

@@ -16,7 +16,8 @@
 //!    are what the needed is for, may take what is free without it.
 //!
 //! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in tiny pieces is not
-//! taken for room: pieces as long as a log segment, or, where there are none as long, down to a quarter of one, which count for less: shorter tables take more.
+//! taken for room: pieces as long as a log segment, or, where there are none as long, down to a quarter of one, which count for less: shorter tables take more. Not
+//! below twice the longest value that is kept in a table; so where all are, pieces are as long as a log segment.
 //! A table that is written alone is no longer than the longest of them (`output.rs`), and the manifest goes on from piece to piece (`manifest/chain.rs`). For a
 //! segment of the value log that a collection fills one is held beside if it is larger.
 //! Extents of a reserve are of no account to recovery: an open frees whatever there is of their kind, and takes its own.
@@ -32,6 +33,8 @@ use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
 
 /// Bytes of the shortest piece at least, and its least part of a piece.
 const PIECE_MIN: u64 = 4 << 10;
+/// Chunks of a piece at least: a table's last one may be nearly empty.
+const PIECE_CHUNKS: u64 = 4;
 const PIECE_PART: u64 = 4;
 /// The part of a shorter piece that does not count.
 const SHORT_PART: u64 = 8;
@@ -98,10 +101,13 @@ pub(crate) struct Reserve {
 impl Reserve {
     pub(crate) fn new(pool: &Pool, sizes: &Sizes) -> Self {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
-        let piece = chunks(sizes.segment.max(PIECE_MIN).min(sizes.table.table_bytes as u64));
+        let least = PIECE_MIN.max(PIECE_CHUNKS * u64::from(pool.options().chunk_bytes));
+        let piece = chunks(sizes.segment.min(sizes.table.table_bytes as u64).max(least));
+        // The longest item that is kept in a table must find room in one.
+        let least = PIECE_MIN.max(piece / PIECE_PART).max((sizes.value_threshold as u64).saturating_mul(2).min(piece));
         Self {
             piece,
-            least_piece: chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece),
+            least_piece: chunks(least).min(piece),
             margin: sizes.memtable,
             value_segment: chunks(sizes.value_segment),
             held: Mutex::default(),
@@ -173,6 +179,13 @@ impl Reserve {
     pub(crate) fn needed_bytes(&self) -> u64 {
         let wanted = self.needed(0, true);
         wanted.bytes + wanted.values
+    }
+
+    /// Whether there would be room for all if there were a range more. Until there is, the range that waits for its split grows, which is counted as it comes.
+    pub(crate) fn has_room_for_a_range(&self, pool: &Pool) -> bool {
+        let space = pool.space();
+        let room = space.capacity.saturating_sub(space.size) + space.free + self.held_bytes();
+        room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
     }
 
     fn can_grow(&self, pool: &Pool) -> bool {

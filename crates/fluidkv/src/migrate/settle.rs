@@ -38,6 +38,9 @@ impl Inner {
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
         Counts::add(&self.counts.reclaimed, 1);
+        if !was_whole {
+            lock(&self.publisher).shorten(&self.pool)?;
+        }
         let mut held = None;
         loop {
             match self.settle(Due::Scarce, RECLAIM) {
