@@ -286,3 +286,27 @@ fn a_damaged_value_is_an_error_and_hides_no_other() {
     assert!(store.delete(&key(7)).expect("a delete needs no value"));
     assert_eq!(store.get(&key(7)).expect("get"), None);
 }
+
+/// It looked for their headers in what others had been given.
+#[test]
+fn verify_finds_nothing_wrong_with_segments_that_go_meanwhile() {
+    let (_scratch, store) = created(&FluidOptions { value_garbage: 1, ..tiny(0) });
+    fill(&store, 0..200, 1);
+    let mut snapshot = Some(store.snapshot().expect("snapshot"));
+    let before = counter(&store, "value_segments");
+    fill(&store, 0..200, 2);
+    store.settle().expect("settled");
+    assert!(counter(&store, "value_collected_segments") > 0 && counter(&store, "value_segments") > before);
+    let mut steps = 0;
+    let report = store.verify(&mut |_| {
+        steps += 1;
+        if steps == 2 {
+            // What is retired comes free, and has other bytes.
+            snapshot = None;
+            fill(&store, 200..500, 1);
+        }
+    });
+    let report = report.expect("verify");
+    assert!(report.is_clean(), "{report:?}");
+    assert_clean(&store);
+}
