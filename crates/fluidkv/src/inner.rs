@@ -172,6 +172,8 @@ pub(crate) struct Inner {
     pub(crate) absent: AtomicU32,
     pub(crate) seed: u64,
     pub(crate) closed: AtomicBool,
+    /// It was opened to be read, since its shape is damaged: the pool takes no writes.
+    pub(crate) read_only: bool,
 }
 
 impl Inner {

@@ -77,5 +77,5 @@ pub(crate) fn publish_manifest(pool: &Pool, first: NvPtr) {
 /// [`Error::Corrupt`] where it names none.
 pub(crate) fn manifest(pool: &Pool) -> Result<NvPtr> {
     let first = NvPtr::from_raw(pool.load_u64(pool.root().add(MANIFEST_AT)));
-    if first.is_null() { Err(wrong("its word names no manifest: restore the store from a copy")) } else { Ok(first) }
+    if first.is_null() { Err(wrong("its word names no manifest")) } else { Ok(first) }
 }

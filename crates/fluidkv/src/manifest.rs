@@ -9,11 +9,12 @@
 //! readers, and only then may the extents of what it removes be retired.
 //!
 //! This module is bytes and state alone: [`state`] has the rules, [`codec`] the bytes of a record's body, [`record`] the
-//! records and their replay. [`chain`] alone touches a pool.
+//! records and their replay, [`salvage`] what is left of them where some are damaged. [`chain`] alone touches a pool.
 
 pub(crate) mod chain;
 mod codec;
 pub(crate) mod record;
+pub(crate) mod salvage;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;

@@ -68,6 +68,20 @@ impl Publisher {
         hold: Arc<Hold>,
         nonce: u64,
     ) -> Result<Self> {
+        let mut this = Self::reading(reserve, state, handles, hold, nonce);
+        this.checkpoint(pool)?;
+        this.note_needs(pool);
+        Ok(this)
+    }
+
+    /// As [`Self::new`], for a store that is only read: nothing is written, and nothing may be changed.
+    pub(crate) fn reading(
+        reserve: &Arc<Reserve>,
+        state: ManifestState,
+        handles: Vec<Arc<TableHandle>>,
+        hold: Arc<Hold>,
+        nonce: u64,
+    ) -> Self {
         let handles: HashMap<u64, _> = handles.into_iter().map(|table| (table.descriptor.identity, table)).collect();
         let next_range = state.ranges().iter().map(|range| range.id).max().unwrap_or(0) + 1;
         let mut this = Self {
@@ -84,9 +98,7 @@ impl Publisher {
             past: Vec::new(),
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
-        this.checkpoint(pool)?;
-        this.note_needs(pool);
-        Ok(this)
+        this
     }
 
     /// The manifest's extents.

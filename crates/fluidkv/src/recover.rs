@@ -11,7 +11,8 @@
 //! Where the open is not settled a killed process may have stored what it never flushed: what the open builds on is flushed again
 //! before it is built on, the manifest first.
 //!
-//! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts.
+//! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts. Where the manifest is damaged, or the extent
+//! table has lost what the store needs, what salvage keeps can be read and exported (`recover/salvage.rs`): nothing is written, since it may go to where something else stands.
 //!
 //! Where a log ends is known for each segment that has a successor, which says so. Of the last of a log it is found by a search behind it, which may have to
 //! leave something out (`segment.rs`): an end that is not sure is told and counted, and refuses nothing, since mostly it is one.
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, RecoveryState, Result};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 
 use crate::dram::Gauge;
 use crate::entry::batch::Record;
@@ -41,6 +42,7 @@ use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
 use crate::value_log::{self, Dead};
 
+mod salvage;
 #[cfg(test)]
 mod tests;
 
@@ -94,6 +96,8 @@ pub(crate) struct Found {
     pub(crate) order: Order,
     /// Errors of tables, to be told.
     pub(crate) damage: Vec<Error>,
+    /// Why the store can be read and nothing may be written to it, if so.
+    pub(crate) read_only: Option<String>,
     old_manifest: Chain,
 }
 
@@ -122,8 +126,18 @@ pub(crate) struct How {
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
-    let (chain, mut state) = read_manifest(pool, how)?;
     let mut damage = Vec::new();
+    let (chain, mut state, mut read_only) = match read_manifest(pool, how) {
+        Ok((chain, state)) => (chain, state, None),
+        Err(error @ Error::Corrupt { .. }) if how.salvage => {
+            let kept = salvage::keep(pool, &error)?;
+            recovery.corrupt.fetch_add(kept.corrupt, Ordering::Relaxed);
+            recovery.left_out.fetch_add(kept.items, Ordering::Relaxed);
+            damage.push(kept.damage);
+            (Chain::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
+        }
+        Err(error) => return Err(advised(error)),
+    };
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
         let (handle, error) = TableHandle::open((pool, &how.gauge), descriptor);
@@ -131,11 +145,10 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
         Arc::new(handle)
     });
     let handles: Vec<_> = handles.collect();
-    let damaged_tables = damage.len();
-    recovery.corrupt.fetch_add(damaged_tables as u64, Ordering::Relaxed);
-
     let segments = find_segments(pool, state.flushed_generation(), how, recovery)?;
-    settle_extents(pool, &chain, &state, &segments)?;
+    if read_only.is_none() {
+        read_only = settle_extents(pool, &chain, &state, &segments, how, &mut damage)?;
+    }
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
@@ -145,9 +158,24 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
-    recovery.corrupt.fetch_add((damage.len() - damaged_tables) as u64, Ordering::Relaxed);
-    Ok(Found { state, handles, replayed, values, generation, order, damage, old_manifest: chain })
+    recovery.corrupt.fetch_add(damage.len() as u64, Ordering::Relaxed);
+    Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, old_manifest: chain })
 }
+
+/// What to do with a store that can be read only.
+const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
+
+/// With what can be done about damage that refuses the store.
+fn advised(error: Error) -> Error {
+    match error {
+        Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}: {ADVICE}")),
+        other => other,
+    }
+}
+
+/// What can be done where a part of the store's shape is lost.
+const ADVICE: &str =
+    "restore the store from a copy, or open it with salvage and export what is left (`lodestore export --salvage`)";
 
 fn read_manifest(pool: &Pool, how: &How) -> Result<(Chain, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
@@ -210,30 +238,50 @@ fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> R
     Ok(segments)
 }
 
-/// Says to the allocator what is in use, or frees what an earlier process let go of too late.
-fn settle_extents(pool: &Pool, manifest: &Chain, state: &ManifestState, segments: &[Segment]) -> Result<()> {
-    let tables = state.ranges().iter().flat_map(|range| range.tables()).map(|table| (table.at, KIND_TABLE));
-    let logs = segments.iter().map(|segment| (segment.at, KIND_LOG));
-    let values = state.values().values().map(|used| (used.at, KIND_VALUES));
-    let manifest = manifest.extents().map(|at| (at, KIND_MANIFEST));
+/// Says to the allocator what is in use, or frees what an earlier process let go of too late. Where the extent table does not have all of it, so that its space would
+/// be used twice, nothing is freed: why the store can only be read then, and in `damage` what is missing.
+///
+/// # Errors
+/// [`Error::Corrupt`] for that, if not in salvage.
+fn settle_extents(
+    pool: &Pool,
+    manifest: &Chain,
+    state: &ManifestState,
+    segments: &[Segment],
+    how: &How,
+    damage: &mut Vec<Error>,
+) -> Result<Option<String>> {
+    let tables = state.ranges().iter().flat_map(|range| range.tables());
+    let tables = tables.map(|table| (table.at, KIND_TABLE, Some(table.bytes)));
+    let logs = segments.iter().map(|segment| (segment.at, KIND_LOG, None));
+    let values = state.values().values().map(|used| (used.at, KIND_VALUES, Some(used.bytes)));
+    let manifest = manifest.extents().map(|at| (at, KIND_MANIFEST, None));
     let used: Vec<_> = tables.chain(logs).chain(values).chain(manifest).collect();
     let allocator = pool.allocator();
+    let missing = |at: NvPtr, kind: ExtentKind, bytes: Option<u64>| {
+        let held = bytes.is_none_or(|bytes| allocator.holds_extent(pool, at, bytes, kind));
+        let what = || format!("it has lost the extent of {} at {at:?}, whose space would be used twice", name_of(kind));
+        (!held).then(|| Error::corrupt("the extent table", what()))
+    };
+    let mut lost: Vec<_> = used.iter().filter_map(|(at, kind, bytes)| missing(*at, *kind, *bytes)).collect();
     let used: Vec<_> = used.into_iter().skip(usize::from(pool.mutant(Mutant::RecordNotMarked))).collect();
-    if allocator.is_recovering() {
+    if allocator.is_recovering() && lost.is_empty() {
         let _guard = pool.epochs().pin();
-        for (at, kind) in used {
-            if let Err(error) = allocator.mark_extent(pool, at, kind) {
-                pool.poison(&format!(
-                    "{error}: its space would be used twice; export the store and import it into a new one"
-                ));
-            }
-        }
-        if pool.check().is_ok() {
-            allocator.finish_recovery(pool);
-        }
-        return Ok(());
+        let marked = used.iter().map(|(at, kind, _)| allocator.mark_extent(pool, *at, *kind));
+        lost.extend(marked.filter_map(Result::err));
     }
-    let mut used: Vec<u64> = used.into_iter().map(|(at, _)| at.raw()).collect();
+    if !lost.is_empty() {
+        if !how.salvage {
+            return Err(advised(lost.swap_remove(0)));
+        }
+        damage.append(&mut lost);
+        return Ok(Some(format!("the extent table is damaged: {EXPORT}")));
+    }
+    if allocator.is_recovering() {
+        allocator.finish_recovery(pool);
+        return Ok(None);
+    }
+    let mut used: Vec<u64> = used.into_iter().map(|(at, ..)| at.raw()).collect();
     used.sort_unstable();
     for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES] {
         for at in allocator.extents_of(pool, kind) {
@@ -242,7 +290,16 @@ fn settle_extents(pool: &Pool, manifest: &Chain, state: &ManifestState, segments
             }
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+fn name_of(kind: ExtentKind) -> &'static str {
+    match kind {
+        KIND_TABLE => "the table",
+        KIND_VALUES => "the value segment",
+        KIND_MANIFEST => "the manifest",
+        _ => "the log",
+    }
 }
 
 /// Replays what the segments hold.

@@ -80,7 +80,9 @@ impl FluidKv {
         }
         let options = &options.within_budget();
         let inner = Arc::new(if there { open(pool, report, options)? } else { make(pool, options)? });
-        inner.pool.mark_created()?;
+        if !inner.read_only {
+            inner.pool.mark_created()?;
+        }
         let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let ready_after = running.inner.recovery.end(opened);
         running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
@@ -132,6 +134,9 @@ impl Running {
             return Ok(());
         }
         let inner = &self.inner;
+        if inner.read_only {
+            return inner.pool.close(false);
+        }
         // A poisoned store is left as after a crash.
         let ended = inner.pool.check().and_then(|()| self.flush_out());
         let whole = inner.pool.check();

@@ -10,6 +10,8 @@
 //! 1. All extents of a chain have its nonce, and their numbers are their places in it. No other use of their space had the nonce.
 //! 2. What stands before `end` never changes, and is durable.
 
+use std::collections::BTreeMap;
+
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
@@ -178,6 +180,34 @@ impl Chain {
         Ok((this, bytes))
     }
 
+    /// The bytes behind the headers of what is left of the chain that begins here, and its nonce. An extent is one of it by its header, whether a link leads to it or not; where
+    /// this one's is not whole, all there is must be of one chain.
+    ///
+    /// # Errors
+    /// [`Error::NewerFormat`].
+    pub(crate) fn salvage(pool: &Pool, first: Option<NvPtr>) -> Result<Option<(u64, Vec<u8>)>> {
+        let mut heads = BTreeMap::new();
+        for at in pool.allocator().extents_of(pool, KIND_MANIFEST).into_iter().chain(first) {
+            match Head::decode(pool.bytes(at, EXTENT_HEADER).unwrap_or_default()) {
+                Ok(head) => heads.insert((head.nonce, head.number), (at, head.capacity)),
+                Err(error @ Error::NewerFormat { .. }) => return Err(error),
+                Err(_) => None,
+            };
+        }
+        let named = heads.iter().find(|(_, (at, _))| Some(*at) == first).map(|((nonce, _), _)| *nonce);
+        let mut nonces: Vec<u64> = heads.keys().map(|(nonce, _)| *nonce).collect();
+        nonces.dedup();
+        let Some(nonce) = named.or_else(|| nonces.first().copied().filter(|_| nonces.len() == 1)) else {
+            return Ok(None);
+        };
+        let mut records = Vec::new();
+        for (at, capacity) in heads.range((nonce, 0)..=(nonce, u32::MAX)).map(|(_, link)| *link) {
+            let all = usize::try_from(capacity).ok().and_then(|capacity| pool.bytes(at, capacity));
+            records.extend_from_slice(&all.unwrap_or(&[0; EXTENT_HEADER])[EXTENT_HEADER..]);
+        }
+        Ok(Some((nonce, records)))
+    }
+
     fn head_at(pool: &Pool, at: NvPtr, number: u32) -> Result<Head> {
         let lies_there = pool.contains(at, EXTENT_HEADER)
             && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset);
@@ -204,5 +234,5 @@ impl Chain {
 
 #[cold]
 fn wrong(number: u32, what: &str) -> Error {
-    Error::corrupt("manifest", format!("its extent {number} {what}: restore the store from a copy"))
+    Error::corrupt("manifest", format!("its extent {number} {what}"))
 }

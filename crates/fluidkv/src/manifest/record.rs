@@ -111,9 +111,9 @@ fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> 
 }
 
 /// A record whose end is there.
-struct Found<'a> {
-    bytes: &'a [u8],
-    number: u64,
+pub(super) struct Found<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) number: u64,
 }
 
 impl<'a> Found<'a> {
@@ -128,15 +128,15 @@ impl<'a> Found<'a> {
         crc32c(&[&nonce.to_le_bytes(), &self.bytes[4..]]) == u32_at(self.bytes, 0)
     }
 
-    fn whole(bytes: &'a [u8], nonce: u64) -> Option<Self> {
+    pub(super) fn whole(bytes: &'a [u8], nonce: u64) -> Option<Self> {
         Self::likely(bytes).filter(|found| found.is_whole(nonce))
     }
 
-    fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<Kind> {
         Kind::of(self.bytes[16]).filter(|_| self.bytes[17..HEADER].iter().all(|byte| *byte == 0))
     }
 
-    fn body(&self) -> Source<'a> {
+    pub(super) fn body(&self) -> Source<'a> {
         Source(&self.bytes[HEADER..])
     }
 }
@@ -190,9 +190,13 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     Ok(Replayed { state, end, next_number, torn })
 }
 
-/// The number of a whole record that follows `number`, somewhere in `rest`, at whose start none is whole. The search is given up
-/// where too much looks like a record and is none.
+/// The number of a whole record that follows `number`, somewhere in `rest`, at whose start none is whole.
 fn later_record(rest: &[u8], nonce: u64, number: u64) -> Option<u64> {
+    later(rest, nonce, number).map(|(_, found)| found.number)
+}
+
+/// The first such record, and where it begins. The search is given up where too much looks like a record and is none.
+pub(super) fn later(rest: &[u8], nonce: u64, number: u64) -> Option<(usize, Found<'_>)> {
     let mut budget = rest.len().saturating_mul(4).saturating_add(SEARCH_BYTES);
     // Each record between takes a header at least.
     let most = (rest.len() / HEADER) as u64;
@@ -202,7 +206,7 @@ fn later_record(rest: &[u8], nonce: u64, number: u64) -> Option<u64> {
             continue;
         }
         if found.is_whole(nonce) {
-            return Some(found.number);
+            return Some((at, found));
         }
         budget = budget.checked_sub(found.bytes.len())?;
     }

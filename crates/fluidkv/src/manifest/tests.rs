@@ -8,6 +8,8 @@ use super::record::{EXTENT_HEADER, Head, LINK_AT, encode, encode_checkpoint, rep
 use super::state::ManifestState;
 use super::*;
 
+mod salvage;
+
 fn rng() -> Rng {
     let seed = seed();
     println!("seed {seed:#x}");

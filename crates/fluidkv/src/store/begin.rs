@@ -33,6 +33,7 @@ struct Parts {
     replayed: Option<Arc<Memtable>>,
     /// The newest generation that there was.
     generation: u64,
+    read_only: bool,
     gauge: Arc<Gauge>,
 }
 
@@ -43,7 +44,7 @@ fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
 /// What both ways to an open store have in common.
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
     let sizes = Sizes::of(options, pool.options().capacity);
-    let Parts { order, publisher, values, recovery, replayed, generation, gauge } = parts;
+    let Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge } = parts;
     let working = sizes.working(options.workers);
     let dram = Dram::new(options.dram_budget, working, &gauge);
     let own = pool_dram(&pool) + publisher.dram_bytes();
@@ -68,6 +69,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         batches: AtomicU64::new(0),
         absent: AtomicU32::new(0),
         closed: AtomicBool::new(false),
+        read_only,
         reserve,
         dram,
         pool,
@@ -95,7 +97,7 @@ pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
     pool.check()?;
     let recovery = Recovery::default();
     let (order, gauge) = (Order::new(0), Arc::default());
-    let made = Parts { order, publisher, values, recovery, replayed: None, generation: 0, gauge };
+    let made = Parts { order, publisher, values, recovery, replayed: None, generation: 0, read_only: false, gauge };
     Ok(assemble(pool, options, made, reserve, seed))
 }
 
@@ -147,11 +149,18 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
         reserve.note_values();
     }
     let (state, handles) = (found.state.clone(), found.handles.clone());
-    let publisher = Publisher::new(&pool, &reserve, state, handles, Hold::new(&values), seed)?;
-    found.free_old_manifest(&pool);
+    let (hold, read_only) = (Hold::new(&values), found.read_only.is_some());
+    let publisher = if let Some(cause) = &found.read_only {
+        pool.poison(cause);
+        Publisher::reading(&reserve, state, handles, hold, seed)
+    } else {
+        let publisher = Publisher::new(&pool, &reserve, state, handles, hold, seed)?;
+        found.free_old_manifest(&pool);
+        publisher
+    };
     let (damage, generation) = (found.damage, found.generation);
     let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);
-    let parts = Parts { order, publisher, values, recovery, replayed, generation, gauge };
+    let parts = Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge };
     let inner = assemble(pool, options, parts, reserve, seed);
     damage.iter().for_each(|error| inner.corrupt(error));
     Ok(inner)

@@ -137,6 +137,32 @@ impl TableMeta {
         Ok(meta)
     }
 
+    /// The table that begins here, whichever it is: its identity stands in its header, under the checksum. As [`open`](Self::open).
+    #[must_use]
+    pub fn find(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<HEADER_BYTES>()?;
+        Self::open(bytes, u64_at(header, 16)).ok()
+    }
+
+    /// How long a table is that begins with these bytes, if one does.
+    #[must_use]
+    pub fn len_of(header: &[u8]) -> Option<usize> {
+        let header = header.first_chunk::<HEADER_BYTES>().filter(|header| header[..8] == MAGIC)?;
+        Some(u32_at(header, 24) as usize)
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Its items, and how many of them are tombstones, and pointers.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        [self.items, self.tombstones, self.pointers].map(u64::from)
+    }
+
     /// The table in `bytes`, the same ones that this was made from.
     ///
     /// # Errors

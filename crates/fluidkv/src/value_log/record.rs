@@ -90,15 +90,26 @@ pub(crate) fn encode_segment(id: u32, bytes: u64) -> [u8; SEGMENT_HEADER as usiz
     header
 }
 
+/// The copy of a segment's header that is whole, if one is.
+fn whole_copy(bytes: &[u8]) -> Option<&[u8; COPY]> {
+    let copies = bytes.get(..SEGMENT_HEADER as usize).unwrap_or_default().as_chunks::<COPY>().0;
+    let whole = |copy: &&[u8; COPY]| copy[..4] == MAGIC && crc32c(&[&copy[8..]]) == u32_at(&copy[..], 4);
+    copies.iter().find(whole)
+}
+
+/// The id and the bytes of the segment that begins here, as its header has them.
+pub(crate) fn find_segment(bytes: &[u8]) -> Option<(u32, u64)> {
+    let copy = whole_copy(bytes).filter(|copy| u32_at(&copy[..], 8) == VALUE_LOG_VERSION)?;
+    Some((u32_at(copy, 12), u64_at(copy, 16)))
+}
+
 /// Checks that a segment begins with a whole header of this id and length; either copy will do.
 ///
 /// # Errors
 /// [`Error::NewerFormat`]; [`Error::Corrupt`].
 pub(crate) fn check_segment(bytes: &[u8], id: u32, capacity: u64) -> Result<()> {
     let wrong = |what| Err(Error::corrupt(place_of(id), what));
-    let copies = bytes.get(..SEGMENT_HEADER as usize).unwrap_or_default().as_chunks::<COPY>().0;
-    let whole = |copy: &&[u8; COPY]| copy[..4] == MAGIC && crc32c(&[&copy[8..]]) == u32_at(&copy[..], 4);
-    let Some(copy) = copies.iter().find(whole) else { return wrong("its header is not whole") };
+    let Some(copy) = whole_copy(bytes) else { return wrong("its header is not whole") };
     let found = u32_at(copy, 8);
     if found > VALUE_LOG_VERSION {
         return Err(Error::NewerFormat { part: "fluidkv value log".into(), found, known: VALUE_LOG_VERSION });

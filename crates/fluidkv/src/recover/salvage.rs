@@ -1,0 +1,221 @@
+//! What an open in salvage mode keeps of a store whose manifest is damaged. Such a store is read and exported; nothing is written to it, since what is whose cannot be
+//! known.
+//!
+//! The state is what the manifest's whole records come to (`manifest/salvage.rs`); of that what the extents bear out. Then tables that no record names are
+//! taken: their headers say which they are and what keys they have. Nothing says how old they are. Identities do not: a compaction that ran beside a flush may have
+//! given its tables the higher ones, with older data. So those alone are taken that share no key's place with any other table: then order is of no account. All else is
+//! left out, counted and told.
+//!
+//! Of logs, which hide all tables, those of the newest generations without a gap are taken, and none that was flushed: an older one that a snapshot kept may be older
+//! than a table.
+//!
+//! What is answered is what the store once had, and may be older than it was: what was replaced or deleted may be back.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{NvPtr, Pool};
+
+use crate::layout::{KIND_LOG, KIND_TABLE, KIND_VALUES, manifest};
+use crate::manifest::chain::Chain;
+use crate::manifest::salvage::{Kept, salvage};
+use crate::manifest::state::{ManifestState, RangeState, Run};
+use crate::manifest::{TableDescriptor, ValueUse};
+use crate::segment::{SEGMENT_HEADER, SegmentHeader};
+use crate::table::TableMeta;
+use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
+
+/// What was kept, and what was not.
+pub(super) struct Salvaged {
+    pub(super) state: ManifestState,
+    /// To be told.
+    pub(super) damage: Error,
+    /// Things that were left out.
+    pub(super) corrupt: u64,
+    /// Items of tables among them.
+    pub(super) items: u64,
+}
+
+/// What is left out.
+#[derive(Default)]
+struct Left {
+    tables: u64,
+    items: u64,
+}
+
+impl Left {
+    fn out(&mut self, table: &TableDescriptor) {
+        self.tables += 1;
+        self.items += table.items;
+    }
+}
+
+/// What is left of the store whose manifest cannot be read as a whole: `why`.
+///
+/// # Errors
+/// [`Error::NewerFormat`]; `why` where even that is no state.
+pub(super) fn keep(pool: &Pool, why: &Error) -> Result<Salvaged> {
+    let kept = records(pool)?;
+    let whole = kept.is_some();
+    let kept = kept.unwrap_or_else(|| Kept {
+        state: ManifestState::new(),
+        flushed: 0,
+        last_sequence: 0,
+        damaged: 1,
+        refused: 0,
+    });
+    let mut left = Left::default();
+    let mut ranges: Vec<_> = kept.state.ranges().iter().map(|range| borne_out(pool, range, &mut left)).collect();
+    let found = take_alone(unnamed_tables(pool, &ranges), &mut ranges, &mut left);
+    let (values, next) = value_segments(pool, &kept.state);
+    let flushed = kept.flushed.max(before_newest_logs(pool));
+    let state = ManifestState::from_parts(flushed, kept.last_sequence, ranges, (values, next));
+    let (place, what) = text_of(why);
+    let state = state.map_err(|refused| Error::corrupt(place.clone(), format!("{what}; salvage: {refused}")))?;
+    let begins = if whole { "" } else { "none of its records could be read, " };
+    let what = format!(
+        "{what}: {begins}{} damaged records, {} others that do not follow without them, and {} tables with {} items were left out; {found} tables \
+         that it does not name were taken in. What was replaced or deleted may be back",
+        kept.damaged, kept.refused, left.tables, left.items
+    );
+    let corrupt = kept.damaged + kept.refused + left.tables;
+    Ok(Salvaged { state, damage: Error::corrupt(place, what), corrupt, items: left.items })
+}
+
+fn text_of(why: &Error) -> (String, String) {
+    match why {
+        Error::Corrupt { place, what } => (place.clone(), what.clone()),
+        other => ("manifest".into(), other.to_string()),
+    }
+}
+
+/// What the records of the manifest come to.
+fn records(pool: &Pool) -> Result<Option<Kept>> {
+    let records = Chain::salvage(pool, manifest(pool).ok())?;
+    Ok(records.and_then(|(nonce, records)| salvage(&records, nonce)))
+}
+
+/// The range without tables that are not there any more: a record that is lost may have replaced them, and others have their space.
+fn borne_out(pool: &Pool, range: &RangeState, left: &mut Left) -> RangeState {
+    let mut there = |run: &Run| -> Run {
+        let (there, gone) = run.iter().cloned().partition(|table| is_there(pool, table));
+        let gone: Run = gone;
+        gone.iter().for_each(|table| left.out(table));
+        there
+    };
+    let runs: Vec<_> = range.runs.iter().map(&mut there).filter(|run| !run.is_empty()).collect();
+    RangeState { id: range.id, lower: range.lower.clone(), runs, stable: there(&range.stable) }
+}
+
+fn is_there(pool: &Pool, table: &TableDescriptor) -> bool {
+    let bytes = usize::try_from(table.bytes).ok().and_then(|len| pool.bytes(table.at, len));
+    pool.allocator().holds_extent(pool, table.at, table.bytes, KIND_TABLE)
+        && bytes.is_some_and(|bytes| TableMeta::open(bytes, table.identity).is_ok())
+}
+
+/// Whole tables that these ranges do not name.
+fn unnamed_tables(pool: &Pool, ranges: &[RangeState]) -> Vec<Arc<TableDescriptor>> {
+    let named: HashSet<u64> = ranges.iter().flat_map(RangeState::tables).map(|table| table.at.raw()).collect();
+    let extents = pool.allocator().extents_of(pool, KIND_TABLE);
+    let unnamed = extents.into_iter().filter(|at| !named.contains(&at.raw()));
+    unnamed.filter_map(|at| describe(pool, at).map(Arc::new)).collect()
+}
+
+fn describe(pool: &Pool, at: NvPtr) -> Option<TableDescriptor> {
+    let len = TableMeta::len_of(pool.bytes(at, VALUE_HEADER as usize)?)?;
+    let bytes = pool.bytes(at, len).filter(|_| pool.allocator().holds_extent(pool, at, len as u64, KIND_TABLE))?;
+    let meta = TableMeta::find(bytes)?;
+    let (min, max) = meta.table(bytes).ok()?.keys().ok()?;
+    let [items, tombstones, pointers] = meta.counts();
+    let (min, max, identity) = (min.into(), max.into(), meta.identity());
+    // Of what pointers point to no more than that there is some is asked for.
+    Some(TableDescriptor { at, bytes: len as u64, identity, items, tombstones, pointer_bytes: pointers, min, max })
+}
+
+/// Takes those tables in that overlap no other one and lie in one range; how many.
+fn take_alone(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], left: &mut Left) -> u64 {
+    let named: Run = ranges.iter().flat_map(RangeState::tables).cloned().collect();
+    let identities: HashSet<u64> = named.iter().map(|table| table.identity).collect();
+    let mut all: Vec<_> = named.into_iter().map(|table| (table, true)).collect();
+    all.extend(unnamed.into_iter().map(|table| (table, false)));
+    all.sort_by(|(a, _), (b, _)| a.min.cmp(&b.min));
+    let alone = alone_in(&all);
+    let (mut found, mut taken) = (0, BTreeSet::new());
+    for ((table, is_named), alone) in all.iter().zip(alone) {
+        if *is_named {
+            continue;
+        }
+        let index = ranges.partition_point(|range| range.lower <= table.min).saturating_sub(1);
+        let upper = ranges.get(index + 1).map(|next| next.lower.clone());
+        let inside = upper.is_none_or(|upper| table.max < upper) && table.min <= table.max;
+        let new = !identities.contains(&table.identity) && taken.insert(table.identity);
+        if alone && inside && new {
+            let stable = &mut ranges[index].stable;
+            let at = stable.partition_point(|other| other.min < table.min);
+            stable.insert(at, Arc::clone(table));
+            found += 1;
+        } else {
+            left.out(table);
+        }
+    }
+    found
+}
+
+/// Which of these, in the order of their least keys, overlap no other.
+fn alone_in(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
+    let mut alone = vec![true; all.len()];
+    // The one that reaches furthest of those before.
+    let mut furthest: Option<usize> = None;
+    for (index, (table, _)) in all.iter().enumerate() {
+        if let Some(before) = furthest.filter(|before| all[*before].0.max >= table.min) {
+            (alone[before], alone[index]) = (false, false);
+        }
+        if furthest.is_none_or(|before| all[before].0.max < table.max) {
+            furthest = Some(index);
+        }
+    }
+    alone
+}
+
+/// Segments of the value log by their own headers, with what the state knows of them; and an id above all.
+fn value_segments(pool: &Pool, state: &ManifestState) -> (BTreeMap<u64, ValueUse>, u64) {
+    let mut values = BTreeMap::new();
+    let by_place: BTreeMap<u64, (u64, ValueUse)> =
+        state.values().iter().map(|(id, used)| (used.at.raw(), (*id, *used))).collect();
+    for at in pool.allocator().extents_of(pool, KIND_VALUES) {
+        let named = by_place.get(&at.raw()).copied();
+        let header = pool.bytes(at, VALUE_HEADER as usize).and_then(find_segment);
+        let held = |bytes: u64| pool.allocator().holds_extent(pool, at, bytes, KIND_VALUES);
+        let (id, used) = match (header, named) {
+            (None, Some(named)) => named,
+            (Some((id, _)), Some(named)) if u64::from(id) == named.0 => named,
+            (Some((id, bytes)), _) => (id.into(), ValueUse { at, bytes, written: 0, dead: 0, sealed: false }),
+            (None, None) => continue,
+        };
+        if held(used.bytes) {
+            values.insert(id, used);
+        }
+    }
+    let next = values.last_key_value().map_or(0, |(id, _)| id + 1);
+    (values, next.max(state.next_value()))
+}
+
+/// The generation before the newest ones that logs are of without a gap.
+fn before_newest_logs(pool: &Pool) -> u64 {
+    let mut generations = BTreeSet::new();
+    for at in pool.allocator().extents_of(pool, KIND_LOG) {
+        let Some(head) = pool.bytes(at, SEGMENT_HEADER) else { continue };
+        let capacity = SegmentHeader::capacity_of(head).and_then(|capacity| usize::try_from(capacity).ok());
+        let bytes = capacity.and_then(|capacity| pool.bytes(at, capacity)).unwrap_or(head);
+        if let Ok(Some(header)) = SegmentHeader::decode(bytes) {
+            generations.insert(header.generation);
+        }
+    }
+    let Some(newest) = generations.last().copied() else { return 0 };
+    let mut oldest = newest;
+    while oldest > 0 && generations.contains(&(oldest - 1)) {
+        oldest -= 1;
+    }
+    oldest.saturating_sub(1)
+}
