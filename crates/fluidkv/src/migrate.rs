@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
-use crate::failures::Failures;
+use crate::failures::{Failures, Trouble};
 use crate::inner::{Inner, MEMTABLES, Rotation, lock};
 use crate::pace::Pace;
 
@@ -195,7 +195,7 @@ impl Migration {
             if !busy.flushing
                 && let Some(error) = busy.failures.tell_flush()
             {
-                return Err(error);
+                return Err(unflushed(error));
             }
             let seen = busy.changes;
             drop(busy);
@@ -205,6 +205,12 @@ impl Migration {
             }
             self.rest(seen, WAIT);
         }
+    }
+
+    /// Why the oldest memtable cannot be flushed, if nobody is about to.
+    fn flush_trouble(&self) -> Option<Trouble> {
+        let busy = lock(&self.busy);
+        busy.failures.flush().filter(|_| !busy.flushing).cloned()
     }
 
     /// Takes hold of those of these ranges that nobody works on, until [`Self::let_go`]; with the publisher's lock held.
@@ -248,6 +254,16 @@ impl Migration {
     fn rest(&self, seen: u64, most: Duration) {
         let busy = lock(&self.busy);
         drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));
+    }
+}
+
+/// What keeps memtables from their flush, for a writer: where it is damage, it is another key's.
+fn unflushed(error: Error) -> Error {
+    match error {
+        Error::Corrupt { place, what } => {
+            Error::corrupt(place, format!("no more is written, since what is there cannot be flushed: {what}"))
+        }
+        other => other,
     }
 }
 

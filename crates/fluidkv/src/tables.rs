@@ -131,7 +131,9 @@ impl TableHandle {
 
     #[cold]
     fn damaged(&self) -> Error {
-        Error::corrupt(place_of(&self.descriptor), "it was found damaged when the store was opened")
+        let what = "it was found damaged when the store was opened: restore the store from a copy, or export what can be read and \
+                    import that into a new one";
+        Error::corrupt(place_of(&self.descriptor), what)
     }
 
     /// Says that the manifest no longer names it: its extent goes with the last handle.

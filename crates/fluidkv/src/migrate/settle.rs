@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
+use super::task::Look;
 use super::{Due, WAIT};
 use crate::failures::Trouble;
 use crate::inner::{Counts, Inner, Rotation, lock};
@@ -126,9 +127,10 @@ impl Inner {
     /// Does what is due until nothing is; whether it came to that before the limit.
     fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
+            let seen = self.migration.changes();
             let over = began.elapsed() > limit || self.closed.load(Ordering::Acquire);
-            let (task, quiet) = if over { (None, true) } else { self.look_for_task(due) };
-            if let Some(task) = task {
+            let look = if over { Look::Quiet(self.migration.flush_trouble()) } else { self.look_for_task(due) };
+            if let Look::Task(task) = look {
                 self.run(task);
                 continue;
             }
@@ -136,17 +138,11 @@ impl Inner {
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::Closed);
             }
-            let busy = lock(&self.migration.busy);
-            if quiet
-                && !busy.flushing
-                && let Some(trouble) = busy.failures.flush()
-            {
-                return Err(trouble.error());
+            match look {
+                Look::Quiet(Some(trouble)) => return Err(trouble.error()),
+                Look::Quiet(None) => return Ok(!over),
+                _ => self.migration.rest(seen, WAIT),
             }
-            if quiet {
-                return Ok(!over);
-            }
-            drop(self.migration.changed.wait_timeout(busy, WAIT).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }

@@ -7,12 +7,22 @@ use lodestore_contract::Error;
 use lodestore_media::Quiet;
 
 use super::{Busy, Due};
+use crate::failures::Trouble;
 use crate::inner::{Inner, lock};
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
 
 /// How much sooner a range is compacted while it is quiet.
 const SOONER: f64 = 8.0;
+
+/// What there is to do, all of it seen at one moment.
+pub(super) enum Look {
+    Task(Task),
+    /// Nothing, before what is under way has ended.
+    Busy,
+    /// Nothing, and nothing is under way; why the oldest memtable cannot be flushed, if it cannot.
+    Quiet(Option<Trouble>),
+}
 
 /// What a worker may do next.
 pub(super) enum Task {
@@ -43,23 +53,30 @@ impl Inner {
     }
 
     pub(super) fn next_task(&self, due: Due) -> Option<Task> {
-        self.look_for_task(due).0
+        match self.look_for_task(due) {
+            Look::Task(task) => Some(task),
+            Look::Busy | Look::Quiet(_) => None,
+        }
     }
 
-    /// A task; or else whether none is under way either.
-    pub(super) fn look_for_task(&self, due: Due) -> (Option<Task>, bool) {
+    /// What is to be done; a task is noted as under way.
+    pub(super) fn look_for_task(&self, due: Due) -> Look {
         if self.pool.check().is_err() {
-            return (None, true);
+            return Look::Quiet(None);
         }
         let mut busy = lock(&self.migration.busy);
         busy.failures.forget_full_above(self.sizes.range.min(self.sizes.memtable) / 4, || self.room());
         let quiet = busy.working() == 0;
         if busy.alone && !quiet {
-            return (None, quiet);
+            return Look::Busy;
         }
         let task = self.choose(&mut busy, due);
         busy.is_only = busy.alone && task.is_some();
-        (task, quiet)
+        match task {
+            Some(task) => Look::Task(task),
+            None if quiet => Look::Quiet(busy.failures.flush().cloned()),
+            None => Look::Busy,
+        }
     }
 
     /// What is due next; it is noted as under way.
