@@ -65,6 +65,37 @@ fn a_flush_that_meets_damage_is_told_as_damage() {
     assert!(matches!(refused, Some(Error::Corrupt { .. }) | None), "{refused:?}");
 }
 
+/// It said that the entry of another key was damaged, and no more.
+#[test]
+fn writes_that_wait_for_a_damaged_memtable_are_told_why_and_what_to_do() {
+    let scratch = Scratch::new();
+    let store = FluidKv::create(&scratch.store(), &options()).expect("create");
+    store.put(KEY, VALUE).expect("put");
+    flip(&scratch, KEY.len() as i64, 0);
+    let mut written = 0u64;
+    let refused = loop {
+        match store.put(&written.to_le_bytes(), &[7; 40]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100_000, "memtables wait for their flush");
+    };
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Corrupt { .. }) && text.contains("no more is written"), "{text}");
+    assert!(text.contains("open the store again") && text.contains("salvage"), "{text}");
+    assert!(matches!(store.delete(&0u64.to_le_bytes()), Err(Error::Corrupt { .. })), "deletes wait as well");
+    assert!(
+        (0..written).all(|number| store.get(&number.to_le_bytes()).is_ok_and(|found| found.is_some())),
+        "reads go on"
+    );
+    assert!(matches!(store.close(), Err(Error::Corrupt { .. })));
+    drop(store);
+    let store = FluidKv::open(&scratch.store(), &options()).expect("open");
+    assert_eq!(store.len().expect("len"), written + 1);
+    store.put(b"more", b"value").expect("it takes writes again");
+    store.close().expect("close");
+}
+
 /// It answered that all was well.
 #[test]
 fn a_close_that_meets_damage_says_so_and_a_restart_mends_it() {
