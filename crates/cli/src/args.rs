@@ -194,7 +194,7 @@ pub struct StatsArgs {
 pub struct VerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Accept a store under which the machine restarted, and keep of it what is whole
+    /// Accept a damaged store, or one under which the machine restarted, and keep of it what is whole
     #[arg(long)]
     pub salvage: bool,
 }
@@ -249,6 +249,9 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum, default_value = "jsonl")]
     pub format: Format,
+    /// Accept a damaged store, or one under which the machine restarted, and write what can be read of it
+    #[arg(long)]
+    pub salvage: bool,
 }
 
 /// `doctor`.

@@ -16,7 +16,7 @@ const STEP: u64 = 1024;
 pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already where that is the format, so --json chooses it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
-    with_store(&args.store, false, |store, out| {
+    with_store(&args.store, args.salvage, |store, out| {
         wait_recovered(store)?;
         let total = count(store)?;
         let bar = bar("exporting", Some(total), false);
