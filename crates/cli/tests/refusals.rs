@@ -213,6 +213,29 @@ fn an_export_is_not_whole_where_recovery_left_something_out() {
 }
 
 #[test]
+fn a_store_without_its_manifest_is_refused_and_exported_with_salvage() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--size", "64M", "--engine", "fluidkv"]);
+    for key in ["a", "b", "c"] {
+        place.ok(&["put", "store", key, &format!("the value of {key}")]);
+    }
+    let path = place.path("store/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    let manifests: Vec<_> = (0..region.len()).step_by(4096).filter(|at| region[*at..].starts_with(b"LMAN")).collect();
+    manifests.iter().for_each(|at| region[at + 17] ^= 1);
+    std::fs::write(&path, region).expect("the first region is written");
+    for command in [&["get", "store", "a"][..], &["export", "store"], &["verify", "store"]] {
+        place.fails(command, 7, "`lodestore export --salvage`");
+    }
+    let out = place.run(&["export", "store", "--salvage", "--format", "tsv"]);
+    let (out, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("its recovery found"), "{said}");
+    assert_eq!(out, "a\tthe value of a\nb\tthe value of b\nc\tthe value of c\n");
+    let found = place.fails(&["verify", "store", "--salvage"], 7, "verify found");
+    assert!(found.contains("wrong"), "{found}");
+}
+
+#[test]
 fn a_store_whose_machine_restarted_is_code_9_until_it_is_salvaged() {
     let place = Place::with_store();
     place.ok(&["put", "store", "k", "v"]);
