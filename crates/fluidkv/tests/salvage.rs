@@ -19,7 +19,7 @@ fn options(salvage: bool) -> FluidOptions {
 
 /// Every tenth is large.
 fn value(index: u64, version: u64) -> Vec<u8> {
-    let len = if index % 10 == 0 { 200 } else { 50 };
+    let len = if index.is_multiple_of(10) { 200 } else { 50 };
     format!("{index}/{version}/").bytes().cycle().take(len).collect()
 }
 
