@@ -29,7 +29,11 @@ fn file(scratch: &Scratch) -> PathBuf {
 
 /// A store that was killed behind writes of each key in `versions` turns and a settle, with the first keys once more in a log.
 fn killed(scratch: &Scratch, versions: u64, settled: bool) -> Vec<u8> {
-    let store = FluidKv::create(&scratch.store(), &options(false)).expect("created");
+    killed_with(scratch, versions, settled, &options(false))
+}
+
+fn killed_with(scratch: &Scratch, versions: u64, settled: bool, options: &FluidOptions) -> Vec<u8> {
+    let store = FluidKv::create(&scratch.store(), options).expect("created");
     for version in 1..=versions {
         (0..KEYS).for_each(|index| store.put(&key(index), &value(index, version)).expect("put"));
     }
@@ -190,4 +194,24 @@ fn lines_of_the_extent_table(scratch: &Scratch, bytes: &[u8]) -> u64 {
         }
     }
     lost
+}
+
+/// The manifest goes on from extent to extent.
+#[test]
+fn a_damaged_header_or_link_of_an_extent_of_the_manifest_leaves_the_others() {
+    let scratch = Scratch::new();
+    // Many flushes, whose runs are not merged.
+    let many = FluidOptions { runs_max: 64, buffer_percent: 1000, ..options(false) };
+    let bytes = killed_with(&scratch, 48, false, &many);
+    let (first, _) = manifest(&bytes);
+    let nonce = u64_at(&bytes, first + 16);
+    let is_one = |at: &usize| bytes[*at..].starts_with(b"LMAN") && u64_at(&bytes, at + 16) == nonce;
+    let extents: Vec<_> = (0..bytes.len()).step_by(4096).filter(is_one).collect();
+    assert!(extents.len() > 1, "{} extents", extents.len());
+    for (at, offset) in extents.iter().flat_map(|at| [(*at, 17), (*at, 33)]) {
+        let what = format!("{} extents, byte {offset} of the one at {at:#x}", extents.len());
+        let mut damaged = bytes.clone();
+        damaged[at + offset] ^= 1;
+        newest(&salvaged(&scratch, &damaged, &what), 48, &what);
+    }
 }

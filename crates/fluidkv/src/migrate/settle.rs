@@ -1,7 +1,7 @@
 //! Doing all that there is to do: for a settle, and for a write that found no room.
 
-use std::sync::atomic::Ordering;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
