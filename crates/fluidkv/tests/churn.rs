@@ -48,10 +48,12 @@ fn options(rng: &mut Rng, on_file: bool) -> FluidOptions {
     let interval = Durability::Interval(Duration::from_millis(20));
     let durability =
         if on_file { rng.one_of(&[Durability::Process, Durability::Power, interval]) } else { Durability::Process };
+    let (capacity, chunk_bytes) = (rng.one_of(&[4, 8, 16]) << 20, rng.one_of(&[256, 1024, 4096, 16384]));
     let pool = PoolOptions {
-        capacity: rng.one_of(&[4, 8, 16]) << 20,
+        capacity,
         region_bytes: rng.one_of(&[1, 4, 16]) << 20,
-        chunk_bytes: rng.one_of(&[256, 1024, 4096, 16384]),
+        // Each range takes chunks of its own: in a store of fewer than a thousand deletes may find no room.
+        chunk_bytes: chunk_bytes.min((capacity / 1024) as u32),
         durability,
         prefault: Prefault::None,
         ..PoolOptions::default()
