@@ -16,7 +16,7 @@ Exit codes:
    1  no: the key is absent (get, delete, update), or present (insert)
    2  bad arguments, options, key or value
    3  no store at that path
-   4  the store belongs to another engine, or to a newer format
+   4  the store belongs to another engine, or to a newer or older format
    5  another process holds the store
    6  the store, the medium under it, or the index is full
    7  corrupt data (verify: something was found)

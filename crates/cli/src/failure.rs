@@ -120,7 +120,7 @@ fn store_code(error: &Error) -> u8 {
         Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
         Error::Unsupported { .. } | Error::InvalidOption { .. } => 2,
         Error::Missing { .. } => 3,
-        Error::WrongEngine { .. } | Error::NewerFormat { .. } => 4,
+        Error::WrongEngine { .. } | Error::NewerFormat { .. } | Error::OlderFormat { .. } => 4,
         Error::Locked { .. } => 5,
         Error::Full { .. } | Error::NoRoom { .. } | Error::IndexFull { .. } | Error::DramBudget { .. } => 6,
         Error::Io { source, .. } if is_full(source) => 6,

@@ -111,6 +111,15 @@ pub enum Error {
         /// Newest version known here.
         known: u32,
     },
+    /// The store was written by an older format, which this program no longer reads.
+    OlderFormat {
+        /// What carries the version: an engine's name, or a part of its format.
+        part: String,
+        /// Version found.
+        found: u32,
+        /// Oldest version that is read here.
+        oldest: u32,
+    },
     /// The medium cannot give the durability asked for.
     DurabilityRefused {
         /// What was asked.
@@ -238,6 +247,11 @@ impl Error {
                 f,
                 "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
             ),
+            Self::OlderFormat { part, found, oldest } => write!(
+                f,
+                "the {part} format of this store is version {found}, older than version {oldest}, the oldest that is read here: export the store \
+                 with the lodestore that made it, and import it into a new one"
+            ),
             Self::MachineRestarted { path } => write!(
                 f,
                 "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
@@ -308,6 +322,7 @@ impl fmt::Display for Error {
             | Self::Foreign { .. }
             | Self::WrongEngine { .. }
             | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
             | Self::MachineRestarted { .. } => self.fmt_opening(f),
         }
     }
@@ -344,6 +359,7 @@ mod tests {
             Error::Foreign { path: path(), what: "its first bytes are another's".into() },
             Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
             Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
+            Error::OlderFormat { part: "fluidkv".into(), found: 1, oldest: 2 },
             Error::DurabilityRefused {
                 asked: Durability::Power,
                 medium: "shm".into(),
