@@ -186,10 +186,12 @@ impl Inner {
         self.pool.check()?;
         // The newest: it changes in a turn of its own.
         let memtable = Arc::clone(&self.view.load().active);
-        let Stored { number, places, range } = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
+        let stored = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
+        let Stored { number, places, range, spare } = stored;
         let early = self.pool.mutant(Mutant::PublishedBeforeSync);
         let mut write = Some(Pending { memtable, places });
         log.group.join(number, |gathered| {
+            spare.into_iter().for_each(|spare| gathered.add(spare));
             gathered.add(range);
             if log.is_group_commit() && !early {
                 gathered.writes.extend(write.take());

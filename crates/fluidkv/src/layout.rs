@@ -1,17 +1,22 @@
 //! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
 //!
 //! ```text
-//! offset 0          8         12        56     60    64         72
-//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | zero to 4096
+//! offset 0          8         12        56     60    64         72     128     192     2048        2112
+//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | 0 .. | reach | 0 ..  | once more | zero to 4096
 //! ```
+//! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a
+//! damaged one look the same; with the mark they do not.
+//!
+//! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs of a flush are let go, or the pool's header says *clean*. The mark
+//! names the manifest by position and nonce, so it says nothing of one that was made since, and is never taken back.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at};
+use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 
 /// The engine's name in pool headers and options.
 pub(crate) const ENGINE: &str = "fluidkv";
 /// Version of the engine's format.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// A segment of a thread's log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(ExtentKind::ENGINE.0);
 /// A sorted table.
@@ -28,6 +33,9 @@ pub(crate) const KIND_VALUES: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 4);
 const MAGIC: [u8; 8] = *b"LFLUID1\0";
 const CRC_AT: usize = 56;
 const MANIFEST_AT: u64 = 64;
+/// Where the mark of how far the manifest reaches stands, and once more.
+const REACH_AT: [u64; 2] = [128, 2048];
+const REACH_MAGIC: [u8; 8] = *b"LFREACH\0";
 
 fn wrong(what: &str) -> Error {
     Error::corrupt("root area", what)
@@ -47,16 +55,29 @@ pub(crate) fn store_superblock(pool: &Pool) {
 /// Whether a whole superblock stands there.
 ///
 /// # Errors
-/// [`Error::Corrupt`], [`Error::NewerFormat`].
+/// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
 pub(crate) fn has_superblock(pool: &Pool) -> Result<bool> {
     let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
     if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
         return Ok(false);
     }
-    match u32_at(bytes, 8) {
-        FORMAT => Ok(true),
-        found => Err(Error::NewerFormat { part: ENGINE.into(), found, known: FORMAT }),
+    let found = u32_at(bytes, 8);
+    if found > FORMAT {
+        return Err(Error::NewerFormat { part: ENGINE.into(), found, known: FORMAT });
     }
+    check_not_older(found)?;
+    Ok(true)
+}
+
+/// Refuses a format before this one.
+///
+/// # Errors
+/// [`Error::OlderFormat`].
+pub(crate) fn check_not_older(found: u32) -> Result<()> {
+    if found < FORMAT {
+        return Err(Error::OlderFormat { part: ENGINE.into(), found, oldest: FORMAT });
+    }
+    Ok(())
 }
 
 /// The error of a store whose superblock is lost.
@@ -78,4 +99,44 @@ pub(crate) fn publish_manifest(pool: &Pool, first: NvPtr) {
 pub(crate) fn manifest(pool: &Pool) -> Result<NvPtr> {
     let first = NvPtr::from_raw(pool.load_u64(pool.root().add(MANIFEST_AT)));
     if first.is_null() { Err(wrong("its word names no manifest")) } else { Ok(first) }
+}
+
+/// How far a manifest reaches, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// The manifest's first extent.
+    pub(crate) at: NvPtr,
+    /// Its chain's nonce.
+    pub(crate) nonce: u64,
+    /// Bytes of its records, headers of extents left out.
+    pub(crate) end: u64,
+    /// The number that a record behind it would have.
+    pub(crate) next_number: u64,
+}
+
+/// Stores the mark of how far the manifest reaches; durable after the caller's fence.
+pub(crate) fn store_reach(pool: &Pool, reach: &Reach) {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&REACH_MAGIC);
+    let words = [reach.at.raw(), reach.nonce, reach.end, reach.next_number];
+    for (word, place) in words.iter().zip(bytes[16..].as_chunks_mut::<8>().0) {
+        *place = word.to_le_bytes();
+    }
+    let crc = crc32c(&[&bytes[12..]]);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    for at in REACH_AT {
+        pool.store(pool.root().add(at), &bytes);
+        pool.flush(pool.root().add(at), bytes.len());
+    }
+}
+
+/// The mark, where a copy of it is whole.
+pub(crate) fn reach(pool: &Pool) -> Option<Reach> {
+    REACH_AT.into_iter().find_map(|at| {
+        let bytes = pool.bytes(pool.root().add(at), 64)?;
+        let whole = bytes[..8] == REACH_MAGIC && crc32c(&[&bytes[12..]]) == u32_at(bytes, 8);
+        let word = |index: usize| u64_at(bytes, 16 + 8 * index);
+        let mark = || Reach { at: NvPtr::from_raw(word(0)), nonce: word(1), end: word(2), next_number: word(3) };
+        whole.then(mark)
+    })
 }

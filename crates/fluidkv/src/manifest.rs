@@ -13,6 +13,7 @@
 
 pub(crate) mod chain;
 mod codec;
+mod mend;
 pub(crate) mod record;
 pub(crate) mod salvage;
 pub(crate) mod state;

@@ -28,7 +28,7 @@ use crate::inner::lock;
 use crate::key_filter::KeyFilter;
 use crate::layout::KIND_LOG;
 use crate::reserve::Reserve;
-use crate::segment::{SEGMENT_HEADER, SegmentHeader, place};
+use crate::segment::{SEGMENT_HEADER, SPARE, SegmentHeader, place, spare_at};
 use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
@@ -88,12 +88,15 @@ impl KeyResolver for Records<'_> {
 #[repr(align(128))]
 struct Tail(Mutex<Segment>);
 
-/// The segment that is being written; none while its capacity is 0.
+/// The segment that is being written; none while it has no room.
 #[derive(Default)]
 struct Segment {
     at: NvPtr,
-    capacity: u64,
+    /// Where records end, and the header's spare copy stands.
+    room: u64,
     end: u64,
+    /// The header, while its spare copy is not stored: it is when the first record is durable.
+    spare: Option<Box<SegmentHeader>>,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
@@ -208,10 +211,13 @@ impl Memtable {
         let len = op.entry_len();
         let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.capacity), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
                     return Err(out_of_reach());
                 };
+                if segment.spare.is_some() && segment.end > SEGMENT_HEADER as u64 {
+                    self.store_spare(&mut segment);
+                }
                 let at = segment.at.add(slot.at);
                 if self.pool.mutant(Mutant::RecordNotFlushed) {
                     self.pool.store(at, &[header.as_bytes(), op.key, op.payload.bytes()].concat());
@@ -244,8 +250,11 @@ impl Memtable {
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
         let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.capacity), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
+                if segment.spare.is_some() && segment.end > SEGMENT_HEADER as u64 {
+                    self.store_spare(&mut segment);
+                }
                 self.pool.store_durable(segment.at.add(slot.at), &record.parts());
                 if !self.pool.mutant(Mutant::BatchNotLogged) {
                     self.pool.fence();
@@ -263,7 +272,7 @@ impl Memtable {
     /// a whole header nothing in it was answered for.
     #[cold]
     fn begin_segment(&self, segment: &mut Segment, len: u64, reserve: &Reserve, deletes: bool) -> Result<()> {
-        let least = (SEGMENT_HEADER as u64 + len).max(self.segment_bytes / LEAST_PART);
+        let least = ((SEGMENT_HEADER + SPARE) as u64 + len).max(self.segment_bytes / LEAST_PART);
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
         let (at, capacity) = if deletes {
@@ -293,9 +302,29 @@ impl Memtable {
             self.full.store(true, Ordering::Relaxed);
         }
         self.look();
-        *segment =
-            Segment { at, capacity, end: SEGMENT_HEADER as u64, next: segment.next + 1, frame: Some(frame), last: 0 };
+        *segment = Segment {
+            at,
+            room: spare_at(capacity),
+            end: SEGMENT_HEADER as u64,
+            spare: Some(Box::new(header)),
+            next: segment.next + 1,
+            frame: Some(frame),
+            last: 0,
+        };
         Ok(())
+    }
+
+    /// Stores the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
+    #[cold]
+    fn store_spare(&self, segment: &mut Segment) -> Option<(NvPtr, usize)> {
+        let copy = segment.spare.take()?.copy();
+        let at = segment.at.add(segment.room);
+        if self.is_shared {
+            self.pool.store_parts(at, &[&copy]);
+        } else {
+            self.pool.store_durable(at, &[&copy]);
+        }
+        Some((at, copy.len()))
     }
 
     /// Looks whether its DRAM is used up.

@@ -1,7 +1,7 @@
 //! Changes of the store's shape: manifest first, then the view.
 //!
 //! Persist order of a change: the tables that it adds, **fence**, by who made them; its record in the manifest, **fence: it has happened**;
-//! then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, it goes into a new chain of extents: headers,
+//! then, behind a flush, the mark of how far the manifest reaches, **fence** (`layout.rs`); then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, it goes into a new chain of extents: headers,
 //! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. Where there is no room for that the old one goes on.
 //!
 //! Invariants
@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use crate::layout::publish_manifest;
+use crate::layout::{Reach, publish_manifest, store_reach};
 use crate::manifest::chain::Chain;
 use crate::manifest::record::{encode, encode_checkpoint};
 use crate::manifest::state::{ManifestState, RangeState};
@@ -143,12 +143,33 @@ impl Publisher {
         if pool.mutant(Mutant::TableFreedEarly) {
             self.free_removed(pool, edit);
         }
-        self.chain.append(pool, &encode(edit, self.chain.nonce(), self.next_number), Mutant::EditNotFenced)?;
+        let record = encode(edit, self.chain.nonce(), self.next_number);
+        if pool.mutant(Mutant::ReachEarly) {
+            self.store_reach(pool, (self.chain.end() + record.len() as u64, self.next_number + 1));
+        }
+        self.chain.append(pool, &record, Mutant::EditNotFenced)?;
         self.next_number += 1;
+        if matches!(edit, Edit::Flush { .. }) {
+            self.mark_reach(pool)?;
+        }
         self.handles.extend(fresh.into_iter().map(|table| (table.descriptor.identity, table)));
         self.take_in(edit);
         self.note_needs(pool);
         Ok(())
+    }
+
+    /// Says on the medium, durably, how far the manifest reaches: behind a flush, whose logs are let go then, and at the end of a clean stop.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn mark_reach(&self, pool: &Pool) -> Result<()> {
+        self.store_reach(pool, (self.chain.end(), self.next_number));
+        pool.fence();
+        pool.check()
+    }
+
+    fn store_reach(&self, pool: &Pool, (end, next_number): (u64, u64)) {
+        store_reach(pool, &Reach { at: self.chain.first(), nonce: self.chain.nonce(), end, next_number });
     }
 
     /// Tells the reserve what a compaction and the next checkpoint may take.

@@ -29,19 +29,20 @@ use crate::dram::Gauge;
 use crate::entry::batch::Record;
 use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
-use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
+use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::Order;
 use crate::manifest::chain::Chain;
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
-use crate::segment::{Mend, Mode, SEGMENT_HEADER, SegmentHeader, SegmentReader};
+use crate::segment::{Mend, Mode, SPARE, SegmentHeader, SegmentReader, spare_at};
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
 use crate::value_log::{self, Dead};
 
+mod reach;
 mod salvage;
 #[cfg(test)]
 mod tests;
@@ -110,6 +111,8 @@ impl Found {
 
 /// How an open goes about it.
 pub(crate) struct How {
+    /// The last stop was clean.
+    pub(crate) clean: bool,
     pub(crate) settled: bool,
     pub(crate) salvage: bool,
     pub(crate) threads: usize,
@@ -127,7 +130,7 @@ pub(crate) struct How {
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
     let mut damage = Vec::new();
-    let (chain, mut state, mut read_only) = match read_manifest(pool, how) {
+    let (chain, mut state, mut read_only) = match read_manifest(pool, how, (recovery, &mut damage)) {
         Ok((chain, state)) => (chain, state, None),
         Err(error @ Error::Corrupt { .. }) if how.salvage => {
             let kept = salvage::keep(pool, &error)?;
@@ -145,7 +148,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
         Arc::new(handle)
     });
     let handles: Vec<_> = handles.collect();
-    let segments = find_segments(pool, state.flushed_generation(), how, recovery)?;
+    let segments = find_segments(pool, state.flushed_generation(), how, (recovery, &mut damage))?;
     if read_only.is_none() {
         read_only = settle_extents(pool, &chain, &state, &segments, how, &mut damage)?;
     }
@@ -177,9 +180,18 @@ fn advised(error: Error) -> Error {
 const ADVICE: &str =
     "restore the store from a copy, or open it with salvage and export what is left (`lodestore export --salvage`)";
 
-fn read_manifest(pool: &Pool, how: &How) -> Result<(Chain, ManifestState)> {
+fn read_manifest(
+    pool: &Pool,
+    how: &How,
+    (recovery, damage): (&Recovery, &mut Vec<Error>),
+) -> Result<(Chain, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
     let replayed = replay(&records, chain.nonce())?;
+    let (end, next_number) = (replayed.end as u64, replayed.next_number);
+    let read = layout::Reach { at: chain.first(), nonce: chain.nonce(), end, next_number };
+    damage.extend(reach::check(pool, how.clean, &read)?);
+    let unsure = replayed.last_mended && !how.clean;
+    recovery.corrupt.fetch_add(replayed.mended - u64::from(unsure), Ordering::Relaxed);
     if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
         pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
         chain.flush(pool, replayed.end as u64);
@@ -195,21 +207,29 @@ struct Segment {
     header: SegmentHeader,
     /// What the next segment's header says of it.
     known_end: u64,
+    /// All up to here was durable, as its own header says.
+    least_end: u64,
 }
 
 /// The segments of generations behind the flushed one.
-fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> Result<Vec<Segment>> {
+fn find_segments(
+    pool: &Pool,
+    flushed: u64,
+    how: &How,
+    (recovery, damage): (&Recovery, &mut Vec<Error>),
+) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
-    for at in pool.allocator().extents_of(pool, KIND_LOG) {
-        let Some(head) = pool.bytes(at, SEGMENT_HEADER) else { continue };
-        let capacity = SegmentHeader::capacity_of(head).and_then(|capacity| usize::try_from(capacity).ok());
-        let bytes = capacity.and_then(|capacity| pool.bytes(at, capacity)).unwrap_or(head);
+    for (at, extent) in pool.allocator().extents_with_bytes(pool, KIND_LOG) {
+        let bytes = usize::try_from(extent).ok().and_then(|len| pool.bytes(at, len)).unwrap_or_default();
         match SegmentHeader::decode(bytes) {
-            Ok(Some(header)) if header.generation > flushed => {
-                segments.push(Segment { at, header, known_end: 0 });
+            Ok(Some(found)) => {
+                if found.header.generation > flushed {
+                    recovery.corrupt.fetch_add(found.only_spare.into(), Ordering::Relaxed);
+                    segments.push(Segment { at, header: found.header, known_end: 0, least_end: found.least_end() });
+                }
             }
-            Ok(_) => {}
-            Err(error @ Error::NewerFormat { .. }) => return Err(error),
+            Ok(None) => {}
+            Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) => return Err(error),
             Err(error) if !how.salvage => return Err(error),
             Err(_) => {
                 recovery.corrupt.fetch_add(1, Ordering::Relaxed);
@@ -217,6 +237,10 @@ fn find_segments(pool: &Pool, flushed: u64, how: &How, recovery: &Recovery) -> R
         }
     }
     segments.sort_unstable_by_key(|segment| (segment.header.generation, segment.header.slot, segment.header.number));
+    match reach::check_generations(flushed, &segments) {
+        Err(error) if !how.salvage => return Err(advised(error)),
+        answer => damage.extend(answer.err()),
+    }
     for index in 0..segments.len() {
         let header = segments[index].header;
         let before = index.checked_sub(1).map(|before| segments[before].header);
@@ -384,7 +408,8 @@ impl Job<'_> {
         let mut last = 0;
         let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
-        let reader = SegmentReader::new(bytes, &segment.header, mode, segment.known_end);
+        let known_end = segment.known_end.max(segment.least_end);
+        let reader = SegmentReader::new(bytes, &segment.header, mode, known_end);
         let mut reader = reader.skipping_holes(self.pool.mutant(Mutant::HoleSkipped));
         let base = segment.header.frame.base;
         for record in reader.by_ref() {
@@ -414,6 +439,7 @@ impl Job<'_> {
             self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
                 self.pool.flush(segment.at, outcome.end as usize);
+                self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE);
                 self.pool.fence();
                 self.pool.check()?;
             }

@@ -1,18 +1,20 @@
 //! A log segment: an extent that one thread slot appends the writes of one memtable to, and its reader after a stop.
 //!
 //! ```text
-//!  0      4       8   10    12       16      24      32      40       48       56     64           128
-//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | 0    | once more | records ...
+//!  0      4       8   10    12       16      24      32      40       48       56       64          128
+//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | 0    | once more | records ...   | spare |
 //! ```
-//! `crc32c` covers everything behind it, up to 64. The header stands there twice, so that no damage to one of them hides what follows. The segments of one slot and generation are numbered from 0 without holes.
+//! `crc32c` covers everything behind it, up to 64. The header stands there twice, so that no damage to a line hides what follows, and once more in the segment's
+//! last line, the *spare*, so that none to a page does. The segments of one slot and generation are numbered from 0 without holes.
 //! `prev.` is what the segment before this one held durably, in bytes from its start, when this one was made; 0 where
 //! that is not known.
 //!
-//! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header. Nothing
+//! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header; the spare is stored
+//! when the first record is durable, and fenced with the next one. So a whole spare says that there was a record. Nothing
 //! says how far a segment is written: a reader goes on to the first record that is not whole. What stands there is one of three:
 //!
 //! * the end, or a record that was cut off: no later record says that it was durable, so nobody was answered for it;
-//! * damage: a later whole record bears the mark *durable*, or the next segment's header says that there was more.
+//! * damage: a later whole record bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
 //! A record of which one bit alone is wrong can be mended: the checksum says which.
 
@@ -27,6 +29,8 @@ mod tests;
 
 /// Bytes of a segment's header, both copies of it.
 pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
+/// Bytes of the spare copy, at the segment's end.
+pub(crate) const SPARE: usize = COPY;
 /// Bytes of one copy.
 const COPY: usize = 64;
 /// Longest record of which each bit is tried, in bytes.
@@ -34,20 +38,26 @@ const TRIED_MAX: usize = 512;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Version of the log's format.
-pub(crate) const LOG_VERSION: u16 = 1;
+pub(crate) const LOG_VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"LLOG";
 /// Bytes that a search for later records may sum for nothing, beside four times the segment's own.
 const SEARCH_BYTES: u64 = 64 << 10;
 
-/// Where a record of `len` bytes goes in a segment that is written up to `end`: right there, or at the next line where it
-/// would otherwise touch a line more than it must. `None` where the segment has no room for it.
+/// Where the spare copy of the header stands, which is where records end, in a segment of this many bytes.
 #[inline]
-pub(crate) fn place(end: u64, len: usize, capacity: u64) -> Option<Slot> {
+pub(crate) fn spare_at(capacity: u64) -> u64 {
+    capacity.saturating_sub(SPARE as u64)
+}
+
+/// Where a record of `len` bytes goes in a segment that is written up to `end` and has room for records up to `room`: right there, or at the next line where it
+/// would otherwise touch a line more than it must. `None` where it has no room for it.
+#[inline]
+pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
     debug_assert!(end.is_multiple_of(STEP as u64) && len >= LEAST);
     let len = len as u64;
     let lines = (end % LINE).checked_add(len)?.div_ceil(LINE);
     let at = if lines > len.div_ceil(LINE) { end.next_multiple_of(LINE) } else { end };
-    (at.checked_add(len)? <= capacity).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
+    (at.checked_add(len)? <= room).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
 }
 
 /// What a segment says of itself.
@@ -67,6 +77,23 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous_end: u64,
 }
 
+/// A segment as its headers tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) header: SegmentHeader,
+    /// The spare is whole: there was a durable record.
+    pub(crate) has_spare: bool,
+    /// None but the spare is whole.
+    pub(crate) only_spare: bool,
+}
+
+impl Found {
+    /// Up to where all was durable once, at least; 0 where that is not known.
+    pub(crate) fn least_end(&self) -> u64 {
+        if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 }
+    }
+}
+
 impl SegmentHeader {
     /// The bytes to store.
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
@@ -75,7 +102,8 @@ impl SegmentHeader {
         bytes
     }
 
-    fn copy(&self) -> [u8; COPY] {
+    /// One copy, the spare.
+    pub(crate) fn copy(&self) -> [u8; COPY] {
         debug_assert!(is_capacity(self.capacity));
         let mut bytes = [0; COPY];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -91,28 +119,37 @@ impl SegmentHeader {
         bytes
     }
 
-    /// A whole copy of the header among these bytes.
-    fn whole(bytes: &[u8]) -> Option<&[u8; COPY]> {
-        let whole = |head: &&[u8; COPY]| head[..4] == MAGIC && crc32c(&[&head[8..]]) == u32_at(&head[..], 4);
-        bytes.first_chunk::<SEGMENT_HEADER>()?.as_chunks::<COPY>().0.iter().find(whole)
-    }
-
-    /// The capacity that the header at the start of an extent tells, where one is whole.
-    pub(crate) fn capacity_of(bytes: &[u8]) -> Option<u64> {
-        Self::whole(bytes).map(|head| u64_at(head, 40))
-    }
-
-    /// The header at the start of an extent. `None` where none is whole: the segment was never finished and holds
-    /// nothing that was answered for, unless its number is missed among those of its slot.
+    /// The header of the segment that the bytes of an extent hold. `None` where no copy is whole: the segment was never finished and holds
+    /// nothing that was answered for but its first record, unless its number is missed among those of its slot. A header of a longer segment, or
+    /// a spare that is not the header's, is of an older use.
     ///
     /// # Errors
-    /// [`Error::NewerFormat`]; [`Error::Corrupt`] for a whole header that cannot be.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>> {
-        let Some(head) = Self::whole(bytes) else { return Ok(None) };
+    /// [`Error::NewerFormat`], [`Error::OlderFormat`]; [`Error::Corrupt`] for a whole header that cannot be.
+    pub(crate) fn decode(extent: &[u8]) -> Result<Option<Found>> {
+        let whole = |head: &&[u8; COPY]| {
+            head[..4] == MAGIC
+                && crc32c(&[&head[8..]]) == u32_at(&head[..], 4)
+                && u64_at(&head[..], 40) <= extent.len() as u64
+        };
+        let copies = extent.get(..SEGMENT_HEADER).unwrap_or_default().as_chunks::<COPY>().0;
+        let first = copies.iter().find(whole);
+        let capacity = first.map_or(extent.len() as u64, |head| u64_at(head, 40));
+        let spare = extent.get(spare_at(capacity) as usize..).and_then(<[u8]>::first_chunk::<COPY>).filter(whole);
+        let spare = spare.filter(|spare| first.map_or(u64_at(&spare[..], 40) == capacity, |first| first == *spare));
+        let Some(head) = first.or(spare) else { return Ok(None) };
+        let header = Self::read(head)?;
+        Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none() }))
+    }
+
+    /// A copy that is whole.
+    fn read(head: &[u8; COPY]) -> Result<Self> {
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        if half(8) > LOG_VERSION {
-            let found = u32::from(half(8));
-            return Err(Error::NewerFormat { part: "fluidkv log".into(), found, known: u32::from(LOG_VERSION) });
+        let (part, found, known) = ("fluidkv log".into(), u32::from(half(8)), u32::from(LOG_VERSION));
+        if found > known {
+            return Err(Error::NewerFormat { part, found, known });
+        }
+        if found < known {
+            return Err(Error::OlderFormat { part, found, oldest: known });
         }
         let header = Self {
             generation: u64_at(head, 16),
@@ -122,16 +159,15 @@ impl SegmentHeader {
             capacity: u64_at(head, 40),
             previous_end: u64_at(head, 48),
         };
-        let fits = is_capacity(header.capacity) && header.capacity <= bytes.len() as u64;
-        if half(8) != LOG_VERSION || u64_at(head, 56) != 0 || !fits {
+        if !is_capacity(header.capacity) || u64_at(head, 56) != 0 {
             return Err(Error::corrupt("log segment", "its header is whole and cannot be"));
         }
-        Ok(Some(header))
+        Ok(header)
     }
 }
 
 fn is_capacity(bytes: u64) -> bool {
-    bytes.is_multiple_of(STEP as u64) && (SEGMENT_HEADER as u64..=OFFSET_MAX).contains(&bytes)
+    bytes.is_multiple_of(STEP as u64) && ((SEGMENT_HEADER + SPARE) as u64..=OFFSET_MAX).contains(&bytes)
 }
 
 /// What a reader does about damage.
@@ -211,12 +247,12 @@ pub(crate) struct SegmentReader<'a> {
 }
 
 impl<'a> SegmentReader<'a> {
-    /// A reader of the segment at the start of `bytes`, which `header` was decoded from. `known_end` is what the next segment's
-    /// header says of this one, or 0.
+    /// A reader of the segment at the start of `bytes`, which `header` was decoded from. `known_end`: all up to there was durable once, as the next segment's
+    /// header or the spare says, or 0.
     pub(crate) fn new(bytes: &'a [u8], header: &SegmentHeader, mode: Mode, known_end: u64) -> Self {
         let capacity = header.capacity.min(bytes.len() as u64);
         Self {
-            bytes: &bytes[..capacity as usize],
+            bytes: &bytes[..spare_at(capacity) as usize],
             frame: header.frame,
             mode,
             end: SEGMENT_HEADER as u64,

@@ -16,7 +16,7 @@ use lodestore_contract::{
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::inner::{Inner, lock};
-use crate::layout::{ENGINE, FORMAT, has_superblock, superblock_lost};
+use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::options::FluidOptions;
 use crate::write::When;
 use begin::{check_budget, make, open};
@@ -57,8 +57,8 @@ impl FluidKv {
     /// Opens the store in directory `dir`, and replays what was not flushed when it was left.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
-    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Locked`],
+    /// [`Error::MachineRestarted`], [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &FluidOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
@@ -71,6 +71,7 @@ impl FluidKv {
     /// As [`FluidKv::create`] and [`FluidKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Self> {
         let opened = Instant::now();
+        check_not_older(report.engine_format)?;
         let there = has_superblock(&pool)?;
         if !there && (report.engine_created || (report.clean && !report.created)) {
             return Err(superblock_lost());
@@ -139,7 +140,8 @@ impl Running {
         }
         // A poisoned store is left as after a crash.
         let ended = inner.pool.check().and_then(|()| self.flush_out());
-        let whole = inner.pool.check();
+        // How far the manifest reaches must be durable before the pool says that this was a clean stop.
+        let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool));
         let closed = inner.pool.close(whole.is_ok());
         whole.and(ended).and(closed)
     }

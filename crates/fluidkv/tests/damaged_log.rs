@@ -1,9 +1,10 @@
-//! Damage to a log while its store is open: bits that change behind its back.
+//! Damage to a log: bits that change behind the back of its store while it is open, and pages that are lost while it is not.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Durability, Error, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
@@ -14,7 +15,7 @@ const VALUE: &[u8] = b"the right value";
 fn options() -> FluidOptions {
     FluidOptions {
         pool: PoolOptions { capacity: 16 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
-        memtable_bytes: 64 << 10,
+        memtable_bytes: 128 << 10,
         segment_bytes: 16 << 10,
         workers: 0,
         ..FluidOptions::default()
@@ -111,4 +112,53 @@ fn a_close_that_meets_damage_says_so_and_a_restart_mends_it() {
     let store = FluidKv::open(&scratch.store(), &options()).expect("open");
     assert_eq!(store.get(KEY).expect("get").as_deref(), Some(VALUE));
     store.close().expect("close");
+}
+
+/// A store with keys in several segments, as a crash leaves it, with `bytes` of the last one's start lost; how many keys it had.
+fn with_last_segment_hurt(scratch: &Scratch, bytes: usize, durability: Durability) -> u64 {
+    let mut options = options();
+    options.pool.durability = durability;
+    let store = FluidKv::create(&scratch.store(), &options).expect("create");
+    (0..800u64).for_each(|key| store.put(&key.to_le_bytes(), &[7; 40]).expect("put"));
+    assert_eq!(store.stats().engine_counters["flushes"], 0);
+    drop(store);
+    let path = scratch.store().join("pool.0000");
+    let mut image = std::fs::read(&path).expect("its bytes");
+    let number = |at: usize| u32::from_le_bytes(image[at + 12..at + 16].try_into().expect("four bytes"));
+    let starts = (0..image.len()).step_by(4096).filter(|at| image[*at..].starts_with(b"LLOG"));
+    let last = starts.max_by_key(|at| number(*at)).expect("a segment");
+    assert!(number(last) > 0, "several segments");
+    image[last..last + bytes].fill(0);
+    std::fs::write(&path, image).expect("written");
+    800
+}
+
+fn opened(scratch: &Scratch, salvage: bool, durability: Durability) -> lodestore_contract::Result<FluidKv> {
+    let mut options = options();
+    (options.pool.salvage, options.pool.durability) = (salvage, durability);
+    FluidKv::open(&scratch.store(), &options)
+}
+
+/// It took both copies of the header: the store opened without what the segment held, and said nothing.
+#[test]
+fn the_lost_first_page_of_a_logs_last_segment_is_told() {
+    for durability in [Durability::Process, Durability::Power] {
+        let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let keys = with_last_segment_hurt(&scratch, 4096, durability);
+        let refused = opened(&scratch, false, durability).err();
+        assert!(matches!(&refused, Some(Error::Corrupt { what, .. }) if what.contains("salvage")), "{refused:?}");
+        let store = opened(&scratch, true, durability).expect("salvaged");
+        let recovery = store.stats().recovery;
+        let len = store.len().expect("len");
+        assert!(recovery.corrupt > 0 && recovery.left_out > 0 && len < keys && len > keys / 2, "{len}, {recovery:?}");
+    }
+}
+
+/// The spare is as good as they are.
+#[test]
+fn a_segment_with_both_copies_of_its_header_lost_is_read_by_its_spare() {
+    let scratch = Scratch::new();
+    let keys = with_last_segment_hurt(&scratch, 128, Durability::Process);
+    let store = opened(&scratch, false, Durability::Process).expect("open");
+    assert_eq!((store.len().expect("len"), store.stats().recovery.corrupt), (keys, 1));
 }

@@ -116,7 +116,7 @@ fn a_damaged_record_of_the_manifest_leaves_what_the_others_say() {
         for (index, (at, len)) in records[..records.len() - 1].iter().enumerate() {
             let what = format!("{versions} versions, settled {settled}, record {index} of {}", records.len());
             let mut damaged = bytes.clone();
-            damaged[at + len / 2] ^= 1;
+            damaged[at + len / 2] ^= 3;
             let store = salvaged(&scratch, &damaged, &what);
             best = best.max(newest(&store, versions, &what));
             store.close().expect("nothing is left undone");
@@ -139,7 +139,7 @@ fn a_settled_store_without_a_manifest_is_read_from_its_tables_and_logs() {
     let root = root(&bytes);
     for (what, place) in [("header", at + 16), ("checkpoint", records[0].0 + 24)] {
         let mut damaged = bytes.clone();
-        damaged[place] ^= 1;
+        damaged[place] ^= 3;
         assert_eq!(newest(&salvaged(&scratch, &damaged, what), 5, what), KEYS, "{what}");
     }
     let mut damaged = bytes.clone();

@@ -117,6 +117,8 @@ pub enum Mutant {
     ReadsBeforePending = 77,
     /// A replay goes on behind a record that is not whole.
     HoleSkipped = 78,
+    /// The mark of how far a manifest reaches is stored before the record that it tells of is durable.
+    ReachEarly = 79,
     /// A log entry points to a value that is not durable yet.
     ValueNotFenced = 81,
     /// A collected segment is used for something else before the entries of what moved are durable.
@@ -139,7 +141,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 64] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -194,6 +196,7 @@ impl Mutant {
         Self::SuccessorEarly,
         Self::ReadsBeforePending,
         Self::HoleSkipped,
+        Self::ReachEarly,
         Self::ValueNotFenced,
         Self::ValueFreedEarly,
         Self::ValueEndedEarly,

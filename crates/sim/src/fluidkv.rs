@@ -133,6 +133,7 @@ impl Engine for FluidEngine {
             Mutant::ManifestNotFenced,
             Mutant::EditNotFenced,
             Mutant::LinkEarly,
+            Mutant::ReachEarly,
             Mutant::TableNotFenced,
             Mutant::TableFreedEarly,
             Mutant::LogFreedEarly,

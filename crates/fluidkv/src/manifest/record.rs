@@ -7,6 +7,9 @@
 //! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
 //! no record of an older use of the space counts.
 //!
+//! A reader goes on to the first record that is not whole and cannot be mended (`mend.rs`). With nothing whole behind it, that is a record that was cut off, or
+//! damage: a mark in the root area (`layout.rs`) and the logs tell one from the other (`recover/reach.rs`).
+//!
 //! The records stand in a chain of extents (`chain.rs`), each of which begins with 64 bytes: magic `LMAN`, crc32c of the 24 bytes behind it, version u32,
 //! number in the chain u32, nonce u64, bytes u64; then the word that names the next extent, u64, and zeros.
 
@@ -15,6 +18,7 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 
 use super::Edit;
 use super::codec::{Kind, Sink, Source};
+use super::mend::mend;
 use super::state::ManifestState;
 
 /// Bytes at the start of an extent of a manifest; the records follow.
@@ -25,9 +29,9 @@ pub(crate) const LINK_AT: u64 = 32;
 pub(crate) const MANIFEST_VERSION: u32 = 3;
 const MAGIC: [u8; 4] = *b"LMAN";
 /// Bytes of a record's header.
-const HEADER: usize = 24;
+pub(super) const HEADER: usize = 24;
 /// Bytes of a word.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 /// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
 const SEARCH_BYTES: usize = 64 << 10;
 
@@ -153,41 +157,77 @@ pub(crate) struct Replayed {
     /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. Checkpoint into a new
     /// extent before the next edit.
     pub(crate) torn: bool,
+    /// Records of which a bit was set right.
+    pub(crate) mended: u64,
+    /// Whether the last one is among them: it may have been cut off in its last bit.
+    pub(crate) last_mended: bool,
 }
 
 /// Replays the records at the start of `bytes` (behind the extent's header) up to the first that is not whole, which is the end: no record is begun
-/// before the one before it is durable.
+/// before the one before it is durable. One of which a single bit is wrong is read as it was.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where the checkpoint is not whole, a record does not follow from those before, or a later record stands
 /// whole behind one that does not.
 pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
-    let Some(first) = Found::whole(bytes, nonce) else {
-        return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
-    };
-    let is_checkpoint = first.kind() == Some(Kind::Checkpoint);
-    let Some(mut state) = first.body().state().filter(|_| is_checkpoint) else {
-        return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
-    };
-    let (mut end, mut next_number) = (first.bytes.len(), first.number.wrapping_add(1));
-    while let Some(found) = Found::whole(&bytes[end..], nonce) {
-        if found.number != next_number {
-            return Err(wrong(found.number, format!("where record {next_number} must be")));
+    let mut replayed = Replayed::begin(bytes, nonce)?;
+    loop {
+        let rest = &bytes[replayed.end..];
+        if let Some(found) = Found::whole(rest, nonce) {
+            replayed.take(&found)?;
+        } else if !replayed.take_mended(rest, nonce) {
+            break;
+        }
+    }
+    let rest = &bytes[replayed.end..];
+    if let Some(later) = later_record(rest, nonce, replayed.next_number) {
+        return Err(wrong(replayed.next_number, format!("not whole, while record {later} is")));
+    }
+    replayed.torn = rest.iter().take(HEADER).any(|byte| *byte != 0);
+    Ok(replayed)
+}
+
+impl Replayed {
+    /// From the checkpoint, which was durable before anything named it.
+    fn begin(bytes: &[u8], nonce: u64) -> Result<Self> {
+        let whole = Found::whole(bytes, nonce);
+        let mended = if whole.is_none() { mend(bytes, nonce, None) } else { None };
+        let Some(first) = whole.or_else(|| Found::likely(mended.as_deref()?)) else {
+            return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
+        };
+        let is_checkpoint = first.kind() == Some(Kind::Checkpoint);
+        let Some(state) = first.body().state().filter(|_| is_checkpoint) else {
+            return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
+        };
+        let (end, next_number) = (first.bytes.len(), first.number.wrapping_add(1));
+        Ok(Self { state, end, next_number, torn: false, mended: mended.is_some().into(), last_mended: false })
+    }
+
+    /// Takes in a whole record.
+    fn take(&mut self, found: &Found<'_>) -> Result<()> {
+        if found.number != self.next_number {
+            return Err(wrong(found.number, format!("where record {} must be", self.next_number)));
         }
         let Some(edit) = found.kind().and_then(|kind| found.body().edit(kind)) else {
             return Err(wrong(found.number, "an edit that is whole and cannot be"));
         };
-        state
+        self.state
             .apply(&edit)
             .map_err(|refused| wrong(found.number, format!("an edit that does not follow: {refused}")))?;
-        (end, next_number) = (end + found.bytes.len(), next_number.wrapping_add(1));
+        (self.end, self.next_number) = (self.end + found.bytes.len(), self.next_number.wrapping_add(1));
+        self.last_mended = false;
+        Ok(())
     }
-    let rest = &bytes[end..];
-    if let Some(later) = later_record(rest, nonce, next_number) {
-        return Err(wrong(next_number, format!("not whole, while record {later} is")));
+
+    /// Takes in the record that stands at the start of `rest` and is not whole, if a bit that is set right makes it one that follows; whether it did.
+    fn take_mended(&mut self, rest: &[u8], nonce: u64) -> bool {
+        let record = mend(rest, nonce, Some(self.next_number));
+        let taken = record.is_some_and(|bytes| Found::likely(&bytes).is_some_and(|found| self.take(&found).is_ok()));
+        if taken {
+            (self.mended, self.last_mended) = (self.mended + 1, true);
+        }
+        taken
     }
-    let torn = rest.iter().take(HEADER).any(|byte| *byte != 0);
-    Ok(Replayed { state, end, next_number, torn })
 }
 
 /// The number of a whole record that follows `number`, somewhere in `rest`, at whose start none is whole.

@@ -55,6 +55,8 @@ pub(crate) struct Stored {
     pub(crate) places: Places,
     /// What must be flushed for it, and is not told of again: the record, what was left out before it, its segment's header.
     pub(crate) range: (NvPtr, usize),
+    /// The spare copy of its segment's header, where that is due: behind a first record that is durable.
+    pub(crate) spare: Option<(NvPtr, usize)>,
 }
 
 /// What an append asks of the log that all threads share.
@@ -80,9 +82,12 @@ impl Memtable {
         let len = what.len().ok_or_else(full)?;
         let mut segment = lock(&self.tails[0].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.capacity), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let number = log.next();
                 let durable = segment.last <= log.durable();
+                // By then its first record is durable, with its header.
+                let is_due = durable && segment.last != 0 && segment.spare.is_some();
+                let spare = if is_due { self.store_spare(&mut segment) } else { None };
                 let at = segment.at.add(slot.at);
                 let places = match what {
                     What::One(op) => {
@@ -98,7 +103,7 @@ impl Memtable {
                 };
                 let (before, end) = (segment.end, slot.at + len as u64);
                 self.look_behind(before, end);
-                return Ok(Stored { number, places, range: segment.take(number, end) });
+                return Ok(Stored { number, places, range: segment.take(number, end), spare });
             }
             log.settle()?;
             self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;

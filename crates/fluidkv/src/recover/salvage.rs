@@ -22,7 +22,7 @@ use crate::manifest::chain::Chain;
 use crate::manifest::salvage::{Kept, salvage};
 use crate::manifest::state::{ManifestState, RangeState, Run};
 use crate::manifest::{TableDescriptor, ValueUse};
-use crate::segment::{SEGMENT_HEADER, SegmentHeader};
+use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
 use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
 
@@ -204,12 +204,10 @@ fn value_segments(pool: &Pool, state: &ManifestState) -> (BTreeMap<u64, ValueUse
 /// The generation before the newest ones that logs are of without a gap.
 fn before_newest_logs(pool: &Pool) -> u64 {
     let mut generations = BTreeSet::new();
-    for at in pool.allocator().extents_of(pool, KIND_LOG) {
-        let Some(head) = pool.bytes(at, SEGMENT_HEADER) else { continue };
-        let capacity = SegmentHeader::capacity_of(head).and_then(|capacity| usize::try_from(capacity).ok());
-        let bytes = capacity.and_then(|capacity| pool.bytes(at, capacity)).unwrap_or(head);
-        if let Ok(Some(header)) = SegmentHeader::decode(bytes) {
-            generations.insert(header.generation);
+    for (at, extent) in pool.allocator().extents_with_bytes(pool, KIND_LOG) {
+        let bytes = usize::try_from(extent).ok().and_then(|len| pool.bytes(at, len)).unwrap_or_default();
+        if let Ok(Some(found)) = SegmentHeader::decode(bytes) {
+            generations.insert(found.header.generation);
         }
     }
     let Some(newest) = generations.last().copied() else { return 0 };

@@ -8,7 +8,7 @@ use lodestore_media::PoolOptions;
 
 use super::*;
 use crate::entry::{Frame, Op, encode_header};
-use crate::segment::place;
+use crate::segment::{place, spare_at};
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 fn options(salvage: bool) -> FluidOptions {
@@ -29,7 +29,7 @@ fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, Seg
     (0..keys).for_each(|key| store.put(&key.to_le_bytes(), &[7; 100]).expect("put"));
     let header = |at: NvPtr| {
         let bytes = pool.bytes(at, 16 << 10).expect("a segment");
-        (at, SegmentHeader::decode(bytes).expect("known").expect("whole"))
+        (at, SegmentHeader::decode(bytes).expect("known").expect("whole").header)
     };
     let mut segments: Vec<_> = pool.allocator().extents_of(&pool, KIND_LOG).into_iter().map(header).collect();
     segments.sort_unstable_by_key(|(_, header)| header.number);
@@ -39,8 +39,8 @@ fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, Seg
 /// Stores headers of entries that reach to the segment's end, over bytes that are not theirs, from an offset on.
 fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from: u64) {
     let mut end = from;
-    while let Some(slot) = place(end, 24, capacity) {
-        let key = vec![1; (capacity - slot.at) as usize - 16];
+    while let Some(slot) = place(end, 24, spare_at(capacity)) {
+        let key = vec![1; (spare_at(capacity) - slot.at) as usize - 16];
         let op = Op { key: &key, payload: Payload::Value(&[]), expiry: None };
         let header = encode_header(frame, slot, frame.base + 60, true, &op).expect("in reach");
         pool.store(at.add(slot.at), header.as_bytes());

@@ -47,7 +47,7 @@ impl Log {
         let ops: Vec<Op<'_>> = owned.iter().map(Owned::op).collect();
         let one = ops.len() == 1;
         let len = if one { ops[0].entry_len() } else { BatchRecord::len_of(&ops).expect("a small batch") };
-        let Some(slot) = place(self.end(), len, CAPACITY) else { return false };
+        let Some(slot) = place(self.end(), len, spare_at(CAPACITY)) else { return false };
         let sequence = 50 + self.records.len() as u64;
         let stored = if one {
             let header = encode_header(self.header.frame, slot, sequence, durable, &ops[0]).expect("in reach");
@@ -82,8 +82,9 @@ impl Log {
     }
 
     fn read(&self, mode: Mode, known_end: u64) -> (Vec<Said>, Option<Damage>, Option<Outcome>) {
-        let header = SegmentHeader::decode(&self.bytes).expect("its version is known").expect("its header is whole");
-        let mut reader = SegmentReader::new(&self.bytes, &header, mode, known_end);
+        let found = SegmentHeader::decode(&self.bytes).expect("its version is known").expect("its header is whole");
+        let known_end = known_end.max(found.least_end());
+        let mut reader = SegmentReader::new(&self.bytes, &found.header, mode, known_end);
         let (mut records, mut damage) = (Vec::new(), None);
         for item in &mut reader {
             match item {
@@ -123,25 +124,62 @@ fn small_records_share_a_line_and_none_touches_a_line_more_than_it_must() {
 #[test]
 fn headers_come_back_and_damaged_ones_are_none() {
     let log = Log::new(77, &[]);
-    assert_eq!(SegmentHeader::decode(&log.bytes).expect("known"), Some(log.header));
+    let decoded = |bytes: &[u8]| SegmentHeader::decode(bytes).expect("known");
+    let of_first = Found { header: log.header, has_spare: false, only_spare: false };
+    let of_spare = Found { header: log.header, has_spare: true, only_spare: true };
+    assert_eq!(decoded(&log.bytes), Some(of_first));
     for bit in 0..SEGMENT_HEADER * 8 {
         let mut bytes = log.bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(
-            SegmentHeader::decode(&bytes).expect("known"),
-            Some(log.header),
-            "bit {bit}: the other one is whole"
-        );
+        assert_eq!(decoded(&bytes), Some(of_first), "bit {bit}: the other one is whole");
         bytes[(bit / 8 + 64) % 128] ^= 1;
-        assert_eq!(SegmentHeader::decode(&bytes).expect("known"), None, "bit {bit}");
+        assert_eq!(decoded(&bytes), None, "bit {bit}");
+        bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&log.header.copy());
+        assert_eq!(decoded(&bytes), Some(of_spare), "bit {bit}: the spare is whole");
+        let at = spare_at(CAPACITY) as usize + bit / 8 % 64;
+        bytes[at] ^= 1;
+        assert_eq!(decoded(&bytes), None, "bit {bit}: the spare is damaged as well");
     }
-    assert_eq!(SegmentHeader::decode(&log.bytes[..127]).expect("known"), None);
-    assert!(SegmentHeader::decode(&log.bytes[..4096]).is_err(), "shorter than it says");
-    let mut newer = log.header.encode();
-    newer[8] = 2;
-    let crc = crc32c(&[&newer[8..64]]);
-    newer[4..8].copy_from_slice(&crc.to_le_bytes());
-    assert!(matches!(SegmentHeader::decode(&newer), Err(Error::NewerFormat { found: 2, .. })));
+    assert_eq!(decoded(&log.bytes[..127]), None);
+    assert_eq!(decoded(&log.bytes[..4096]), None, "an older use, as a longer segment");
+    for (version, is_newer) in [(3, true), (1, false)] {
+        let mut other = log.bytes.clone();
+        other[8] = version;
+        let crc = crc32c(&[&other[8..64]]);
+        other[4..8].copy_from_slice(&crc.to_le_bytes());
+        match SegmentHeader::decode(&other) {
+            Err(Error::NewerFormat { found: 3, .. }) if is_newer => {}
+            Err(Error::OlderFormat { found: 1, .. }) if !is_newer => {}
+            answer => panic!("{answer:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_spare_that_is_another_headers_does_not_count() {
+    let mut log = Log::new(77, &[]);
+    let other = SegmentHeader { generation: 9, ..log.header };
+    log.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&other.copy());
+    let found = SegmentHeader::decode(&log.bytes).expect("known");
+    assert_eq!(found, Some(Found { header: log.header, has_spare: false, only_spare: false }));
+    // Of a shorter segment, whose end stood elsewhere.
+    log.bytes[..SEGMENT_HEADER].fill(0);
+    let shorter = SegmentHeader { capacity: CAPACITY / 2, ..log.header };
+    log.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&shorter.copy());
+    assert_eq!(SegmentHeader::decode(&log.bytes).expect("known"), None);
+}
+
+#[test]
+fn a_spare_without_a_record_tells_of_damage() {
+    let mut rng = rng();
+    let log = Log::random(&mut rng, 10, true);
+    let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+    hurt.bytes[..log.end() as usize].fill(0);
+    hurt.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&log.header.copy());
+    let (records, damage, _) = hurt.read(Mode::Strict, 0);
+    assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER as u64)));
+    let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
+    assert_eq!((records.len(), damage, outcome.map(|outcome| outcome.lost_places)), (0, None, Some(1)));
 }
 
 #[test]
@@ -232,7 +270,7 @@ fn a_record_at_the_next_line_is_not_reached_over_one_that_was_cut_off() {
     let value = [1; 8];
     for key in [&b"a"[..], b"b", b"8 bytes."] {
         let op = Op { key, payload: crate::entry::Payload::Value(&value), expiry: None };
-        let slot = place(log.end(), op.entry_len(), CAPACITY).expect("there is room");
+        let slot = place(log.end(), op.entry_len(), spare_at(CAPACITY)).expect("there is room");
         let header = encode_header(log.header.frame, slot, 60, false, &op).expect("in reach");
         log.bytes[slot.at as usize..][..op.key.len() + 24].copy_from_slice(&[header.as_bytes(), key, &value].concat());
         log.records.push((slot.at, vec![format!("{op:?}")]));
@@ -304,9 +342,9 @@ fn a_search_through_false_headers_ends() {
     let mut log = Log::new(9, &[]);
     // Everywhere the header of an entry that reaches to the segment's end, over bytes that are not its own.
     let mut at = SEGMENT_HEADER;
-    while let Some(slot) = place(at as u64, 16 + 8, CAPACITY) {
+    while let Some(slot) = place(at as u64, 16 + 8, spare_at(CAPACITY)) {
         at = slot.at as usize;
-        let key = vec![1; CAPACITY as usize - at - 16];
+        let key = vec![1; spare_at(CAPACITY) as usize - at - 16];
         let op = Op { key: &key, payload: crate::entry::Payload::Value(&[]), expiry: None };
         let header = encode_header(log.header.frame, slot, 60, true, &op).expect("in reach");
         log.bytes[at..at + 16].copy_from_slice(header.as_bytes());

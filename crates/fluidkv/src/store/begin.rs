@@ -130,6 +130,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     let seed = seed_of(&pool);
     let recovery = Recovery::default();
     let how = How {
+        clean: report.clean,
         settled: report.settled,
         salvage: options.pool.salvage,
         threads: options.workers,

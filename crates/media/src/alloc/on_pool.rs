@@ -45,7 +45,7 @@ impl Allocator {
     /// any more, durably, and none is handed out meanwhile. Not while [`Self::is_recovering`]: then the sweep frees what is not marked.
     pub fn free_kind(&self, pool: &Pool, kind: ExtentKind) -> usize {
         assert!(kind.0 >= ExtentKind::ENGINE.0 && !self.is_recovering(), "an engine's extents, all of them known");
-        let extents = self.extents_on(pool, kind);
+        let extents = self.extents_of(pool, kind);
         extents.iter().for_each(|at| self.free_extent(pool, *at));
         extents.len()
     }
@@ -53,6 +53,11 @@ impl Allocator {
     /// Every extent of one of the engine's kinds that the extent table names, handed out or not yet known to be free: for an engine that
     /// finds its own by their kind at an open.
     pub fn extents_of(&self, pool: &Pool, kind: ExtentKind) -> Vec<NvPtr> {
+        self.extents_on(pool, kind).into_iter().map(|(at, _)| at).collect()
+    }
+
+    /// As [`Self::extents_of`], each with its length in bytes.
+    pub fn extents_with_bytes(&self, pool: &Pool, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         self.extents_on(pool, kind)
     }
 

@@ -176,13 +176,14 @@ impl Allocator {
     }
 
     /// The extents of a kind that the tables name.
-    pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<NvPtr> {
+    pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         let mut found = Vec::new();
         for region in self.known_regions() {
             let layout = &region.layout;
             let read = self.read_table(ground, layout);
             let of_kind = read.extents.iter().filter(|(_, word)| word.kind == kind);
-            found.extend(of_kind.map(|(chunk, _)| layout.chunk(*chunk)));
+            let bytes = |chunks: u32| u64::from(chunks) * u64::from(layout.chunk_bytes);
+            found.extend(of_kind.map(|(chunk, word)| (layout.chunk(*chunk), bytes(word.chunks))));
         }
         found
     }
