@@ -159,6 +159,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("single key through its life", small, 1, single_key()),
         script("expiry", small, 1, expiry()),
         script("sweeps beside new keys", small, 1, sweeps(round)),
+        script("settled again and again", small, 8, settled_again_and_again(round)),
         script("stops", small, 1, stops()),
         script("kills, then power cuts", small, 1, kills()),
         script("batches", small, 1, batches(&mut rng)),
@@ -381,6 +382,17 @@ fn sweeps(round: u64) -> Vec<Op> {
         ops.extend((first..first + 6).map(|index| expiring(index, PAST)));
         ops.push(Op::Sweep);
         ops.extend((first + 50..first + 58).map(|index| expiring(index, future())));
+    }
+    ops
+}
+
+/// A few writes, and all work behind them at once: in an engine with tables a flush each time, so that many crashes meet the manifest's change.
+fn settled_again_and_again(round: u64) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for part in 0..32u64 {
+        let first = round * 1000 + part % 4 * 3;
+        ops.extend((first..first + 3).map(|index| put(index, vec![part as u8; 20])));
+        ops.push(Op::Sweep);
     }
     ops
 }

@@ -21,7 +21,7 @@ const LONG_STEP: usize = 90;
 /// One in this many long steps is cut at a random moment, and the script goes on from what is left.
 const CUT_LONG: u64 = 3;
 /// The same of batches.
-const CUT_BATCH: u64 = 2;
+const CUT_STEPS: u64 = 2;
 /// The same of the other steps.
 const CUT_SHORT: u64 = 60;
 /// The last fences of a batch, next to which it is mostly cut: those of its log.
@@ -226,14 +226,15 @@ impl Run<'_> {
         }
     }
 
-    /// A moment of a batch, mostly next to one of its last fences: there it tells most.
-    fn moment(&mut self, events: &[Event]) -> usize {
+    /// A moment of a batch, mostly next to one of its last fences, or of a sweep, next to any: there it tells most.
+    fn moment(&mut self, op: &Op, events: &[Event]) -> usize {
         let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. });
         let fences: Vec<usize> = (0..events.len()).filter(is_fence).collect();
         if fences.is_empty() || self.rng.one_in(3) {
             return self.rng.index(events.len() + 1);
         }
-        let last = &fences[fences.len().saturating_sub(LAST_FENCES)..];
+        let count = if matches!(op, Op::Sweep) { fences.len() } else { LAST_FENCES };
+        let last = &fences[fences.len().saturating_sub(count)..];
         (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
     }
 
@@ -306,10 +307,10 @@ impl Run<'_> {
         }
         self.state = after.clone();
         let is_long = trace.events.len() > LONG_STEP;
-        let is_batch = matches!(op, Op::Batch { .. });
+        let has_steps = matches!(op, Op::Batch { .. } | Op::Sweep);
         let one_in = [CUT_SHORT, CUT_LONG][usize::from(is_long)];
-        let cut = self.rng.one_in(if is_batch { CUT_BATCH } else { one_in }).then(|| {
-            let at = if is_batch { self.moment(&trace.events) } else { self.rng.index(trace.events.len() + 1) };
+        let cut = self.rng.one_in(if has_steps { CUT_STEPS } else { one_in }).then(|| {
+            let at = if has_steps { self.moment(op, &trace.events) } else { self.rng.index(trace.events.len() + 1) };
             self.cut(&trace.events[..at])
         });
         let (name, place_of) = (op.name(), place.clone());
