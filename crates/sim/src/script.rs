@@ -29,6 +29,8 @@ pub struct Script {
     pub ops: Vec<Op>,
     /// One in n operations of ordinary length is explored; long ones (splits, growth) always are.
     pub explore_every: u64,
+    /// Sweeps are cut as often as batches, next to any of their fences, and the script goes on from what is left.
+    pub cuts_sweeps: bool,
 }
 
 impl Script {
@@ -136,7 +138,7 @@ pub fn random(seed: u64, index: u64) -> Script {
     // Half of the scripts run the engine as it comes, the others in one of its modes.
     let mode = if rng.one_in(2) { 0 } else { rng.below(MODES) as u32 };
     let shape = Shape { partitions, mode, ..Shape::default() };
-    Script { name: format!("random {index}"), shape, ops, explore_every: 1 }
+    Script { name: format!("random {index}"), shape, ops, explore_every: 1, cuts_sweeps: false }
 }
 
 fn put(index: u64, value: Vec<u8>) -> Op {
@@ -151,6 +153,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         shape,
         ops,
         explore_every,
+        cuts_sweeps: false,
     };
     let small = Shape::default();
     let regions = Shape { capacity: 256 << 10, region_bytes: 64 << 10, ..small };
@@ -159,7 +162,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("single key through its life", small, 1, single_key()),
         script("expiry", small, 1, expiry()),
         script("sweeps beside new keys", small, 1, sweeps(round)),
-        script("settled again and again", small, 8, settled_again_and_again(round)),
+        Script { cuts_sweeps: true, ..script("settled again and again", small, 8, settled_again_and_again(round)) },
         script("stops", small, 1, stops()),
         script("kills, then power cuts", small, 1, kills()),
         script("batches", small, 1, batches(&mut rng)),

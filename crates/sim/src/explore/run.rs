@@ -307,7 +307,7 @@ impl Run<'_> {
         }
         self.state = after.clone();
         let is_long = trace.events.len() > LONG_STEP;
-        let has_steps = matches!(op, Op::Batch { .. } | Op::Sweep);
+        let has_steps = matches!(op, Op::Batch { .. }) || (self.script.cuts_sweeps && *op == Op::Sweep);
         let one_in = [CUT_SHORT, CUT_LONG][usize::from(is_long)];
         let cut = self.rng.one_in(if has_steps { CUT_STEPS } else { one_in }).then(|| {
             let at = if has_steps { self.moment(op, &trace.events) } else { self.rng.index(trace.events.len() + 1) };
