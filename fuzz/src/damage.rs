@@ -33,6 +33,8 @@ enum Sealed {
     LogRecord,
     Manifest,
     Checkpoint,
+    /// The mark of how far a manifest of `fluidkv` reaches.
+    Reach,
     TableIndex,
     TableFilter,
     TableKeys,
@@ -50,7 +52,7 @@ pub struct Base {
 impl Base {
     /// Of an image whose pool has chunks of this size.
     pub fn new(image: SimImage, chunk_bytes: u32) -> Self {
-        const KINDS: [Sealed; 19] = [
+        const KINDS: [Sealed; 20] = [
             Sealed::PoolHeader,
             Sealed::RegionHeader,
             Sealed::Superblock,
@@ -66,6 +68,7 @@ impl Base {
             Sealed::LogRecord,
             Sealed::Manifest,
             Sealed::Checkpoint,
+            Sealed::Reach,
             Sealed::TableIndex,
             Sealed::TableFilter,
             Sealed::TableKeys,
@@ -186,12 +189,13 @@ impl Sealed {
             Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
             Self::Superblock if is(b"LSNVHT") => Some((40, one(0..40)?)),
             Self::Superblock if is(b"LFLUID1") => Some((56, one(0..56)?)),
+            Self::Reach if is(b"LFREACH\0") => Some((8, one(12..64)?)),
             Self::LogSegment if is(b"LLOG") => Some((4, one(8..64)?)),
             Self::Manifest if is(b"LMAN") => Some((4, one(8..32)?)),
             Self::LogRecord if is(b"LLOG") => first_log_record(bytes),
             Self::Checkpoint if is(b"LMAN") => {
-                let words = usize::try_from(read(bytes, 36)?).ok()?;
-                Some((32, two(16..24, 36..56 + words * 8)?))
+                let words = usize::try_from(read(bytes, 68)?).ok()?;
+                Some((64, two(16..24, 68..88 + words * 8)?))
             }
             Self::TableIndex | Self::TableFilter | Self::TableKeys | Self::TableHeader if is(b"LSTABLE\x01") => {
                 self.table_part(bytes)

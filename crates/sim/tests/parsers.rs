@@ -37,8 +37,8 @@ fn all_checksums_of_the_format_are_found_to_be_forged() {
     assert_eq!(hikv::TARGETS.kinds(), 7, "pool header, occupancy, superblock, segment, run, record, batch log");
     assert_eq!(
         fluidkv::TARGETS.kinds(),
-        11,
-        "pool header, occupancy, superblock, log segment, its first record, manifest, its checkpoint, table, its index, filter and keys"
+        12,
+        "pool header, occupancy, superblock, log segment, its first record, manifest, its checkpoint, how far it reaches, table, its index, filter and keys"
     );
     assert_eq!(nvht::TARGETS.kinds(), 8, "pool header, occupancy, superblock, table, cursor, keys, record, batch log");
 }
