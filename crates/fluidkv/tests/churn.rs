@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lodestore_contract::conformance::Rng;
 use lodestore_contract::{Batch, BatchOp, Durability, Error, ScanRange, Store, Visit};
 use lodestore_fluidkv::{Compression, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
@@ -19,27 +20,6 @@ const OPENS: u64 = 3;
 /// Operations of a thread between two looks at its keys.
 const LOOK: u64 = 50;
 
-struct Rng(u64);
-
-impl Rng {
-    /// splitmix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
-
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
@@ -47,11 +27,11 @@ fn number(name: &str) -> Option<u64> {
 fn options(rng: &mut Rng, on_file: bool) -> FluidOptions {
     let interval = Durability::Interval(Duration::from_millis(20));
     let durability =
-        if on_file { rng.one_of(&[Durability::Process, Durability::Power, interval]) } else { Durability::Process };
-    let (capacity, chunk_bytes) = (rng.one_of(&[4, 8, 16]) << 20, rng.one_of(&[256, 1024, 4096, 16384]));
+        if on_file { *rng.pick(&[Durability::Process, Durability::Power, interval]) } else { Durability::Process };
+    let (capacity, chunk_bytes) = (*rng.pick(&[4, 8, 16]) << 20, *rng.pick(&[256, 1024, 4096, 16384]));
     let pool = PoolOptions {
         capacity,
-        region_bytes: rng.one_of(&[1, 4, 16]) << 20,
+        region_bytes: *rng.pick(&[1, 4, 16]) << 20,
         // Each range takes chunks of its own: in a store of fewer than a thousand deletes may find no room.
         chunk_bytes: chunk_bytes.min((capacity / 1024) as u32),
         durability,
@@ -60,17 +40,17 @@ fn options(rng: &mut Rng, on_file: bool) -> FluidOptions {
     };
     FluidOptions {
         pool,
-        dram_budget: rng.one_of(&[1, 2, 8, 256]) << 20,
-        memtable_bytes: rng.one_of(&[64 << 10, 256 << 10, 64 << 20]),
-        segment_bytes: rng.one_of(&[16 << 10, 64 << 10, 256 << 10]),
-        table_bytes: rng.one_of(&[16 << 10, 64 << 10, 256 << 10]),
-        range_bytes: rng.one_of(&[64 << 10, 256 << 10, 16 << 20]),
-        runs_max: rng.one_of(&[1, 2, 8]),
-        value_threshold: rng.one_of(&[0, 32, 600, 4096]),
-        value_segment_bytes: rng.one_of(&[16 << 10, 64 << 10, 4 << 20]),
-        value_garbage: rng.one_of(&[1, 30, 99]),
-        compression: rng.one_of(&[Compression::None, Compression::Lz4]),
-        workers: rng.one_of(&[0, 1, 2, 4]),
+        dram_budget: *rng.pick(&[1, 2, 8, 256]) << 20,
+        memtable_bytes: *rng.pick(&[64 << 10, 256 << 10, 64 << 20]),
+        segment_bytes: *rng.pick(&[16 << 10, 64 << 10, 256 << 10]),
+        table_bytes: *rng.pick(&[16 << 10, 64 << 10, 256 << 10]),
+        range_bytes: *rng.pick(&[64 << 10, 256 << 10, 16 << 20]),
+        runs_max: *rng.pick(&[1, 2, 8]),
+        value_threshold: *rng.pick(&[0, 32, 600, 4096]),
+        value_segment_bytes: *rng.pick(&[16 << 10, 64 << 10, 4 << 20]),
+        value_garbage: *rng.pick(&[1, 30, 99]),
+        compression: *rng.pick(&[Compression::None, Compression::Lz4]),
+        workers: *rng.pick(&[0, 1, 2, 4]),
         ..FluidOptions::default()
     }
 }
@@ -99,17 +79,17 @@ impl Writer {
             _ => self.rng.below(100),
         };
         let mut value = format!("{}-", self.written).into_bytes();
-        value.resize(value.len() + len as usize, b'q');
+        value.resize(value.len() + len, b'q');
         value
     }
 
     /// One operation; whether the store is still open. One that is refused has done nothing.
     fn step(&mut self, store: &FluidKv) -> bool {
-        let key = self.rng.below(self.keys);
+        let key = self.rng.below(self.keys as usize) as u64;
         let (keys, new) = match self.rng.below(8) {
             0..5 => (vec![key], Some(self.value())),
             5 | 6 => (vec![key], None),
-            _ => ((0..=self.rng.below(6)).map(|more| (key + more) % self.keys).collect(), Some(self.value())),
+            _ => ((0..=self.rng.below(6)).map(|more| (key + more as u64) % self.keys).collect(), Some(self.value())),
         };
         let outcome = match (&new, keys.len()) {
             (None, _) => store.delete(&self.key(key)).map(|_| ()),
@@ -143,7 +123,7 @@ impl Writer {
                     return;
                 }
             }
-            let key = self.rng.below(self.keys);
+            let key = self.rng.below(self.keys as usize) as u64;
             match store.get(&self.key(key)) {
                 Ok(found) => assert!(found == *self.known.entry(key).or_default(), "{key} of {}", self.thread),
                 Err(Error::Closed) => return,
@@ -178,7 +158,7 @@ fn empty(store: &FluidKv) {
 
 /// One store's life.
 fn churn(seed: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let on_file = rng.below(3) == 0;
     let scratch = if on_file { Scratch::within(&std::env::temp_dir()) } else { Scratch::new() };
     let options = options(&mut rng, on_file);
@@ -188,11 +168,12 @@ fn churn(seed: u64) {
         Err(Error::InvalidOption { .. }) => return,
         Err(error) => panic!("{error}"),
     };
-    let keys = rng.one_of(&[50, 400, 3000]);
-    let writer = |thread| Writer { thread, keys, rng: Rng(seed ^ (thread + 1) << 32), known: Known::new(), written: 0 };
-    let mut writers: Vec<Writer> = (0..=rng.below(6)).map(writer).collect();
+    let keys = *rng.pick(&[50, 400, 3000]);
+    let writer =
+        |thread| Writer { thread, keys, rng: Rng::new(seed ^ (thread + 1) << 32), known: Known::new(), written: 0 };
+    let mut writers: Vec<Writer> = (0..=rng.below(6) as u64).map(writer).collect();
     for _ in 0..OPENS {
-        let (closes, millis) = (rng.below(2) == 0, 50 + rng.below(300));
+        let (closes, millis) = (rng.below(2) == 0, 50 + rng.below(300) as u64);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (store, stop) = (&store, &stop);
