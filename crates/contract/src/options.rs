@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::size::parse_size;
 
 /// One option that an engine knows.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +96,15 @@ impl Options {
         Ok(())
     }
 
+    /// The value of `name`, a size in bytes such as `4096` or `64M` ([`parse_size`]), or `default` where it is not set.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where it is none.
+    pub fn read_size<T: TryFrom<u64>>(&self, name: &str, default: T) -> Result<T> {
+        let parse = |text: &str| parse_size(text).ok().and_then(|bytes| T::try_from(bytes).ok());
+        self.read(name, default, "a size such as 4096 or 64M", parse)
+    }
+
     /// The value of `name`, read by `parse`, or `default` where it is not set.
     ///
     /// # Errors
@@ -154,5 +164,18 @@ mod tests {
         assert_eq!(read(options.set("size", "5")).expect("set"), 5);
         let refused = read(options.set("size", "five")).expect_err("no number").to_string();
         assert_eq!(refused, "option size=five: it takes a number");
+    }
+
+    #[test]
+    fn a_size_is_read_with_or_without_its_unit_and_refused_where_it_does_not_fit() {
+        let mut options = Options::new();
+        let read = |options: &Options| options.read_size("size", 8u32);
+        assert_eq!(read(&options).expect("default"), 8);
+        assert_eq!(read(options.set("size", "4096")).expect("bytes"), 4096);
+        assert_eq!(read(options.set("size", "64K")).expect("with a unit"), 65536);
+        for wrong in ["4G", "-1", "1.5M", "much"] {
+            let refused = read(options.set("size", wrong)).expect_err("no size, or too large for 32 bits").to_string();
+            assert!(refused.starts_with(&format!("option size={wrong}: it takes a size")), "{refused}");
+        }
     }
 }

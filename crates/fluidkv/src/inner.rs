@@ -38,6 +38,9 @@ pub(crate) struct Sizes {
 
 /// Memtables of one store at a time, at most: one is written, the others wait for their flush. `rotate_or` keeps to it.
 pub(crate) const MEMTABLES: u64 = 4;
+/// A memtable's log comes to this part of what the tables hold at most, or to so many bytes: of small records as many as an index of some 8 MiB takes.
+const MEMTABLE_PART: u64 = 8;
+const MEMTABLE_SMALL: u64 = 16 << 20;
 /// Tables are not made smaller than this for want of DRAM.
 const TABLE_MIN: u64 = 16 << 10;
 /// Parts of the capacity that one memtable's log, and one range, may take.
@@ -81,9 +84,15 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// What a memtable of this generation is made with, whose writes have numbers above `base`, and that may take so much DRAM.
-    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, dram: u64) -> Make {
-        Make { generation, base, segment_bytes: self.segment, limits: (self.memtable, dram), seed }
+    /// What a memtable of this generation is made with, whose writes have numbers above `base`, that may take so much log and DRAM.
+    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Make {
+        Make { generation, base, segment_bytes: self.segment, limits, seed }
+    }
+
+    /// Bytes of log of the next memtable, where the tables hold so much. Compactions follow the bytes that are buffered over those that are stable (`migrate.rs`),
+    /// so as long as a few memtables are what begins one, their size costs no writing; and the index of a small one stays in the processor's cache.
+    pub(crate) fn log_of_memtable(&self, tables: u64) -> u64 {
+        self.memtable.min((tables / MEMTABLE_PART).max(MEMTABLE_SMALL))
     }
 
     /// DRAM that the work behind takes at most, with so many workers: a table that is built, and the handles of a range's new tables beside
@@ -199,8 +208,8 @@ impl Inner {
 
     /// A memtable to write to, newer than all there are.
     fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
-        let dram = self.memtable_share(publisher);
-        let make = self.sizes.make(generation, self.order.last(), self.seed, dram);
+        let limits = (self.sizes.log_of_memtable(publisher.table_bytes()), self.memtable_share(publisher));
+        let make = self.sizes.make(generation, self.order.last(), self.seed, limits);
         let memtable = Arc::new(Memtable::new(&self.pool, &make));
         self.dram.add(&memtable);
         memtable
@@ -247,4 +256,20 @@ impl Inner {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_memtable_takes_as_much_log_as_the_tables_make_it_worth() {
+        let sizes = Sizes::of(&FluidOptions::default(), 64 << 30);
+        let of = |mib: u64| sizes.log_of_memtable(mib * MIB) / MIB;
+        assert_eq!([0, 64, 128, 256, 512, 1 << 20].map(of), [16, 16, 16, 32, 64, 64]);
+        let small = Sizes::of(&FluidOptions { memtable_bytes: MIB, ..FluidOptions::default() }, 64 << 30);
+        assert_eq!([0, 1 << 20].map(|mib| small.log_of_memtable(mib * MIB)), [MIB; 2]);
+    }
 }

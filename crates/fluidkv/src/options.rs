@@ -91,7 +91,8 @@ pub struct FluidOptions {
     /// Most DRAM for the store's structures, in bytes, from 1 MiB; a new store of a large capacity wants more. It bounds the workers (one a MiB) and the size of tables,
     /// too. Where tables, or what snapshots hold, leave nothing for memtables, writes but deletes are refused.
     pub dram_budget: u64,
-    /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB.
+    /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB. Where an eighth of what the tables hold is less, it is that, or
+    /// 16 MiB: as little is rewritten then, and the memtable's index stays in the processor's cache.
     pub memtable_bytes: u64,
     /// Bytes of a thread's log segment; 16 KiB to 64 MiB.
     pub segment_bytes: u64,
@@ -159,7 +160,11 @@ const SPECS: &[OptionSpec] = &[
         "268435456",
         "most bytes of DRAM, from 1048576; writers wait for flushes, and puts are refused where tables use it up"
     ),
-    spec!("memtable-bytes", "67108864", "bytes of log after which a memtable is flushed, 65536 to 68719476736"),
+    spec!(
+        "memtable-bytes",
+        "67108864",
+        "bytes of log after which a memtable is flushed, 65536 to 68719476736; sooner, at 16 MiB or an eighth of what the tables hold, in a small store"
+    ),
     spec!("segment-bytes", "262144", "bytes of a thread's log segment, 16384 to 67108864"),
     spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
     spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536; at 1024 compressed tables have blocks of 4096"),
@@ -196,22 +201,20 @@ impl FluidOptions {
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(SPECS)?;
         let base = Self { pool, ..Self::default() };
-        let bytes = |name: &str, base: u64| options.read(name, base, "a number of bytes", |text| text.parse().ok());
         let read = Self {
-            dram_budget: bytes("dram-budget", base.dram_budget)?,
-            memtable_bytes: bytes("memtable-bytes", base.memtable_bytes)?,
-            segment_bytes: bytes("segment-bytes", base.segment_bytes)?,
-            table_bytes: bytes("table-bytes", base.table_bytes)?,
-            block_bytes: options
-                .read("block-bytes", base.block_bytes, "a number of bytes", |text| text.parse().ok())?,
+            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
+            memtable_bytes: options.read_size("memtable-bytes", base.memtable_bytes)?,
+            segment_bytes: options.read_size("segment-bytes", base.segment_bytes)?,
+            table_bytes: options.read_size("table-bytes", base.table_bytes)?,
+            block_bytes: options.read_size("block-bytes", base.block_bytes)?,
             compression: options.read("compression", base.compression, "auto, lz4 or none", Compression::parse)?,
             filter_bits: options.read("filter-bits", base.filter_bits, "0 to 20", |text| text.parse().ok())?,
-            range_bytes: bytes("range-bytes", base.range_bytes)?,
+            range_bytes: options.read_size("range-bytes", base.range_bytes)?,
             runs_max: options.read("runs-max", base.runs_max, "1 to 64", |text| text.parse().ok())?,
             buffer_percent: options
                 .read("buffer-percent", base.buffer_percent, "1 to 1000", |text| text.parse().ok())?,
-            value_threshold: bytes("value-threshold", base.value_threshold)?,
-            value_segment_bytes: bytes("value-segment-bytes", base.value_segment_bytes)?,
+            value_threshold: options.read_size("value-threshold", base.value_threshold)?,
+            value_segment_bytes: options.read_size("value-segment-bytes", base.value_segment_bytes)?,
             value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
             verify_reads: options.read("verify-reads", base.verify_reads, "once, always or off", VerifyReads::parse)?,

@@ -101,6 +101,11 @@ impl Publisher {
         this
     }
 
+    /// Bytes of all tables.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.bytes()).sum()
+    }
+
     /// The manifest's extents.
     pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
         self.chain.extents()

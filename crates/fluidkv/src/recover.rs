@@ -344,7 +344,7 @@ fn replay_segments(
         .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
-    let make = how.sizes.make(generation, order.last(), how.seed, how.memtable_dram);
+    let make = how.sizes.make(generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
     let memtable = Memtable::replayed(pool, &make, written.clone());
     let job =
         Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };

@@ -181,7 +181,7 @@ impl HiKvOptions {
         let threads = options.read("threads", cores, "a number from 2 to 128", within(2, THREADS_MAX))?;
         let read = Self {
             partitions: number(options, "partitions", base.partitions, "a power of two up to 256")?,
-            segment_bytes: number(options, "segment", base.segment_bytes, "a number of bytes")?,
+            segment_bytes: options.read_size("segment", base.segment_bytes)?,
             hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
             sync_update: options.read("update", false, "queued or sync", |text| match text {
                 "queued" => Some(false),
@@ -213,7 +213,7 @@ impl HiKvOptions {
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
             recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
             sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
-            dram_budget: number(options, "dram-budget", base.dram_budget, "a number of bytes")?,
+            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
             pool: base.pool,
         };
         read.check()?;

@@ -32,7 +32,6 @@ mod doctor;
 mod engines;
 mod options;
 mod pool;
-mod size;
 
 use std::fmt;
 use std::ops::Deref;
@@ -44,7 +43,6 @@ pub use engines::{Engine, engines};
 pub use lodestore_contract::*;
 pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
 pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
-pub use size::{format_size, parse_size};
 
 /// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
 ///

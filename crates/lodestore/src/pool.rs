@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use lodestore_contract::{Error, OptionSpec, Options, Result};
+use lodestore_contract::{Error, OptionSpec, Options, Result, format_size};
 use lodestore_media::{PoolOptions, Prefault, probe};
 
 use crate::doctor::nearest_directory;
 use crate::options::{CreateOptions, OpenOptions};
-use crate::size::{format_size, parse_size};
 
 /// The options by name, for `--set name=value`.
 pub(crate) const SPECS: &[OptionSpec] = &[
@@ -113,12 +112,9 @@ fn with_text(pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
         "off" => Some(false),
         _ => None,
     };
-    let size = |text: &str| parse_size(text).ok();
     Ok(PoolOptions {
-        region_bytes: set.read("region", pool.region_bytes, "a size such as 256M", size)?,
-        chunk_bytes: set.read("chunk", pool.chunk_bytes, "a size such as 4K", |text| {
-            size(text).and_then(|bytes| u32::try_from(bytes).ok())
-        })?,
+        region_bytes: set.read_size("region", pool.region_bytes)?,
+        chunk_bytes: set.read_size("chunk", pool.chunk_bytes)?,
         huge_pages: set.read("huge-pages", pool.huge_pages, "on or off", switch)?,
         prefault: set.read("prefault", pool.prefault, "ahead or none", |text| match text {
             "ahead" => Some(Prefault::Ahead),

@@ -128,7 +128,7 @@ impl NvhtOptions {
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
             recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
             sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
-            dram_budget: number(options, "dram-budget", base.dram_budget, "a number of bytes")?,
+            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
             pool: base.pool,
         };
         read.check()?;

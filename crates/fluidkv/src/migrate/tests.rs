@@ -132,6 +132,31 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
     assert_settles(&store, &told);
 }
 
+/// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.
+#[test]
+fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
+    const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let task = late_split(&store);
+    let inner = &store.running.inner;
+    let Task::Compact(range) = task else { panic!("a compaction") };
+    inner.migration.let_go(&[range.id]);
+    drop(range);
+    fill(&store, 10..20, 2);
+    let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
+    let taken: Vec<_> =
+        std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect();
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 1);
+    taken.iter().for_each(|at| inner.pool.allocator().free_extent(&inner.pool, *at));
+    fill(&store, 20..30, 2);
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 2);
+    assert_eq!(*lock(&told), [""; 0]);
+    assert_all(&store, 0..30, 2);
+}
+
 #[test]
 fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_anew() {
     let scratch = Scratch::new();

@@ -48,7 +48,8 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let working = sizes.working(options.workers);
     let dram = Dram::new(options.dram_budget, working, &gauge);
     let own = pool_dram(&pool) + publisher.dram_bytes();
-    let make = sizes.make(generation + 1, order.last(), seed, share(dram.budget, working + gauge.bytes() + own));
+    let limits = (sizes.log_of_memtable(publisher.table_bytes()), share(dram.budget, working + gauge.bytes() + own));
+    let make = sizes.make(generation + 1, order.last(), seed, limits);
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
     let active = Arc::new(Memtable::new(&pool, &make));
