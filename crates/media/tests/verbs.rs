@@ -67,6 +67,36 @@ fn power_on_an_ordinary_file_syncs_pages() {
     pool.close(true).expect("closes");
 }
 
+/// Records go through the file there, and readers through the mapping.
+#[test]
+fn a_record_of_many_parts_stands_whole_on_an_ordinary_file_at_power() {
+    let dir = TestDir::disk();
+    let pool = create(&dir, PoolOptions { durability: Durability::Power, ..small() });
+    let at = pool.layout(0).expect("region 0").chunk(0).add(300 << 10);
+    // More parts than one call takes, and some of no bytes.
+    let parts: Vec<Vec<u8>> = (0..3000).map(|number| vec![number as u8; number % 50]).collect();
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let whole = parts.concat();
+    let shown = |pool: &lodestore_media::Pool| {
+        let around = pool.bytes(at, whole.len() + 200).expect("in the region");
+        assert_eq!((&around[..100], &around[whole.len() + 100..]), (&[7; 100][..], &[8; 100][..]));
+        assert!(around[100..whole.len() + 100] == whole);
+    };
+    pool.store(at, &[7; 100]);
+    pool.store(at.add(100 + whole.len() as u64), &[8; 100]);
+    pool.store_durable(at.add(100), &parts);
+    shown(&pool);
+    pool.store_parts(at.add(100), &[&[0; 10], &[], &whole[10..]]);
+    pool.store_parts(at.add(100), &[&[], &whole[..10], &[]]);
+    shown(&pool);
+    pool.flush(at, whole.len() + 200);
+    pool.fence();
+    pool.check().expect("synced");
+    pool.close(true).expect("closes");
+    drop(pool);
+    shown(&open(&dir, PoolOptions::default()).0);
+}
+
 #[test]
 fn reads_outside_every_region_find_nothing() {
     let dir = TestDir::shm();
