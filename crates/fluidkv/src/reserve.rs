@@ -30,6 +30,7 @@ use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use crate::inner::{Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
+use crate::segment::{SEGMENT_HEADER, SPARE};
 
 /// Bytes of the shortest piece at least, and its least part of a piece.
 const PIECE_MIN: u64 = 4 << 10;
@@ -350,10 +351,12 @@ impl Reserve {
 
     /// An extent of what is free beside the reserve; that of a log counts from now on.
     fn take(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
-        let at = pool.allocator().alloc_extent(pool, bytes, kind)?;
-        if kind == KIND_LOG {
-            self.note_logs(bytes);
+        if kind != KIND_LOG {
+            return pool.allocator().alloc_extent(pool, bytes, kind);
         }
+        // Logs are found by their kind and their headers (`recover.rs`).
+        let at = pool.allocator().alloc_extent_wiped(pool, bytes, kind, (SEGMENT_HEADER as u64, SPARE as u64))?;
+        self.note_logs(bytes);
         Ok(at)
     }
 }

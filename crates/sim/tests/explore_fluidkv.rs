@@ -38,6 +38,14 @@ fn every_image_of_ranges_that_are_joined_recovers() {
     must_pass(Config { grain: 512, ops_after_every: 200, failing_every: 100, ..thin });
 }
 
+/// A segment of a log whose extent a crash took back kept its header and its record: where its space became a log again, an open found them.
+#[test]
+fn a_log_that_a_crash_took_back_does_not_come_again() {
+    let only_script = (0..32).find(|index| script_at(1, *index).name == "fill, empty, fill");
+    assert!(only_script.is_some(), "the script is there");
+    must_pass(Config { images: 70_000, only_script, ..Config::default() });
+}
+
 #[test]
 fn every_planted_fault_is_seen() {
     let faults = planted(&FluidEngine);

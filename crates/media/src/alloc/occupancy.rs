@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use super::ground::Ground;
 use super::slab::NO_CLASS;
-use super::space::plain_word;
+use super::space::{Ends, plain_word};
 use super::table::Word;
 use super::{Allocator, ExtentKind, Place, lock};
 use crate::crc32c;
@@ -37,7 +37,8 @@ impl Allocator {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let Some(chunks) = self.chunks_of(bytes.len() as u64) else { return false };
         let mut space = lock(&self.space);
-        let Some(place) = space.hand_out(ground, plain_word(ExtentKind::OCCUPANCY, chunks), false) else {
+        let Some(place) = space.hand_out(ground, plain_word(ExtentKind::OCCUPANCY, chunks), (false, Ends::default()))
+        else {
             space.flush_cleared(ground);
             ground.fence();
             return false;

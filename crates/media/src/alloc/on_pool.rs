@@ -3,6 +3,7 @@
 use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
 use super::records::Freed;
+use super::space::Ends;
 use super::{Allocator, ExtentKind, Ground, SweepReport};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
@@ -34,6 +35,22 @@ impl Allocator {
     /// As [`Self::alloc`].
     pub fn alloc_extent(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         self.alloc_extent_on(pool, bytes, kind)
+    }
+
+    /// As [`Self::alloc_extent`], but its first `head` and last `tail` bytes, multiples of 8, are zero, durably before its table word is stored: for an engine that finds its extents by their
+    /// kind, and by a header in them. An extent whose table word a crash took back keeps its contents, and without this whoever has the place next would have them too.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub fn alloc_extent_wiped(
+        &self,
+        pool: &Pool,
+        bytes: u64,
+        kind: ExtentKind,
+        (head, tail): (u64, u64),
+    ) -> Result<NvPtr> {
+        assert!(head.is_multiple_of(8) && tail.is_multiple_of(8), "whole words");
+        self.alloc_wiped_on(pool, bytes, (kind, Ends { head, tail }))
     }
 
     /// Gives an extent back at once; the same duties as for [`Self::free`].

@@ -18,7 +18,7 @@ use super::classes::Class;
 use super::ground::Ground;
 use super::shard::{ClassSlabs, ORPHANS, SHARDS, Shard};
 use super::slab::{HELD, KEPT, LISTED, NO_CLASS, OLD, Slab};
-use super::space::{Written, plain_word, read_word};
+use super::space::{Ends, Written, plain_word, read_word};
 use super::table::{Found, Word};
 use super::{Allocator, ExtentKind, Place, lock};
 use crate::nvptr::NvPtr;
@@ -258,7 +258,7 @@ impl Allocator {
         let found = self.obtain(
             ground,
             |space| {
-                let place = space.hand_out(ground, word, true)?;
+                let place = space.hand_out(ground, word, (true, Ends::default()))?;
                 // Under the space lock, so that `verify` never sees the one without the other.
                 self.region(place.region)?.make_slab(place.chunk)?.format(number, class, slab_bytes, me as u16, HELD);
                 Some(place)
@@ -339,12 +339,22 @@ impl Allocator {
 
     /// See [`Allocator::alloc_extent`](Self::alloc_extent).
     pub(crate) fn alloc_extent_on<G: Ground>(&self, ground: &G, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+        self.alloc_wiped_on(ground, bytes, (kind, Ends::default()))
+    }
+
+    /// See [`Allocator::alloc_extent_wiped`](Self::alloc_extent_wiped).
+    pub(crate) fn alloc_wiped_on<G: Ground>(
+        &self,
+        ground: &G,
+        bytes: u64,
+        (kind, ends): (ExtentKind, Ends),
+    ) -> Result<NvPtr> {
         let full = || Self::full(ground, bytes);
         let chunks = self.chunks_of(bytes).ok_or_else(full)?;
         let word = plain_word(kind, chunks);
         let rounded = u64::from(chunks) * self.chunk_bytes();
         let hand_out = |space: &mut super::Space, aligned: bool| {
-            let place = space.hand_out(ground, word, aligned);
+            let place = space.hand_out(ground, word, (aligned, ends));
             // Under the lock: a verify beside it compares the count with the tables.
             self.extent_bytes.fetch_add(if place.is_some() { rounded } else { 0 }, Ordering::Relaxed);
             place

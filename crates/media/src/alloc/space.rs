@@ -2,7 +2,7 @@
 //! records) or once an extent.
 //!
 //! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
-//! 1. the tree takes the chunks (DRAM);
+//! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and **fence**;
 //! 2. its word is stored; it, and every word cleared since the last time (`cleared`), is flushed;
 //! 3. fence. Only now does the caller learn of the extent.
 //!
@@ -28,6 +28,13 @@ use crate::region_layout::RegionLayout;
 
 /// Cleared words that may wait for their flush.
 const CLEARED_MAX: usize = 1024;
+
+/// Bytes at an extent's ends that are to be zero when it is handed out, multiples of 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Ends {
+    pub(crate) head: u64,
+    pub(crate) tail: u64,
+}
 
 /// Bytes written somewhere, to be added to the wear of its segment.
 #[derive(Debug, Clone, Copy)]
@@ -104,10 +111,23 @@ impl Ranges {
 }
 
 impl Space {
-    /// Takes `chunks` chunks for an extent and makes its word durable; `None` where no region has such a run.
-    pub(super) fn hand_out<G: Ground>(&mut self, ground: &G, word: Word, aligned: bool) -> Option<Place> {
+    /// Takes `chunks` chunks for an extent and makes its word durable; `None` where no region has such a run. So many bytes at its ends are zero, durably, before its word is stored.
+    pub(super) fn hand_out<G: Ground>(
+        &mut self,
+        ground: &G,
+        word: Word,
+        (aligned, ends): (bool, Ends),
+    ) -> Option<Place> {
         let place = self.take(word.chunks, aligned)?;
         let layout = &self.regions[usize::from(place.region)].layout;
+        if ends != Ends::default() {
+            let (first, bytes) = (layout.chunk(place.chunk), u64::from(word.chunks) * u64::from(layout.chunk_bytes));
+            for (from, len) in [(0, ends.head.min(bytes)), (bytes - ends.tail.min(bytes), ends.tail.min(bytes))] {
+                (0..len).step_by(8).for_each(|word| ground.put(first.add(from + word), 0));
+                ground.flush(first.add(from), len as usize);
+            }
+            ground.fence();
+        }
         let at = layout.extent_word(place.chunk);
         ground.put(at, table::encode(word, place.region, place.chunk));
         if !ground.word_late() {
