@@ -57,7 +57,7 @@ fn every_planted_fault_is_seen() {
 /// Rare faults show in some scripts only, so many short runs see more than a long one.
 fn is_seen_by_some_seed(fault: &Fault) -> bool {
     (1..=16).any(|seed| {
-        let row = try_fault(&FluidEngine, &Config { images: 25_000, seed, ..Config::default() }, fault.clone());
+        let row = try_fault(&FluidEngine, &Config { images: 80_000, seed, ..Config::default() }, fault.clone());
         println!("seed {seed}: {row}");
         row.caught.is_some()
     })
