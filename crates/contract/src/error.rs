@@ -152,7 +152,7 @@ pub enum Error {
         /// What it takes.
         why: String,
     },
-    /// A failed sync, or a panic in the middle of a write, made the store refuse writes.
+    /// A failed sync, a failed write to the store's file, or a panic in the middle of a write, made the store refuse writes.
     Poisoned {
         /// The first failure.
         cause: String,

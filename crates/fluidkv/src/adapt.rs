@@ -12,7 +12,8 @@
 //!   the one that is being flushed: then the DRAM budget is being used up.
 //! * **Trigger of compactions**: as `buffer-percent` says while at least half of the operations are writes; at a quarter of that where most
 //!   are reads; at twice that while a memtable waits, so that the bandwidth goes to flushes (`runs-max` bounds it).
-//! * **Trigger of flushes**: a memtable is frozen at `memtable-bytes` of log, or at its part of the DRAM budget, whichever comes first.
+//! * **Trigger of flushes**: a memtable is frozen at `memtable-bytes` of log, or in a small store at less (`Sizes::log_of_memtable`), or at its part of the DRAM budget, whichever
+//!   comes first.
 //! * Nobody writes: `migrate.rs`.
 //!
 //! Without workers nothing is measured: what a run does is the same each time.

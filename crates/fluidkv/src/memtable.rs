@@ -189,6 +189,12 @@ impl Memtable {
         this
     }
 
+    /// Bytes of log, and of DRAM, at which it is frozen.
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> (u64, u64) {
+        self.limits
+    }
+
     /// Asks for what a write of a key of this hash will change.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {

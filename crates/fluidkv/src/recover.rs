@@ -1,6 +1,6 @@
 //! From what a stop left to an open store: the manifest's state, its tables, and the logs of what was not flushed.
 //!
-//! Logs are found by the kind of their extents, not by a list: the extent table names an extent before its first byte is written, and when the places of its headers are zero. Of them
+//! Logs are found by the kind of their extents, not by a list: the extent table names an extent before its header is written, and when the places of that are zero. Of them
 //! those of generations that were flushed are left to be freed. The others are replayed by several threads into one memtable, each
 //! entry by its number, whichever order they come in; the memtable is frozen and flushed behind the open. How much there is is bounded
 //! by the memtables that there may be at a time.

@@ -400,7 +400,7 @@ impl Memory {
 
     // ---- pages ----
 
-    /// Writes a record through the file under the mapping; false where that failed, and the pool is poisoned.
+    /// Writes a record through the file under the mapping; false where there is none, or where that failed and the pool is poisoned: then it is stored as ever.
     ///
     /// A page that is first written to through the mapping faults, and on ext4 its sync then commits the file's times to the journal as well: measured, a sync of 2.4 KB behind
     /// such a store took 255 us, behind a write 94 us; on blocks that were never written, whose sync commits either way, 132 and 124 us.

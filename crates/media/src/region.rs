@@ -48,7 +48,7 @@ pub(crate) struct Mapping {
 // SAFETY: the mapping is memory of its own, given back once in drop; what is in it is shared under Inv 3 to 5, whichever
 // thread holds the handle.
 unsafe impl Send for Mapping {}
-// SAFETY: through a shared handle nothing is written (Inv 2).
+// SAFETY: through a shared handle nothing is written but by `write_parts`, by the kernel, to ranges private to its caller (Inv 3).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -136,6 +136,8 @@ impl Mapping {
     /// The kernel's; then a part of them may be written.
     pub(crate) fn write_parts(&self, mut offset: u64, parts: &[&[u8]]) -> std::io::Result<bool> {
         let Some(file) = self.file() else { return Ok(false) };
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        assert!(offset <= self.len() && len <= self.len() - offset, "a write inside the mapping");
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
         // Parts of no bytes go with the first of some.

@@ -11,7 +11,9 @@ use lodestore_media::{ExtentKind, PoolOptions};
 use super::settle::SETTLE;
 use super::task::Task;
 use super::*;
+use crate::layout::KIND_LOG;
 use crate::publisher::publish;
+use crate::segment::{SEGMENT_HEADER, SPARE};
 use crate::tables::Sorted;
 use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
@@ -130,6 +132,54 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
     assert_eq!(inner.view.load().ranges.list.len(), 2);
     assert!(lock(&inner.migration.busy).ranges.is_empty(), "nobody holds them");
     assert_settles(&store, &told);
+}
+
+/// What stood in its place is not taken for a log's own (`recover.rs`).
+#[test]
+fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
+    const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
+    const BYTES: u64 = 16 << 10;
+    let scratch = Scratch::new();
+    let (store, _told) = created(&scratch);
+    let inner = &store.running.inner;
+    let (pool, allocator) = (&inner.pool, inner.pool.allocator());
+    let old: Vec<_> = (0..16).map(|_| allocator.alloc_extent(pool, BYTES, KIND).expect("room")).collect();
+    for at in &old {
+        pool.store(*at, &[0xAB; BYTES as usize]);
+        allocator.free_extent(pool, *at);
+    }
+    for deletes in [false, true] {
+        let at = loop {
+            let log = if deletes {
+                inner.reserve.alloc_log_for_delete(pool, (BYTES, BYTES)).map(|(at, _)| at)
+            } else {
+                inner.reserve.alloc_for_put(pool, BYTES, KIND_LOG)
+            };
+            let log = log.expect("an old place comes again");
+            if old.contains(&log) {
+                break log;
+            }
+        };
+        let bytes = pool.bytes(at, BYTES as usize).expect("in the pool");
+        let (head, tail) = (SEGMENT_HEADER, BYTES as usize - SPARE);
+        assert!(bytes[..head].iter().chain(&bytes[tail..]).all(|byte| *byte == 0), "deletes: {deletes}");
+        assert!(bytes[head..tail].iter().all(|byte| *byte == 0xAB), "what is not a header's stays");
+    }
+}
+
+#[test]
+fn memtables_of_a_store_follow_what_its_tables_hold() {
+    let scratch = Scratch::new();
+    let pool = PoolOptions { capacity: 4 << 30, region_bytes: 64 << 20, ..PoolOptions::default() };
+    let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
+    let store = FluidKv::create(&scratch.store(), &options).expect("create");
+    let log = |store: &FluidKv| store.running.inner.view.load().active.limits().0;
+    assert_eq!(log(&store), 16 << 20);
+    fill(&store, 0..10, 1);
+    flush(&store.running.inner);
+    assert_eq!(log(&store), 16 << 20, "the tables hold little");
+    let tables = lock(&store.running.inner.publisher).table_bytes();
+    assert!(tables > 0 && tables == store.running.inner.view.load().ranges.list[0].bytes());
 }
 
 /// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.

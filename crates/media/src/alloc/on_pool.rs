@@ -37,7 +37,7 @@ impl Allocator {
         self.alloc_extent_on(pool, bytes, kind)
     }
 
-    /// As [`Self::alloc_extent`], but its first `head` and last `tail` bytes, multiples of 8, are zero, durably before its table word is stored: for an engine that finds its extents by their
+    /// As [`Self::alloc_extent`], but the extent's first `head` and last `tail` bytes, multiples of 8 (`bytes` rounded up to whole chunks is where it ends), are zero, durably before its table word is stored: for an engine that finds its extents by their
     /// kind, and by a header in them. An extent whose table word a crash took back keeps its contents, and without this whoever has the place next would have them too.
     ///
     /// # Errors
