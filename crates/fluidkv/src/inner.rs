@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Event, Result};
-use lodestore_media::{Guard, Pool, Quiet};
+use lodestore_media::{Guard, Pool, Quiet, slots_used};
 
 use crate::commit::SharedLog;
 use crate::dram::{BUILDS, Dram, HANDLE};
 use crate::locks::Order;
-use crate::memtable::{Make, Memtable};
+use crate::memtable::{Make, Memtable, TAILS};
 use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
@@ -41,6 +41,8 @@ pub(crate) const MEMTABLES: u64 = 4;
 /// A memtable's log comes to this part of what the tables hold at most, or to so many bytes: of small records as many as an index of some 8 MiB takes.
 const MEMTABLE_PART: u64 = 8;
 const MEMTABLE_SMALL: u64 = 16 << 20;
+/// Segments are not made shorter than this for many threads.
+const SEGMENT_OF_MANY: u64 = 64 << 10;
 /// Tables are not made smaller than this for want of DRAM.
 const TABLE_MIN: u64 = 16 << 10;
 /// Parts of the capacity that one memtable's log, and one range, may take.
@@ -86,7 +88,10 @@ impl Sizes {
 impl Sizes {
     /// What a memtable of this generation is made with, whose writes have numbers above `base`, that may take so much log and DRAM.
     pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Make {
-        Make { generation, base, segment_bytes: self.segment, limits, seed }
+        // A memtable is full when its segments are so many bytes, whatever is written in them: each thread has several.
+        let quarter = (limits.0 / 4).max(1 << 10);
+        let each = (quarter / slots_used().clamp(1, TAILS) as u64).max(SEGMENT_OF_MANY);
+        Make { generation, base, segment_bytes: self.segment.min(quarter).min(each), limits, seed }
     }
 
     /// Bytes of log of the next memtable, where the tables hold so much. Compactions follow the bytes that are buffered over those that are stable (`migrate.rs`),
@@ -271,5 +276,18 @@ mod tests {
         assert_eq!([0, 64, 128, 256, 512, 1 << 20].map(of), [16, 16, 16, 32, 64, 64]);
         let small = Sizes::of(&FluidOptions { memtable_bytes: MIB, ..FluidOptions::default() }, 64 << 30);
         assert_eq!([0, 1 << 20].map(|mib| small.log_of_memtable(mib * MIB)), [MIB; 2]);
+    }
+
+    /// Segments of the length that a large memtable takes filled a small one at its first put, which was frozen and flushed with nothing in it.
+    #[test]
+    fn segments_are_short_beside_the_memtable_that_they_are_of() {
+        let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
+        let sizes = Sizes::of(&long, 64 << 30);
+        for limit in [MIB, 16 * MIB, 1 << 30] {
+            let made = sizes.make(1, 0, 0, (limit, 1 << 30)).segment_bytes;
+            assert!(made <= limit / 4 && made >= (limit / 4).min(SEGMENT_OF_MANY), "{made} of {limit}");
+        }
+        let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
+        assert_eq!(usual.make(1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
     }
 }

@@ -32,7 +32,7 @@ use crate::segment::{SEGMENT_HEADER, SPARE, SegmentHeader, place, spare_at};
 use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
-const TAILS: usize = 64;
+pub(crate) const TAILS: usize = 64;
 /// Segments of a log that all threads share are this many times as long,
 const SHARED_TIMES: u64 = 16;
 /// but so many of them are in a memtable.

@@ -4,7 +4,7 @@
 //! * `Nothing`: stores survive the process by themselves; flush and fence execute nothing (x86 keeps stores in order).
 //! * `Lines`: flush writes cache lines back, a fence orders them; records go past the cache.
 //! * `Caches`: the platform's caches persist, so only the fence is executed.
-//! * `Pages`: records are written through the file, flush notes pages in a list of the thread's slot, a fence has the kernel write them (`msync`).
+//! * `Pages`: records are written through the file (at `power`; at `interval`, whose puts wait for no sync, a call a record would cost more than it spares), flush notes pages in a list of the thread's slot, a fence has the kernel write them (`msync`).
 //!
 //! Invariants
 //! * Plain stores go only to ranges that no other thread can reach (Inv 3); published bytes never change (Inv 4);
@@ -31,7 +31,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock};
 
-use lodestore_contract::{Error, Event, EventSink, Result};
+use lodestore_contract::{Durability, Error, Event, EventSink, Result};
 
 use crate::counters::Counters;
 use crate::events;
@@ -67,6 +67,8 @@ type PageList = Mutex<Vec<(u16, u64, u64)>>;
 pub(crate) struct Memory {
     pub(crate) regions: Regions,
     persist: Persist,
+    /// Whether records are written through the file: where each is synced before it is answered for.
+    through_file: bool,
     atomic_load16: bool,
     pub(crate) counters: Counters,
     latency: Latency,
@@ -81,7 +83,12 @@ pub(crate) struct Memory {
 impl Memory {
     /// # Errors
     /// [`Error::Unsupported`] on a processor without cmpxchg16b.
-    pub(crate) fn new(persist: Persist, latency: Latency, events: Option<EventSink>) -> Result<Self> {
+    pub(crate) fn new(
+        persist: Persist,
+        durability: Durability,
+        latency: Latency,
+        events: Option<EventSink>,
+    ) -> Result<Self> {
         if !x86::has_cmpxchg16b() {
             return Err(Error::Unsupported {
                 engine: "media",
@@ -93,6 +100,7 @@ impl Memory {
         Ok(Self {
             regions: Regions::new(),
             persist,
+            through_file: persist == Persist::Pages && durability == Durability::Power,
             atomic_load16: x86::has_atomic_load16(),
             counters: Counters::new(),
             latency,
@@ -180,7 +188,7 @@ impl Memory {
     pub(crate) fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let mut address = self.address(at, len);
-        if self.persist == Persist::Pages && self.write_parts(at, parts) {
+        if self.through_file && self.write_parts(at, parts) {
             return self.counters.stored(len);
         }
         for part in parts {

@@ -246,7 +246,7 @@ fn report_of(header: &PoolHeader) -> OpenReport {
 fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
     opts.check_latency()?;
     let latency = Latency::new(opts.persist_ns, opts.persist_per_block, opts.read_ns);
-    Memory::new(persist, latency, opts.events.clone())
+    Memory::new(persist, opts.durability, latency, opts.events.clone())
 }
 
 /// Makes durable all that a store holds whose durability is raised: it may be a copy that nobody synced, of a store that needed none, and
