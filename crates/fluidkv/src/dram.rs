@@ -124,13 +124,13 @@ impl Dram {
     }
 
     /// What is left, given what the store takes; the work behind counted as the most that it can be.
-    fn left(&self, beside: u64) -> u64 {
-        self.budget.saturating_sub(beside + self.working)
+    fn left(&self, beside: u64, working: u64) -> u64 {
+        self.budget.saturating_sub(beside + working)
     }
 
     /// Takes note of whether there is room for writes, given what all but memtables that will be flushed takes.
-    fn note(&self, beside: u64) {
-        let tight = if self.left(beside) < MEMTABLES * LEAST { beside } else { 0 };
+    fn note(&self, beside: u64, working: u64) {
+        let tight = if self.left(beside, working) < MEMTABLES * LEAST { beside } else { 0 };
         self.tight.store(tight, Ordering::Relaxed);
     }
 }
@@ -160,18 +160,25 @@ impl Inner {
         (self.beside_memtables(publisher) + held + self.sizes.handles(log), in_view)
     }
 
+    /// What the work behind takes at most: a range that has grown faster than it is compacted has more tables than one of the usual length, and they are there twice while it is.
+    fn working(&self) -> u64 {
+        let largest = self.sizes.handles(self.reserve.largest_range());
+        self.dram.working + largest.saturating_sub(self.sizes.handles(2 * self.sizes.range))
+    }
+
     /// What the next memtable may take: see the module. The caller holds the publisher.
     pub(crate) fn memtable_share(&self, publisher: &Publisher) -> u64 {
         let (beside, in_view) = self.beside(publisher.dram_bytes());
-        self.dram.note(beside);
+        let working = self.working();
+        self.dram.note(beside, working);
         let kept = if self.order.has_snapshots() { in_view } else { 0 };
-        share(self.dram.budget, beside + kept + self.dram.working)
+        share(self.dram.budget, beside + kept + working)
     }
 
     /// Takes note of whether there is room for writes. The caller holds nothing.
     pub(crate) fn note_dram(&self) {
         let publisher = lock(&self.publisher).dram_bytes();
-        self.dram.note(self.beside(publisher).0);
+        self.dram.note(self.beside(publisher).0, self.working());
     }
 
     /// Refuses a write that is no delete, where there is no DRAM for it.
@@ -214,7 +221,7 @@ impl Inner {
         let is_scarce = || {
             let publisher = lock(&self.publisher).dram_bytes();
             let (beside, in_view) = self.beside(publisher);
-            self.dram.left(beside + in_view) < MEMTABLES * LEAST
+            self.dram.left(beside + in_view, self.working()) < MEMTABLES * LEAST
         };
         if !is_scarce() {
             return Ok(());

@@ -143,6 +143,11 @@ impl Reserve {
         self.shortest.store(count as u64 * u64::from(pool.options().chunk_bytes), Ordering::Relaxed);
     }
 
+    /// Bytes of the largest range, a table's last chunk counted whole.
+    pub(crate) fn largest_range(&self) -> u64 {
+        self.largest.load(Ordering::Relaxed)
+    }
+
     /// Takes note of what the manifest takes when it is written anew.
     pub(crate) fn note_manifest(&self, bytes: u64) {
         self.manifest.store(bytes, Ordering::Relaxed);
