@@ -5,7 +5,8 @@
 //!
 //! The rule. A memtable may take 3/16 of what all else leaves when it is made: four are there at a time at most (`migrate.rs`), and a quarter is for what
 //! comes meanwhile. While a snapshot is held, the memtables that there are count as all else, for it may keep them when they are flushed: so each that
-//! follows is smaller than the one before, and their sum stays below the budget, however long it is held.
+//! follows is smaller than the one before, and their sum stays below the budget, however long it is held. All else includes what the work behind takes at most: a table that is built by each
+//! worker, and the tables of a range twice, of the largest one where that has outgrown its compactions.
 //!
 //! Where not even four memtables of [`LEAST`] bytes would have room, writes and snapshots are refused, after an attempt to make room; deletes, reads and scans go on.
 //!

@@ -94,7 +94,7 @@ pub struct FluidOptions {
     /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB. Where an eighth of what the tables hold is less, it is that, or
     /// 16 MiB: as little is rewritten then, and the memtable's index stays in the processor's cache.
     pub memtable_bytes: u64,
-    /// Bytes of a thread's log segment; 16 KiB to 64 MiB.
+    /// Bytes of a thread's log segment; 16 KiB to 64 MiB. It is at most a quarter of its memtable's log, and where many threads write a part of that, down to 64 KiB.
     pub segment_bytes: u64,
     /// Bytes at which a table is cut; 16 KiB to 64 MiB.
     pub table_bytes: u64,
@@ -165,7 +165,11 @@ const SPECS: &[OptionSpec] = &[
         "67108864",
         "bytes of log after which a memtable is flushed, 65536 to 68719476736; sooner, at 16 MiB or an eighth of what the tables hold, in a small store"
     ),
-    spec!("segment-bytes", "262144", "bytes of a thread's log segment, 16384 to 67108864"),
+    spec!(
+        "segment-bytes",
+        "262144",
+        "bytes of a thread's log segment, 16384 to 67108864; at most a quarter of a memtable's log, and less where many threads write"
+    ),
     spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
     spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536; at 1024 compressed tables have blocks of 4096"),
     spec!("compression", "auto", "how tables are compressed that compactions write: lz4, none, or auto, which is none"),

@@ -90,6 +90,12 @@ fn late_split(store: &FluidKv) -> Task {
     task
 }
 
+/// As [`late_split`], with nobody who holds the range.
+fn waiting_split(store: &FluidKv) {
+    let Task::Compact(range) = late_split(store) else { panic!("a compaction") };
+    store.running.inner.migration.let_go(&[range.id]);
+}
+
 #[track_caller]
 fn assert_settles(store: &FluidKv, told: &Told) {
     store.settle().expect("settled");
@@ -122,11 +128,8 @@ fn a_range_that_is_being_compacted_is_split_by_nobody_else() {
 fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
-    let task = late_split(&store);
+    waiting_split(&store);
     let inner = &store.running.inner;
-    let Task::Compact(range) = task else { panic!("a compaction") };
-    inner.migration.let_go(&[range.id]);
-    drop(range);
     fill(&store, 10..20, 2);
     flush(inner);
     assert_eq!(inner.view.load().ranges.list.len(), 2);
@@ -167,19 +170,35 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
     }
 }
 
+/// One range came to a thousand tables before its first compaction, and to twice the handles while that went on.
 #[test]
-fn memtables_of_a_store_follow_what_its_tables_hold() {
+fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_them() {
+    let scratch = Scratch::new();
+    let pool = PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
+    let options =
+        FluidOptions { pool, dram_budget: 1 << 20, table_bytes: 16 << 10, workers: 0, ..FluidOptions::default() };
+    let store = FluidKv::create(&scratch.store(), &options).expect("create");
+    let inner = &store.running.inner;
+    for (tables, is_refused) in [(0, false), (100, false), (2500, true), (0, false)] {
+        inner.reserve.note_ranges(&inner.pool, tables * inner.sizes.table.table_bytes as u64, 1);
+        inner.note_dram();
+        assert_eq!(inner.check_dram().is_err(), is_refused, "{tables} tables");
+    }
+}
+
+/// The first memtable of a store, and those behind it.
+#[test]
+fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 4 << 30, region_bytes: 64 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
     let store = FluidKv::create(&scratch.store(), &options).expect("create");
-    let log = |store: &FluidKv| store.running.inner.view.load().active.limits().0;
-    assert_eq!(log(&store), 16 << 20);
-    fill(&store, 0..10, 1);
-    flush(&store.running.inner);
-    assert_eq!(log(&store), 16 << 20, "the tables hold little");
-    let tables = lock(&store.running.inner.publisher).table_bytes();
-    assert!(tables > 0 && tables == store.running.inner.view.load().ranges.list[0].bytes());
+    let inner = &store.running.inner;
+    for keys in [0..10, 10..20, 20..30] {
+        assert_eq!((inner.view.load().active.limits().0, inner.sizes.memtable), (16 << 20, 64 << 20));
+        fill(&store, keys, 1);
+        flush(inner);
+    }
 }
 
 /// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.
@@ -188,11 +207,8 @@ fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
-    let task = late_split(&store);
+    waiting_split(&store);
     let inner = &store.running.inner;
-    let Task::Compact(range) = task else { panic!("a compaction") };
-    inner.migration.let_go(&[range.id]);
-    drop(range);
     fill(&store, 10..20, 2);
     let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
     let taken: Vec<_> =
