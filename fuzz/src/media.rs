@@ -18,7 +18,7 @@ pub fn spec(record: bool) -> SimSpec {
 
 /// What the medium holds by now.
 pub fn image(pool: &Pool) -> SimImage {
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: spec(false) });
+    let mut model = LineModel::new(SimImage { spec: spec(false), ..SimImage::default() });
     for event in &pool.recorder().expect("a simulated pool").take().events {
         model.apply(event);
     }
@@ -92,7 +92,8 @@ pub fn regions(pool: &Pool) -> SimImage {
         let rest = pool.bytes(lodestore_media::NvPtr::new(region, 8), len as usize - 8).expect("in the region");
         [&head[..], rest].concat()
     };
-    SimImage { regions: (0..pool.regions()).map(whole).collect(), spec: spec(false) }
+    let values = pool.recorder().expect("a simulated pool").values();
+    SimImage { regions: (0..pool.regions()).map(whole).collect(), values, spec: spec(false) }
 }
 
 /// Kinds of checksums in the pool that is damaged.

@@ -1,7 +1,7 @@
 //! The substrate: bytes that survive. Nothing else in the workspace writes to a medium.
 //!
 //! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header and its lock; the verbs on it
-//! are the only way to a medium. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
+//! are the only way to a medium, but for its [`BlockFile`]: a file of values that is read and written, not mapped. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
 //! guards their reuse; [`probe`] tells what a medium really is. With the feature `sim`, `sim` holds the crash
 //! simulator.
 //!
@@ -13,6 +13,7 @@ compile_error!("lodestore runs on Linux on x86-64; what depends on the processor
 mod ahead;
 pub mod alloc;
 mod batch_log;
+pub mod blocks;
 mod boot;
 mod counters;
 mod crc;
@@ -47,6 +48,7 @@ mod x86;
 
 pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
 pub use batch_log::{BatchLogs, BatchTurn, Word};
+pub use blocks::{BlockCounts, BlockFile, BlockOptions, Blocks};
 pub use crc::crc32c;
 pub use epoch::{Epochs, Guard};
 pub use events::{Quiet, own_work};

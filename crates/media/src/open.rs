@@ -467,7 +467,7 @@ mod simulated {
             if !PoolHeader::was_finished(region0) {
                 return Err(Error::Missing { path: "a simulated pool".into() });
             }
-            let recorder = Recorder::new(&image.spec);
+            let recorder = Recorder::with_values(&image.spec, &image.values);
             let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
             check_engine(&header, engine, engine_format)?;
             let opts = options_in_force(opts, &header)?;
@@ -515,6 +515,11 @@ impl Pool {
     /// Removes the files of a pool that is not open, and its directory if nothing else is in it: for a creation that failed behind
     /// [`Pool::create`]. What cannot be removed stays.
     pub fn remove(dir: &Path) {
+        // First: without a region it would be a stranger in the way of the next creation.
+        let values = dir.join(crate::blocks::VALUES_FILE);
+        if values.symlink_metadata().is_ok_and(|found| found.is_file()) {
+            let _ = std::fs::remove_file(values);
+        }
         for index in 0..=u16::MAX {
             if std::fs::remove_file(files::region_path(dir, index)).is_err() {
                 break;

@@ -192,7 +192,7 @@ fn run(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
 
 fn life(explorer: &mut Explorer, spec: SimSpec) -> Result<(), String> {
     let mut toy = Toy::create(&spec);
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     toy.pool.recorder().expect("simulated").take().events.iter().for_each(|event| model.apply(event));
     let mut state = nothing();
     for step in 1..30u64 {
@@ -274,7 +274,7 @@ fn armed() -> (SimImage, usize) {
     let spec = SimSpec::default();
     let toy = Toy::create(&spec);
     let items: Vec<usize> = (0..WORDS + PAIRS).collect();
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     toy.batch(&items, 1).expect("room");
     toy.batch(&items, 2).expect("room");
     let events = toy.pool.recorder().expect("simulated").take().events;
@@ -298,7 +298,7 @@ fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
     toy.single(0, 9);
     // Log 0 moves to a larger extent and is held; log 1 takes the old one.
     let held = toy.logs.begin(&toy.pool, 100).expect("room");
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     toy.batch(&[1], 2).expect("room");
     assert_eq!(toy.logs_extent(1), first, "the extent that log 0 gave up");
     drop(held);

@@ -56,7 +56,7 @@ fn explore(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
     let life = pool.recorder().expect("simulated").take();
 
     let mut rng = Rng::new(seed);
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: spec.clone() });
+    let mut model = LineModel::new(SimImage { spec: spec.clone(), ..SimImage::default() });
     let (mut images, mut created, mut marks) = (0, false, 0);
     for (step, event) in life.events.iter().enumerate() {
         model.apply(event);

@@ -200,7 +200,7 @@ pub fn check_durable(
     let trace = recorder.take();
     drop(store);
     let calls = by_log(&history, &trace, load.ops);
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: config.spec(false) });
+    let mut model = LineModel::new(SimImage { spec: config.spec(false), ..SimImage::default() });
     created.events.iter().for_each(|event| model.apply(event));
     crash(engine, config, shape, load, &Run { trace: &trace, calls: &calls }, model, points)
 }

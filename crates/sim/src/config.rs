@@ -91,6 +91,7 @@ impl Config {
             mutant: self.mutant,
             drop_site: self.drop_site.clone(),
             failing_fence: 0,
+            failing_call: None,
         }
     }
 }

@@ -127,8 +127,10 @@ impl Failure {
             let spec = &image.spec;
             let mutant = spec.mutant.map_or(0, |mutant| mutant as u8);
             let _ = writeln!(out, "spec {} {} {mutant}", spec.grain, u8::from(spec.stores_persist));
-            for bytes in &image.regions {
-                let _ = writeln!(out, "region {}", bytes.len());
+            let regions = image.regions.iter().map(|bytes| ("region", bytes));
+            let values = Some(("values", &image.values)).filter(|_| !image.values.is_empty());
+            for (what, bytes) in regions.chain(values) {
+                let _ = writeln!(out, "{what} {}", bytes.len());
                 for (row, bytes) in bytes.chunks(ROW).enumerate().filter(|(_, row)| row.iter().any(|byte| *byte != 0)) {
                     let _ = writeln!(out, "row {} {}", row * ROW, hex(bytes));
                 }
@@ -202,10 +204,13 @@ impl Saved {
                 };
             }
             ["region", len] => self.image.regions.push(vec![0; len.parse().ok()?]),
+            // The values file comes behind all regions.
+            ["values", len] => self.image.values = vec![0; len.parse().ok()?],
             ["row", offset, bytes] => {
                 let (offset, bytes): (usize, _) = (offset.parse().ok()?, unhex(bytes)?);
-                let region = self.image.regions.last_mut()?;
-                region.get_mut(offset..offset + bytes.len())?.copy_from_slice(&bytes);
+                let of_file = !self.image.values.is_empty();
+                let place = if of_file { &mut self.image.values } else { self.image.regions.last_mut()? };
+                place.get_mut(offset..offset + bytes.len())?.copy_from_slice(&bytes);
             }
             _ => return None,
         }

@@ -30,7 +30,7 @@ fn update_fails(engine: &dyn Engine, nth: u64) -> Vec<Outcome> {
     assert!(matches!(refused, lodestore_contract::Error::Poisoned { .. }), "{refused}");
     assert!(store.apply(&put(2, b'c')).is_err(), "the store takes no writes");
     let answered = store.apply(&get(1)).expect("get");
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     store.recorder().take().events.iter().for_each(|event| model.apply(event));
     let set = model.crash_set();
     let mut answers = vec![answered];
@@ -111,7 +111,7 @@ fn an_interval_whose_sync_fails_keeps_what_was_synced() {
     let refused = store.apply(&Op::Sync).expect_err("it fails");
     assert!(matches!(refused, lodestore_contract::Error::Poisoned { .. }), "{refused}");
     assert!(store.apply(&put(2, b'c')).is_err(), "the store takes no writes");
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     store.recorder().take().events.iter().for_each(|event| model.apply(event));
     let set = model.crash_set();
     let mut seen = std::collections::BTreeSet::new();

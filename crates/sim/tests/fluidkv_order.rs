@@ -77,7 +77,7 @@ impl Simulated {
 /// Looks at what a crash may leave before each fence of `events`, and behind all of them; `before` came before.
 fn each_crash(grain: u32, durability: Durability, before: &[Event], events: &[Event], look: impl Fn(&FluidKv)) {
     let spec = SimSpec { grain, ..SimSpec::default() };
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     let mut rng = Rng::new(1);
     let fences = events.iter().filter(|event| matches!(event.what, What::Fence { .. })).count();
     let images = IMAGES[usize::from(fences > MANY)];

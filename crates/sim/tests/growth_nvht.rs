@@ -109,7 +109,7 @@ impl Open {
 fn begun(mutant: Option<Mutant>, seed: u64) -> Option<(Open, LineModel, u64, Vec<Event>)> {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let open = Open::create(&spec, seed);
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     open.events().iter().for_each(|event| model.apply(event));
     let (keys, step) = open.fill(&mut model)?;
     Some((open, model, keys, step))

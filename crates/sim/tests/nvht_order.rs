@@ -94,7 +94,7 @@ fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
     for nth in 1.. {
         let Some((events, answered)) = batch_and_puts_beside(nth) else { break };
         (fences, beside) = (nth, beside + answered.len());
-        let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: SimSpec::default() });
+        let mut model = LineModel::new(SimImage::default());
         events.iter().for_each(|event| model.apply(event));
         let set = model.crash_set();
         for choice in set.select(IMAGES, &mut Rng::new(nth as u64)) {
@@ -135,7 +135,7 @@ fn with_a_damaged_record(whole: &[u8], damaged: &[u8]) -> (Arc<Pool>, Arc<Nvht>)
     let store = Nvht::start(Arc::clone(&pool), &report, &options()).expect("a store");
     store.put(damaged, b"to be damaged").expect("put");
     store.put(whole, b"to be replaced").expect("put");
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec: SimSpec::default() });
+    let mut model = LineModel::new(SimImage::default());
     pool.recorder().expect("a simulation").take().events.iter().for_each(|event| model.apply(event));
     let set = model.crash_set();
     let choice = set.select(1, &mut Rng::new(1)).into_iter().next().expect("an image");

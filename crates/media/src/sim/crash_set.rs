@@ -1,14 +1,17 @@
-//! The images of one crash point: a choice of content for each line.
+//! The images of one crash point: a choice of content for each line, and of a length for the values file.
 
 use std::collections::HashSet;
 
-use crate::sim::model::word_hash;
+use crate::sim::file::VALUES;
+use crate::sim::image::SimImage;
+use crate::sim::model::{region_hash, word_hash, words_hash};
 use crate::sim::rng::{Rng, mix};
 
 /// Distinct contents kept of one line; beyond it the list is thinned evenly (old and new always stay).
 const CONTENTS_MAX: usize = 256;
 
-/// Which content each line of a [`CrashSet`] has, in its order. 0 is the old one.
+/// Which content each line of a [`CrashSet`] has, in its order, and behind them which length the values file has, where that is open. 0 is
+/// the old one.
 pub type Choice = Box<[u16]>;
 
 /// What one line may hold after a crash.
@@ -25,12 +28,29 @@ pub struct LineChoices {
     newest: u16,
 }
 
-/// What all lines may hold after a crash at one moment. Lines are independent of each other.
+/// A length that the values file may have after a crash.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    len: u64,
+    /// Change of the image's hash by it.
+    delta: u64,
+}
+
+/// What all lines may hold after a crash at one moment. Lines are independent of each other; those of the values file beyond its length
+/// are gone.
 #[derive(Debug, Clone)]
 pub struct CrashSet {
     base_hash: u64,
     lines: Vec<LineChoices>,
+    /// Distinct lengths of the values file; the first is the durable one.
+    sizes: Vec<Size>,
+    /// The length that it has now.
+    newest_size: u16,
 }
+
+/// What a choice has cut off the values file, to be put back.
+#[derive(Debug)]
+pub(super) struct Cut(Vec<u8>);
 
 impl LineChoices {
     pub(super) fn new(region: u16, offset: u64, durable: &[u8]) -> Self {
@@ -74,7 +94,7 @@ impl LineChoices {
         }) as u16;
     }
 
-    /// Region of the line.
+    /// Region of the line, or [`VALUES`].
     pub fn region(&self) -> u16 {
         self.region
     }
@@ -96,8 +116,20 @@ impl LineChoices {
 }
 
 impl CrashSet {
-    pub(super) fn new(base_hash: u64) -> Self {
-        Self { base_hash, lines: Vec::new() }
+    /// Of a values file that durably holds `values` and had these lengths since.
+    pub(super) fn new(base_hash: u64, values: &[u8], pending: &[u64]) -> Self {
+        let durable = values.len() as u64;
+        let mut sizes = vec![Size { len: durable, delta: 0 }];
+        let mut newest_size = 0;
+        for &len in pending {
+            newest_size = sizes.iter().position(|size| size.len == len).unwrap_or_else(|| {
+                let gone = words_hash(VALUES, values, values.len().min(len as usize));
+                let delta = region_hash(VALUES, durable) ^ region_hash(VALUES, len) ^ gone;
+                sizes.push(Size { len, delta });
+                sizes.len() - 1
+            });
+        }
+        Self { base_hash, lines: Vec::new(), sizes, newest_size: newest_size as u16 }
     }
 
     pub(super) fn push(&mut self, line: LineChoices) {
@@ -115,40 +147,68 @@ impl CrashSet {
         &self.lines
     }
 
-    /// How many distinct images there are; `u64::MAX` for that many or more.
+    /// How many distinct images there are; `u64::MAX` for that many or more. Where the length of the values file is open, at most as many.
     pub fn combinations(&self) -> u64 {
-        self.lines.iter().fold(1u64, |product, line| product.saturating_mul(line.count() as u64))
+        (0..self.digits()).fold(1u64, |product, digit| product.saturating_mul(self.count(digit) as u64))
+    }
+
+    /// How many choices there are in one: a line each, and the length of the values file where that is open.
+    fn digits(&self) -> usize {
+        self.lines.len() + usize::from(self.sizes.len() > 1)
+    }
+
+    /// How many ways there are to choose at this place.
+    fn count(&self, digit: usize) -> usize {
+        self.lines.get(digit).map_or(self.sizes.len(), LineChoices::count)
+    }
+
+    fn newest(&self, digit: usize) -> u16 {
+        self.lines.get(digit).map_or(self.newest_size, |line| line.newest)
+    }
+
+    fn size(&self, choice: &Choice) -> Size {
+        self.sizes[choice.get(self.lines.len()).copied().map_or(0, usize::from)]
+    }
+
+    fn durable_len(&self) -> u64 {
+        self.sizes[0].len
     }
 
     /// Hash of the image of a choice: equal images have equal hashes, at whatever crash point.
     pub fn hash(&self, choice: &Choice) -> u64 {
-        self.lines
-            .iter()
-            .zip(choice)
-            .fold(self.base_hash, |hash, (line, index)| hash ^ line.deltas[usize::from(*index)])
+        let size = self.size(choice);
+        let there = self.lines.iter().zip(choice).filter(|(line, _)| line.is_before(size.len));
+        there.fold(self.base_hash ^ size.delta, |hash, (line, index)| hash ^ line.deltas[usize::from(*index)])
     }
 
-    pub(super) fn apply(&self, choice: &Choice, regions: &mut [Vec<u8>]) {
-        assert_eq!(choice.len(), self.lines.len(), "a choice of another set");
-        for (line, index) in self.lines.iter().zip(choice) {
-            line.write(usize::from(*index), regions);
+    pub(super) fn apply(&self, choice: &Choice, image: &mut SimImage) -> Cut {
+        assert_eq!(choice.len(), self.digits(), "a choice of another set");
+        let len = self.size(choice).len;
+        let cut = image.values.split_off(image.values.len().min(len as usize));
+        image.values.resize(len as usize, 0);
+        for (line, index) in self.lines.iter().zip(choice).filter(|(line, _)| line.is_before(len)) {
+            line.write(usize::from(*index), image);
         }
+        Cut(cut)
     }
 
-    pub(super) fn revert(&self, choice: &Choice, regions: &mut [Vec<u8>]) {
-        for (line, _) in self.lines.iter().zip(choice).filter(|(_, index)| **index != 0) {
-            line.write(0, regions);
+    pub(super) fn revert(&self, choice: &Choice, image: &mut SimImage, cut: Cut) {
+        image.values.truncate(self.durable_len() as usize);
+        image.values.extend(cut.0);
+        let changed = self.lines.iter().zip(choice).filter(|(_, index)| **index != 0);
+        for (line, _) in changed.filter(|(line, _)| line.is_before(self.durable_len())) {
+            line.write(0, image);
         }
     }
 
     /// No pending store kept.
     pub fn all_old(&self) -> Choice {
-        self.lines.iter().map(|_| 0).collect()
+        (0..self.digits()).map(|_| 0).collect()
     }
 
     /// Every pending store kept.
     pub fn all_new(&self) -> Choice {
-        self.lines.iter().map(|line| line.newest).collect()
+        (0..self.digits()).map(|digit| self.newest(digit)).collect()
     }
 
     /// All choices if there are at most `limit`; else `limit` of them: all old, all new, each line alone new, each line alone
@@ -160,16 +220,18 @@ impl CrashSet {
     fn enumerate(&self) -> Vec<Choice> {
         let mut choice = self.all_old();
         let mut all = vec![choice.clone()];
-        loop {
-            // Counts up, the first line being the lowest digit.
-            let Some(digit) = (0..choice.len()).find(|at| usize::from(choice[*at]) + 1 < self.lines[*at].count())
-            else {
-                return all;
-            };
+        // Counts up, the first line being the lowest digit.
+        while let Some(digit) = (0..choice.len()).find(|at| usize::from(choice[*at]) + 1 < self.count(*at)) {
             choice[..digit].fill(0);
             choice[digit] += 1;
             all.push(choice.clone());
         }
+        // Where the file is shorter, lines beyond its end make no difference.
+        if self.sizes.len() > 1 {
+            let mut seen = HashSet::new();
+            all.retain(|choice| seen.insert(self.hash(choice)));
+        }
+        all
     }
 
     fn sample(&self, limit: usize, rng: &mut Rng) -> Vec<Choice> {
@@ -188,9 +250,9 @@ impl CrashSet {
         picked.choices
     }
 
-    /// Each line alone new and alone old; `most` of them, chosen by `rng`, where there are more.
+    /// Each line (and the length) alone new and alone old; `most` of them, chosen by `rng`, where there are more.
     fn alone_choices(&self, most: usize, rng: &mut Rng) -> Vec<Choice> {
-        let count = self.lines.len() * 2;
+        let count = self.digits() * 2;
         let mut order: Vec<usize> = (0..count).collect();
         for at in 0..most.min(count) {
             let other = at + rng.index(count - at);
@@ -200,7 +262,7 @@ impl CrashSet {
         let build = |index: usize| {
             let line = index / 2;
             let mut choice = if index.is_multiple_of(2) { self.all_old() } else { self.all_new() };
-            choice[line] = if index.is_multiple_of(2) { self.lines[line].newest } else { 0 };
+            choice[line] = if index.is_multiple_of(2) { self.newest(line) } else { 0 };
             choice
         };
         order.into_iter().map(build).collect()
@@ -208,19 +270,24 @@ impl CrashSet {
 
     /// Each line old, new, or anything, with equal chance.
     fn random(&self, rng: &mut Rng) -> Choice {
-        let one = |line: &LineChoices| match rng.below(3) {
+        let one = |digit| match rng.below(3) {
             0 => 0,
-            1 => line.newest,
-            _ => rng.index(line.count()) as u16,
+            1 => self.newest(digit),
+            _ => rng.index(self.count(digit)) as u16,
         };
-        self.lines.iter().map(one).collect()
+        (0..self.digits()).map(one).collect()
     }
 }
 
 impl LineChoices {
-    fn write(&self, index: usize, regions: &mut [Vec<u8>]) {
+    /// Whether it is there where the values file is so long.
+    fn is_before(&self, len: u64) -> bool {
+        self.region != VALUES || self.offset < len
+    }
+
+    fn write(&self, index: usize, image: &mut SimImage) {
         let start = self.offset as usize;
-        regions[usize::from(self.region)][start..start + self.grain].copy_from_slice(self.content(index));
+        image.bytes_mut(self.region)[start..start + self.grain].copy_from_slice(self.content(index));
     }
 }
 

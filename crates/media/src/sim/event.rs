@@ -10,9 +10,9 @@ pub enum Verb {
     Store,
     /// A range flushed.
     Flush,
-    /// A fence.
+    /// A fence, or a sync of the values file.
     Fence,
-    /// A region added.
+    /// A region added, or the values file made longer or shorter.
     Region,
     /// A mark of the test's own.
     Mark,
@@ -23,7 +23,7 @@ pub enum Verb {
 pub enum What {
     /// At most 8 bytes of one aligned word.
     Word {
-        /// Region.
+        /// Region, or [`VALUES`](crate::sim::VALUES).
         region: u16,
         /// Byte offset of the word in its region, a multiple of 8.
         offset: u64,
@@ -31,7 +31,7 @@ pub enum What {
         value: u64,
         /// Bit i: byte i is stored.
         mask: u8,
-        /// Part of the same bulk store as the event before: no order between the two.
+        /// Part of the same bulk store as the event before: no order between the two. In the values file: of the same write.
         bulk: bool,
     },
     /// The stores so far to these bytes' lines are durable after the thread's next fence.
@@ -62,6 +62,16 @@ pub enum What {
         /// Its bytes.
         len: u64,
     },
+    /// The values file is this long from now on; durably after its next sync.
+    Size {
+        /// Its bytes.
+        len: u64,
+    },
+    /// A sync of the values file: what was written to it so far is durable now.
+    Sync {
+        /// False for one that failed, which makes nothing durable.
+        holds: bool,
+    },
     /// A label of the test's own, such as an acknowledgement.
     Mark(u64),
 }
@@ -81,8 +91,8 @@ impl Event {
         match self.what {
             What::Word { .. } => Verb::Store,
             What::Flush { .. } => Verb::Flush,
-            What::Fence { .. } | What::FailedFence { .. } => Verb::Fence,
-            What::Region { .. } => Verb::Region,
+            What::Fence { .. } | What::FailedFence { .. } | What::Sync { .. } => Verb::Fence,
+            What::Region { .. } | What::Size { .. } => Verb::Region,
             What::Mark(_) => Verb::Mark,
         }
     }
@@ -104,6 +114,8 @@ impl fmt::Display for Event {
             What::Fence { thread } => write!(f, "fence by {thread}")?,
             What::FailedFence { thread } => write!(f, "fence by {thread}, which fails")?,
             What::Region { region, len } => write!(f, "region {region} of {len} bytes")?,
+            What::Size { len } => write!(f, "values file of {len} bytes")?,
+            What::Sync { holds } => write!(f, "sync of the values file{}", if holds { "" } else { ", which fails" })?,
             What::Mark(label) => write!(f, "mark {label}")?,
         }
         write!(f, "  at {}:{}", self.site.file(), self.site.line())

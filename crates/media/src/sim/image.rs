@@ -2,6 +2,7 @@
 
 use crate::mutant::Mutant;
 use crate::sim::event::Verb;
+use crate::sim::file::{FailingCall, VALUES};
 
 /// A call site whose flushes or fences are to be lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,8 @@ pub struct SimSpec {
     pub drop_site: Option<DropSite>,
     /// Which fence from the pool's beginning fails, as by [`Recorder::fail_fence`](crate::sim::Recorder::fail_fence); 0: none.
     pub failing_fence: u64,
+    /// The call to the values file that fails, counted from the pool's beginning, if one does.
+    pub failing_call: Option<FailingCall>,
 }
 
 impl Default for SimSpec {
@@ -41,15 +44,30 @@ impl Default for SimSpec {
             mutant: None,
             drop_site: None,
             failing_fence: 0,
+            failing_call: None,
         }
     }
 }
 
-/// What a crash left: the bytes of every region, and how the pool opened from it shall behave.
+/// What a crash left: the bytes of every region and of the values file, and how the pool opened from it shall behave.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SimImage {
     /// Regions by index.
     pub regions: Vec<Vec<u8>>,
+    /// The values file beside them; empty where none was made, which is the same to whoever opens it.
+    pub values: Vec<u8>,
     /// Behaviour of a pool opened from it.
     pub spec: SimSpec,
+}
+
+impl SimImage {
+    /// The bytes of a region, or of the values file.
+    pub(super) fn bytes(&self, region: u16) -> &[u8] {
+        if region == VALUES { &self.values } else { &self.regions[usize::from(region)] }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn bytes_mut(&mut self, region: u16) -> &mut [u8] {
+        if region == VALUES { &mut self.values } else { &mut self.regions[usize::from(region)] }
+    }
 }

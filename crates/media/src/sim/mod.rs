@@ -15,6 +15,7 @@
 //!   (x86-TSO). Eight bytes never tear; a 16-byte swap is two words, which may tear.
 //! * The words of one bulk store (a copy, or non-temporal stores) have no order among themselves within
 //!   a line: besides the prefixes, the words taken from the end are tried.
+//! * The values file beside the regions has rules of its own, at the head of `file.rs`.
 //!
 //! This is stricter than the platforms are (`msync` also covers what was stored after the flush), never laxer.
 //!
@@ -22,6 +23,7 @@
 
 mod crash_set;
 mod event;
+mod file;
 mod image;
 mod model;
 mod recorder;
@@ -31,6 +33,7 @@ mod tests;
 
 pub use crash_set::{Choice, CrashSet, LineChoices};
 pub use event::{Event, Trace, Verb, What};
+pub use file::{FailingCall, FileCall, FileFault, VALUES};
 pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
 pub use recorder::{Log, Recorder, Watch};

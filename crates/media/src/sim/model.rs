@@ -5,6 +5,8 @@
 //! 2. `lines` holds a line exactly if it has pending stores; the list is in the order of the stores.
 //! 3. A line's cover by a thread counts the leading pending stores that this thread has flushed and not fenced.
 //! 4. `hash` is the hash of `image`, kept word by word.
+//! 5. `sizes` holds the lengths that the values file had since its last sync, in their order; `image.values` is as long as is durable. A line of
+//!    the file beyond that is durably zero.
 //!
 //! One thread owns a model.
 
@@ -12,11 +14,18 @@ use std::collections::BTreeMap;
 
 use crate::sim::crash_set::{Choice, CrashSet, LineChoices};
 use crate::sim::event::{Event, What};
+use crate::sim::file::VALUES;
 use crate::sim::image::SimImage;
 use crate::sim::rng::mix;
 
 /// Pending stores of a line above which older ones are merged, so that a line that is never flushed stays small.
 const PENDING_MAX: usize = 512;
+/// Pending writes to a line of the values file above which older ones are merged.
+const WRITES_MAX: usize = 16;
+/// Pending lengths of the values file above which the oldest is forgotten.
+const SIZES_MAX: usize = 64;
+/// What no store has touched: a line of the longest grain.
+static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A store that is not durable yet.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +54,7 @@ pub struct LineModel {
     lines: BTreeMap<(u16, u64), Line>,
     /// Lines with a cover, by thread.
     flushed: Vec<(u16, (u16, u64))>,
+    sizes: Vec<u64>,
     hash: u64,
 }
 
@@ -54,15 +64,20 @@ pub(super) fn word_hash(region: u16, offset: u64, value: u64) -> u64 {
     if value == 0 { 0 } else { mix(mix(u64::from(region) << 48 | offset) ^ value) }
 }
 
-/// The share of a region's existence.
-fn region_hash(region: u16, len: u64) -> u64 {
-    mix(mix(u64::from(region)) ^ len)
+/// The share of a region's existence; an empty values file is none.
+pub(super) fn region_hash(region: u16, len: u64) -> u64 {
+    if region == VALUES && len == 0 { 0 } else { mix(mix(u64::from(region)) ^ len) }
+}
+
+/// The shares of all words from `from` on.
+pub(super) fn words_hash(region: u16, bytes: &[u8], from: usize) -> u64 {
+    let word = |at: usize| word_hash(region, at as u64, u64::from_le_bytes(word_at(bytes, at)));
+    (from..bytes.len()).step_by(8).fold(0, |hash, at| hash ^ word(at))
 }
 
 /// The share of a region: its existence and its words.
 fn bytes_hash(region: u16, bytes: &[u8]) -> u64 {
-    let word = |at: usize| word_hash(region, at as u64, u64::from_le_bytes(word_at(bytes, at)));
-    (0..bytes.len()).step_by(8).fold(region_hash(region, bytes.len() as u64), |hash, at| hash ^ word(at))
+    region_hash(region, bytes.len() as u64) ^ words_hash(region, bytes, 0)
 }
 
 /// The bytes of a word, with those of `mask` replaced.
@@ -93,7 +108,9 @@ impl LineModel {
             assert!(bytes.len().is_multiple_of(grain as usize), "region {region} is not whole lines");
             hash ^= bytes_hash(region as u16, bytes);
         }
-        Self { image, lines: BTreeMap::new(), flushed: Vec::new(), hash }
+        assert!(image.values.len().is_multiple_of(grain as usize), "the values file is not whole lines");
+        hash ^= bytes_hash(VALUES, &image.values);
+        Self { image, lines: BTreeMap::new(), flushed: Vec::new(), sizes: Vec::new(), hash }
     }
 
     /// What is durable.
@@ -110,10 +127,15 @@ impl LineModel {
         u64::from(self.image.spec.grain)
     }
 
+    /// Most pending stores of a line.
+    fn pending_max(&self, region: u16) -> usize {
+        if region == VALUES { WRITES_MAX * (self.grain() / 8) as usize } else { PENDING_MAX }
+    }
+
     /// Takes the next step of a trace.
     ///
     /// # Panics
-    /// On a store outside a region: the pool that made the trace is wrong.
+    /// On a store outside a region or the values file: the pool that made the trace is wrong.
     pub fn apply(&mut self, event: &Event) {
         match event.what {
             What::Word { region, offset, value, mask, bulk } => self.store(region, offset, value, mask, bulk),
@@ -121,6 +143,12 @@ impl LineModel {
             What::Fence { thread } => self.fence(thread),
             What::FailedFence { thread } => self.forget_flushes_of(thread),
             What::Region { region, len } => self.add_region(region, len),
+            What::Size { len } => self.resize_values(len),
+            What::Sync { holds } => {
+                if holds {
+                    self.sync_values();
+                }
+            }
             What::Mark(_) => {}
         }
     }
@@ -141,20 +169,22 @@ impl LineModel {
     }
 
     fn store(&mut self, region: u16, offset: u64, value: u64, mask: u8, bulk: bool) {
-        let bytes = &self.image.regions[usize::from(region)];
-        assert!(offset.is_multiple_of(8) && offset + 8 <= bytes.len() as u64, "store at {region}:{offset:#x}");
+        let of_file = region == VALUES;
+        let len = if of_file { self.values_len() } else { self.image.bytes(region).len() as u64 };
+        assert!(offset.is_multiple_of(8) && offset + 8 <= len, "store at {region}:{offset:#x}");
         let start = offset & !(self.grain() - 1);
-        let store = Pending { word: ((offset - start) / 8) as u16, mask, bulk, merged: false, value };
+        // A write to the file reaches the medium by whole lines.
+        let (bulk, merged) = (bulk && !of_file, bulk && of_file && offset > start);
+        let store = Pending { word: ((offset - start) / 8) as u16, mask, bulk, merged, value };
         if self.image.spec.stores_persist {
             self.make_durable((region, start), &[store]);
             return;
         }
+        let most = self.pending_max(region);
         let line = self.lines.entry((region, start)).or_default();
         // A bulk store that crosses lines begins anew in each.
         line.pending.push(Pending { bulk: bulk && !line.pending.is_empty(), ..store });
-        if line.pending.len() > PENDING_MAX && line.covers.is_empty() {
-            line.merge_older_half();
-        }
+        line.limit(most);
     }
 
     fn flush(&mut self, region: u16, offset: u64, len: u64, thread: u16) {
@@ -213,7 +243,7 @@ impl LineModel {
 
     fn make_durable(&mut self, (region, start): (u16, u64), stores: &[Pending]) {
         let grain = self.grain() as usize;
-        let line = &mut self.image.regions[usize::from(region)][start as usize..start as usize + grain];
+        let line = &mut self.image.bytes_mut(region)[start as usize..start as usize + grain];
         for store in stores {
             let at = usize::from(store.word) * 8;
             let offset = start + at as u64;
@@ -223,12 +253,74 @@ impl LineModel {
         }
     }
 
+    /// The durable bytes of a line.
+    fn durable_line(&self, (region, start): (u16, u64)) -> &[u8] {
+        let (start, grain) = (start as usize, self.grain() as usize);
+        self.image.bytes(region).get(start..start + grain).unwrap_or(&ZEROS[..grain])
+    }
+
+    // ---- the values file ----
+
+    /// Its length with all that is pending.
+    fn values_len(&self) -> u64 {
+        self.sizes.last().copied().unwrap_or(self.image.values.len() as u64)
+    }
+
+    fn resize_values(&mut self, len: u64) {
+        assert!(len.is_multiple_of(self.grain()), "the values file is not whole lines");
+        if self.image.spec.stores_persist {
+            return self.set_durable_len(len);
+        }
+        for start in (len..self.values_len()).step_by(self.grain() as usize) {
+            self.cut_off(start);
+        }
+        if self.sizes.len() == SIZES_MAX {
+            self.sizes.remove(0);
+        }
+        self.sizes.push(len);
+    }
+
+    /// The file ends before this line: it is zero if the file is as long again.
+    fn cut_off(&mut self, start: u64) {
+        let key = (VALUES, start);
+        if self.lines.contains_key(&key) || self.durable_line(key).iter().any(|byte| *byte != 0) {
+            let most = self.pending_max(VALUES);
+            let words = 0..(self.grain() / 8) as u16;
+            let zero = |word| Pending { word, mask: u8::MAX, bulk: false, merged: word > 0, value: 0 };
+            let line = self.lines.entry(key).or_default();
+            line.pending.extend(words.map(zero));
+            line.limit(most);
+        }
+    }
+
+    fn set_durable_len(&mut self, len: u64) {
+        if len == self.image.values.len() as u64 {
+            return;
+        }
+        self.hash ^= bytes_hash(VALUES, &self.image.values);
+        self.image.values.resize(len as usize, 0);
+        self.hash ^= bytes_hash(VALUES, &self.image.values);
+    }
+
+    fn sync_values(&mut self) {
+        let len = self.values_len();
+        let longest = self.sizes.iter().copied().fold(self.image.values.len() as u64, u64::max);
+        self.set_durable_len(longest);
+        // No region comes behind the file.
+        for (key, line) in self.lines.split_off(&(VALUES, 0)) {
+            if key.1 < longest {
+                self.make_durable(key, &line.pending);
+            }
+        }
+        self.set_durable_len(len);
+        self.sizes.clear();
+    }
+
     /// The images that a crash now may leave.
     pub fn crash_set(&self) -> CrashSet {
-        let grain = self.grain() as usize;
-        let mut set = CrashSet::new(self.hash);
+        let mut set = CrashSet::new(self.hash, &self.image.values, &self.sizes);
         for (&(region, start), line) in &self.lines {
-            let durable = &self.image.regions[usize::from(region)][start as usize..start as usize + grain];
+            let durable = self.durable_line((region, start));
             let mut choices = LineChoices::new(region, start, durable);
             line.each_content(durable, &mut |content| choices.add(content));
             let mut newest = durable.to_vec();
@@ -242,9 +334,9 @@ impl LineModel {
     /// Calls `look` with the image that `choice` of `set` gives. `set` must be of this moment.
     pub fn with_image<R>(&mut self, set: &CrashSet, choice: &Choice, look: impl FnOnce(&SimImage) -> R) -> R {
         assert_eq!(set.base_hash(), self.hash, "a crash set of another moment");
-        set.apply(choice, &mut self.image.regions);
+        let cut = set.apply(choice, &mut self.image);
         let result = look(&self.image);
-        set.revert(choice, &mut self.image.regions);
+        set.revert(choice, &mut self.image, cut);
         result
     }
 
@@ -252,8 +344,11 @@ impl LineModel {
     pub fn newest(&self) -> SimImage {
         let grain = self.grain() as usize;
         let mut image = self.image.clone();
+        image.values.resize(self.values_len() as usize, 0);
         for (&(region, start), line) in &self.lines {
-            let bytes = &mut image.regions[usize::from(region)][start as usize..start as usize + grain];
+            // Lines of the file that were cut off are in no image.
+            let found = image.bytes_mut(region).get_mut(start as usize..start as usize + grain);
+            let Some(bytes) = found else { continue };
             line.pending.iter().for_each(|store| put(bytes, store));
         }
         image
@@ -261,6 +356,13 @@ impl LineModel {
 }
 
 impl Line {
+    /// Keeps the list at `most` stores.
+    fn limit(&mut self, most: usize) {
+        if self.pending.len() > most && self.covers.is_empty() {
+            self.merge_older_half();
+        }
+    }
+
     /// Merges the older half of the list into one step that holds the last bytes of each word.
     fn merge_older_half(&mut self) {
         let newer = self.pending.split_off(self.pending.len() / 2);

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::sim::event::{Event, Trace, Verb, What};
+use crate::sim::file::FailingCall;
 use crate::sim::image::{DropSite, SimSpec};
 use crate::sim::rng::Rng;
 
@@ -28,6 +29,7 @@ pub struct Recorder {
     /// Fences until one fails, that one included; 0: none will.
     fails_in: AtomicU64,
     has_failed: AtomicBool,
+    pub(super) failing_call: Mutex<Option<FailingCall>>,
     watch: Mutex<Option<Watch>>,
     log: Mutex<Log>,
 }
@@ -49,6 +51,8 @@ pub struct Log {
     drop_site: Option<DropSite>,
     events: Vec<Event>,
     sites: BTreeMap<(Verb, &'static str, u32), u64>,
+    /// The bytes of the values file (`file.rs`).
+    pub(super) values: Vec<u8>,
 }
 
 /// A small number for the calling thread, the same in all recorders.
@@ -66,6 +70,7 @@ impl Recorder {
             drop_site: spec.drop_site.clone(),
             events: Vec::new(),
             sites: BTreeMap::new(),
+            values: Vec::new(),
         };
         Self {
             recording: AtomicBool::new(spec.record),
@@ -74,6 +79,7 @@ impl Recorder {
             grain: spec.grain,
             fails_in: AtomicU64::new(spec.failing_fence),
             has_failed: AtomicBool::new(false),
+            failing_call: Mutex::new(spec.failing_call),
             watch: Mutex::new(None),
             log: Mutex::new(log),
         }
@@ -90,7 +96,7 @@ impl Recorder {
         self.mutant == Some(mutant)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Log> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
         lock(&self.log)
     }
 
@@ -111,7 +117,7 @@ impl Recorder {
         self.jitter.store(n, Ordering::Relaxed);
     }
 
-    fn jitter(&self) {
+    pub(super) fn jitter(&self) {
         let n = self.jitter.load(Ordering::Relaxed);
         if n > 0 {
             thread_local!(static RNG: RefCell<Rng> = RefCell::new(Rng::new(u64::from(thread_number()))));
@@ -162,10 +168,7 @@ impl Recorder {
     #[inline]
     #[track_caller]
     pub fn fence(&self) -> bool {
-        let watch = lock(&self.watch).clone();
-        if let Some(Watch(watch)) = watch {
-            watch(Location::caller());
-        }
+        self.tell_watch(Location::caller());
         let holds = !self.fails_now();
         if self.is_recording() {
             self.jitter();
@@ -174,7 +177,15 @@ impl Recorder {
         holds
     }
 
-    /// Tells `watch` of each fence from now on, by its call site: on the thread that makes it, before it holds, and under no lock of the recorder. So a
+    /// Tells the watcher of fences, if there is one; call it under no lock.
+    pub(super) fn tell_watch(&self, site: &'static Location<'static>) {
+        let watch = lock(&self.watch).clone();
+        if let Some(Watch(watch)) = watch {
+            watch(site);
+        }
+    }
+
+    /// Tells `watch` of each fence, and of each sync of the values file, from now on, by its call site: on the thread that makes it, before it holds, and under no lock of the recorder. So a
     /// sync can be held up, or something be done while it goes on. `None`: no more.
     pub fn watch_fences(&self, watch: Option<Watch>) {
         *lock(&self.watch) = watch;
@@ -232,7 +243,7 @@ impl Recorder {
 }
 
 impl Log {
-    fn push(&mut self, what: What, site: &'static Location<'static>) {
+    pub(super) fn push(&mut self, what: What, site: &'static Location<'static>) {
         if self.recording {
             self.events.push(Event { what, site });
         }
@@ -286,7 +297,7 @@ impl Log {
     }
 
     /// Counts the call site; whether its steps are to be lost.
-    fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
+    pub(super) fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
         if self.recording {
             *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;
         }

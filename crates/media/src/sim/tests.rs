@@ -8,7 +8,7 @@ use super::*;
 const GRAIN: u64 = 64;
 
 fn model_of(len: usize) -> LineModel {
-    LineModel::new(SimImage { regions: vec![vec![0; len]], spec: SimSpec::default() })
+    LineModel::new(SimImage { regions: vec![vec![0; len]], ..SimImage::default() })
 }
 
 fn event(what: What) -> Event {
@@ -222,7 +222,7 @@ fn a_bulk_store_has_no_order_in_its_line_but_with_its_neighbours() {
 #[test]
 fn bytes_that_are_not_whole_words_keep_their_neighbours() {
     let recorder = Recorder::new(&SimSpec::default());
-    let mut model = LineModel::new(SimImage { regions: vec![vec![0xEE; 128]], spec: SimSpec::default() });
+    let mut model = LineModel::new(SimImage { regions: vec![vec![0xEE; 128]], ..SimImage::default() });
     recorder.store(0, 5, &[1, 2, 3, 4, 5]);
     recorder.flush(0, 5, 5);
     recorder.fence();
@@ -237,7 +237,7 @@ fn bytes_that_are_not_whole_words_keep_their_neighbours() {
 #[test]
 fn sectors_are_the_same_model_with_a_larger_grain() {
     let spec = SimSpec { grain: SECTOR, ..SimSpec::default() };
-    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 1024]], spec });
+    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 1024]], spec, ..SimImage::default() });
     word(&mut model, 0, 1);
     word(&mut model, 64, 2);
     word(&mut model, 512, 3);
@@ -248,7 +248,7 @@ fn sectors_are_the_same_model_with_a_larger_grain() {
 #[test]
 fn where_stores_persist_there_is_one_image() {
     let spec = SimSpec { stores_persist: true, ..SimSpec::default() };
-    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128]], spec });
+    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128]], spec, ..SimImage::default() });
     word(&mut model, 0, 1);
     word(&mut model, 64, 2);
     assert_eq!(images(&mut model, &[0, 64]), sets(&[&[1, 2]]));
@@ -266,7 +266,7 @@ fn an_added_region_is_zero_and_takes_stores() {
 
 #[test]
 fn a_region_made_anew_is_zero_again() {
-    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128], vec![7; 128]], spec: SimSpec::default() });
+    let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128], vec![7; 128]], ..SimImage::default() });
     model.apply(&event(What::Word { region: 1, offset: 0, value: 9, mask: u8::MAX, bulk: false }));
     model.apply(&event(What::Region { region: 1, len: 64 }));
     assert_eq!(model.durable().regions, vec![vec![0; 128], vec![0; 64]]);

@@ -148,7 +148,7 @@ impl<'a> Checker<'a> {
         let end = recovery.events.len();
         let mut points: Vec<usize> = (0..end)
             .filter(|at| match recovery.events[*at].what {
-                What::Fence { .. } => true,
+                What::Fence { .. } | What::Sync { .. } => true,
                 What::Word { .. } => rng.one_in(self.config.store_point_every),
                 _ => false,
             })

@@ -86,7 +86,7 @@ pub fn run_script(
     let mut script = script.clone();
     script.shape.mode |= if config.prefix { MODE_INTERVAL } else { 0 };
     let script = &script;
-    let empty = SimImage { regions: Vec::new(), spec: config.spec(true) };
+    let empty = SimImage { spec: config.spec(true), ..SimImage::default() };
     let mut run = Run {
         engine,
         config,
@@ -228,7 +228,7 @@ impl Run<'_> {
 
     /// A moment of a batch, mostly next to one of its last fences, or of a sweep, next to any: there it tells most.
     fn moment(&mut self, op: &Op, events: &[Event]) -> usize {
-        let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. });
+        let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. } | What::Sync { .. });
         let fences: Vec<usize> = (0..events.len()).filter(is_fence).collect();
         if fences.is_empty() || self.rng.one_in(3) {
             return self.rng.index(events.len() + 1);
@@ -439,7 +439,11 @@ impl Run<'_> {
         self.checker.counts.events += trace.events.len() as u64;
         for (at, event) in trace.events.iter().enumerate() {
             let crash_here = match event.what {
-                What::Fence { .. } | What::FailedFence { .. } | What::Region { .. } => true,
+                What::Fence { .. }
+                | What::FailedFence { .. }
+                | What::Region { .. }
+                | What::Size { .. }
+                | What::Sync { .. } => true,
                 What::Word { .. } => self.rng.one_in(self.config.store_point_every),
                 What::Flush { .. } | What::Mark(_) => false,
             };

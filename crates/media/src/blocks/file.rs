@@ -1,0 +1,167 @@
+//! The values file on a file system.
+//!
+//! The file is empty when it is made, so it takes its name at once: whatever an interrupted making leaves is a whole, empty file, and
+//! there is nothing to tell apart or to remove.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use lodestore_contract::{Error, Result};
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::blocks::buffer::{Blocks, is_aligned};
+use crate::blocks::{BLOCK, BlockOptions};
+use crate::files;
+use crate::probe;
+
+/// The file's name in a store's directory.
+pub(crate) const VALUES_FILE: &str = "values.0000";
+/// Most bytes that a direct read moves through a buffer of its own at once.
+const PIECE: usize = 1 << 20;
+
+/// An open values file.
+#[derive(Debug)]
+pub(super) struct DiskFile {
+    file: File,
+    pub(super) path: PathBuf,
+    pub(super) direct: bool,
+}
+
+impl DiskFile {
+    /// Opens the file in `dir`, or makes it; the file and its length. With `name_lasts` its name is durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O,
+    /// [`Error::Corrupt`] where it is missing and may not be made, [`Error::Io`].
+    pub(super) fn open(dir: &Path, options: &BlockOptions, name_lasts: bool) -> Result<(Self, u64)> {
+        let path = dir.join(VALUES_FILE);
+        // A pipe would never open.
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if !found.is_file() => return Err(foreign(&path)),
+            Err(refused) if refused.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("looking at", &path, refused));
+            }
+            _ => {}
+        }
+        let file = open_or_make(&path, options)?;
+        let found = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?;
+        // It may be another one by now.
+        if !found.is_file() {
+            return Err(foreign(&path));
+        }
+        if name_lasts {
+            files::sync_dir(dir)?;
+        }
+        let opened = Self { file, path, direct: options.direct };
+        if options.direct {
+            opened.try_direct()?;
+        }
+        Ok((opened, found.len()))
+    }
+
+    /// Some file systems grant direct I/O at the open, and refuse it at the first read.
+    fn try_direct(&self) -> Result<()> {
+        let mut block = Blocks::zeroed(BLOCK as usize);
+        match self.file.read_at(&mut block, 0) {
+            Err(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Err(no_direct(&self.path)),
+            // Whatever else goes wrong goes wrong again where it matters.
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads exactly as many bytes as fit; with fewer there, [`ErrorKind::UnexpectedEof`].
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if !self.direct || (at.is_multiple_of(BLOCK) && is_aligned(into)) {
+            return self.file.read_exact_at(into, at);
+        }
+        let mut done = 0;
+        let mut piece = Blocks::new();
+        while done < into.len() {
+            let from = at + done as u64;
+            let lead = (from % BLOCK) as usize;
+            let len = (lead + into.len() - done).next_multiple_of(BLOCK as usize).min(PIECE);
+            piece.resize(len);
+            self.file.read_exact_at(&mut piece, from - lead as u64)?;
+            let taken = (len - lead).min(into.len() - done);
+            into[done..done + taken].copy_from_slice(&piece[lead..lead + taken]);
+            done += taken;
+        }
+        Ok(())
+    }
+
+    /// Writes whole aligned blocks. A write that was cut short goes on where it was.
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    /// Reserves space for these bytes, and makes the file long enough for them, its length being `old`. On failure it is as long as it was.
+    pub(super) fn reserve(&self, at: u64, len: u64, old: u64) -> io::Result<()> {
+        // Some file systems fill up what there is before they refuse.
+        if at >= old && probe::free_bytes(&self.file)? < len {
+            return Err(Errno::NOSPC.into());
+        }
+        let done = again(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len));
+        if done.is_err() && at + len > old {
+            // The file may have become longer on the way; if it stays so, its end is unused space.
+            let _ = self.file.set_len(old);
+        }
+        done
+    }
+
+    pub(super) fn shrink(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    /// Gives back the space of these bytes, where the file system can.
+    pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        again(|| rustix::fs::fallocate(&self.file, how, at, len))
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+fn open_or_make(path: &Path, options: &BlockOptions) -> Result<File> {
+    let direct = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
+    let flags = (direct | OFlags::NOFOLLOW).bits() as i32;
+    let open = || OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path);
+    let opened = match open() {
+        Err(refused) if refused.kind() == ErrorKind::NotFound && !options.read_only => {
+            // Without the flags: where direct I/O is refused, that is told as such.
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            made.map_err(|refused| Error::io("creating", path, refused))?;
+            open()
+        }
+        other => other,
+    };
+    opened.map_err(|refused| match refused.raw_os_error() {
+        Some(libc::ELOOP) => foreign(path),
+        Some(libc::EINVAL) if options.direct => no_direct(path),
+        Some(libc::ENOENT) => Error::corrupt(path.display().to_string(), "the values file is missing"),
+        _ => Error::io("opening", path, refused),
+    })
+}
+
+fn foreign(path: &Path) -> Error {
+    Error::Foreign { path: path.into(), what: "it is a link, or no ordinary file".into() }
+}
+
+fn no_direct(path: &Path) -> Error {
+    let why = format!("the file system of {} has no direct I/O: leave it off, or use ext4 or xfs", path.display());
+    Error::InvalidOption { name: "direct".into(), value: "on".into(), why }
+}
+
+/// Repeats a call that a signal has interrupted.
+fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
+}

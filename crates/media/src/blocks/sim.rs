@@ -1,0 +1,61 @@
+//! The values file of a simulated pool: its bytes and steps are the recorder's (`sim/file.rs` has the model).
+
+use std::io;
+
+use crate::blocks::BlockFile;
+use crate::pool::Pool;
+use crate::sim::Recorder;
+
+/// Stands for the file; what there is of it is in the pool's recorder, so that it is there for the next open of it as well.
+#[derive(Debug)]
+pub(super) struct SimFile;
+
+impl SimFile {
+    /// The file and its length.
+    pub(super) fn open(recorder: &Recorder) -> (Self, u64) {
+        (Self, recorder.values_len())
+    }
+
+    fn recorder<'a>(&self, pool: &'a Pool) -> &'a Recorder {
+        match pool.recorder() {
+            Some(recorder) => recorder,
+            None => unreachable!("only simulated pools have such a file"),
+        }
+    }
+
+    pub(super) fn read(&self, pool: &Pool, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.recorder(pool).read_values(at, into)
+    }
+
+    #[track_caller]
+    pub(super) fn write(&self, pool: &Pool, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.recorder(pool).write_values(at, bytes, BlockFile::BLOCK as usize)
+    }
+
+    pub(super) fn reserve(&self, pool: &Pool) -> io::Result<()> {
+        self.recorder(pool).reserve_values()
+    }
+
+    #[track_caller]
+    pub(super) fn grow(&self, pool: &Pool, len: u64) -> io::Result<()> {
+        self.reserve(pool)?;
+        self.recorder(pool).resize_values(len);
+        Ok(())
+    }
+
+    #[track_caller]
+    pub(super) fn shrink(&self, pool: &Pool, len: u64) -> io::Result<()> {
+        self.recorder(pool).resize_values(len);
+        Ok(())
+    }
+
+    #[track_caller]
+    pub(super) fn punch(&self, pool: &Pool, at: u64, len: u64) {
+        self.recorder(pool).zero_values(at, len);
+    }
+
+    #[track_caller]
+    pub(super) fn sync(&self, pool: &Pool) -> io::Result<()> {
+        self.recorder(pool).sync_values()
+    }
+}
