@@ -73,6 +73,19 @@ fn a_failing_image_is_saved_and_fails_again() {
     assert_eq!(again.oracle, failure.wrong.oracle);
 }
 
+#[test]
+fn a_saved_image_holds_the_values_file_beside_the_regions() {
+    let fault = planted(&Toy).swap_remove(0);
+    let lodestore_sim::mutation::Fault::Planted(mutant) = fault else { panic!("a planted fault") };
+    let report = explore(&Toy, &Config { mutant: Some(mutant), ..config() });
+    let mut failure = report.failure.expect("the fault is seen");
+    let image = failure.image.as_mut().expect("an image");
+    image.values = (0..8192u32).map(|at| if at < 4096 { 0 } else { (at % 251) as u8 }).collect();
+    let image = image.clone();
+    let saved = Saved::from_text(&failure.to_text()).expect("own text is read");
+    assert_eq!((saved.image.regions, saved.image.values), (image.regions, image.values));
+}
+
 /// An engine that opens nothing.
 struct Refusing {
     by: fn() -> Error,
