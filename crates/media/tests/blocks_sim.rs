@@ -59,6 +59,7 @@ fn follow(pool: &Pool, model: &mut LineModel) -> Vec<Event> {
 /// Shows every image of this moment, each once and under the hash of its bytes.
 fn each_image(model: &mut LineModel, mut look: impl FnMut(&SimImage)) -> usize {
     let set = model.crash_set();
+    assert!(set.combinations() <= 1 << 17, "more images than can be looked at: {}", set.combinations());
     let choices = set.select(usize::MAX, &mut Rng::new(0));
     let durable = model.durable().clone();
     let mut hashes = BTreeSet::new();
@@ -66,7 +67,7 @@ fn each_image(model: &mut LineModel, mut look: impl FnMut(&SimImage)) -> usize {
         assert!(hashes.insert(set.hash(choice)), "no image twice");
         let image = model.with_image(&set, choice, |image| {
             look(image);
-            (index % 97 == 0).then(|| image.clone())
+            (choices.len() < 64 || index % 97 == 0).then(|| image.clone())
         });
         if let Some(image) = image {
             let rebuilt = LineModel::new(image).crash_set();
