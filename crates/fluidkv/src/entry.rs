@@ -29,6 +29,8 @@ pub(crate) const STEP: usize = 8;
 pub(crate) const LEAST: usize = 24;
 /// Bytes of what stands for a large value.
 pub(crate) const POINTER: usize = 16;
+/// Bytes of the longest value that is stored: those of an engine that stands on this one may have some bytes of its own.
+pub(crate) const STORED_MAX: usize = VALUE_MAX + 16;
 /// Bytes of an expiry.
 const EXPIRY: usize = 8;
 /// Offsets in a segment are below this, since the checksum takes in their steps as 32 bits.
@@ -53,7 +55,7 @@ const GAP_SHIFT: u32 = 5;
 /// The mark in the length of the value.
 const DURABLE: u32 = 1 << 31;
 
-const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX < DURABLE as usize);
+const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && STORED_MAX < DURABLE as usize);
 const _: () = assert!(HEADER + 8 + 8 == 32 && (HEADER + 1).next_multiple_of(STEP) == LEAST);
 
 /// What all entries of a segment have in common.
@@ -97,7 +99,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// One operation to be logged. Key and value are within the contract's limits; a tombstone has no expiry.
+/// One operation to be logged. The key is within the contract's limits, the value of [`STORED_MAX`] bytes at most; a tombstone has no expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Op<'a> {
     /// The key.
@@ -126,7 +128,7 @@ impl Op<'_> {
 
     fn is_sound(&self) -> bool {
         (1..=KEY_MAX).contains(&self.key.len())
-            && self.payload.bytes().len() <= VALUE_MAX
+            && self.payload.bytes().len() <= STORED_MAX
             && (self.expiry.is_none() || self.payload != Payload::Tombstone)
     }
 }
@@ -222,7 +224,7 @@ impl Fields {
         let fields =
             Self { flags, gap: head[10] >> GAP_SHIFT, durable: length & DURABLE != 0, key, value: length & !DURABLE };
         let sound = match flags & !MEMBER {
-            0 | EXPIRES => fields.value as usize <= VALUE_MAX,
+            0 | EXPIRES => fields.value as usize <= STORED_MAX,
             TOMBSTONE => fields.value == 0,
             POINTS | POINTS_EXPIRES => fields.value as usize == POINTER,
             BATCH => flags & MEMBER == 0,

@@ -218,3 +218,17 @@ fn no_bytes_make_a_reader_panic() {
         }
     }
 }
+
+#[test]
+fn a_stored_value_is_sixteen_bytes_longer_than_the_contracts_at_most() {
+    let long = vec![0; VALUE_MAX + 17];
+    for len in [VALUE_MAX, VALUE_MAX + 16, VALUE_MAX + 17] {
+        let op = Op { key: b"k", payload: Payload::Value(&long[..len]), expiry: None };
+        assert_eq!(op.is_sound(), len <= VALUE_MAX + 16);
+        let fields = Fields { flags: 0, gap: 0, durable: true, key: 0, value: len as u32 };
+        let mut bytes = [0; HEADER];
+        fields.write(FRAME, 64, 1001, &mut bytes).expect("within reach");
+        let read = Fields::read(&bytes).map(|read| (read.durable, read.value as usize, read.span()));
+        assert_eq!(read, op.is_sound().then_some((true, len, HEADER + 1 + len)), "{len}");
+    }
+}

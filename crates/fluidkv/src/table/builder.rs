@@ -1,6 +1,6 @@
 //! Building a table: items in ascending order in, the bytes of a table out.
 
-use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
+use lodestore_contract::limits::KEY_MAX;
 
 use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, tag_of};
 use super::filter::{self, LINE};
@@ -8,6 +8,7 @@ use super::head::{FAN, Line, head_of};
 use super::layout::{ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, TableMeta, aligned, part_crc};
 use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
+use crate::entry::STORED_MAX;
 
 /// Room that is reserved at once, at most; larger tables grow into theirs.
 const RESERVE_MAX: usize = 16 << 20;
@@ -123,7 +124,7 @@ impl TableBuilder {
     /// contract, a tombstone has a value, or the table would be longer than 4 GiB.
     pub fn add(&mut self, item: &Item<'_>, hash: u64) {
         assert!(
-            !item.key.is_empty() && item.key.len() <= KEY_MAX && item.value.len() <= VALUE_MAX,
+            !item.key.is_empty() && item.key.len() <= KEY_MAX && item.value.len() <= STORED_MAX,
             "within the limits"
         );
         assert!(self.is_empty() || item.key > self.last_key.as_slice(), "keys ascend");

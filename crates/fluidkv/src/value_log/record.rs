@@ -9,11 +9,11 @@
 //! rest of its header, and the key; the value has its own, which the pointer repeats, so that no byte is summed twice. Ids are never given
 //! twice: what an older use left in the space has another one, and is no record.
 
-use lodestore_contract::limits::{KEY_MAX, KEY_MIN, VALUE_MAX};
+use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
-use crate::entry::POINTER;
+use crate::entry::{POINTER, STORED_MAX};
 
 /// Bytes of a segment's header, both copies of it.
 pub(crate) const SEGMENT_HEADER: u64 = 2 * COPY as u64;
@@ -160,7 +160,7 @@ impl<'a> Record<'a> {
         let step = u32::try_from(offset / STEP).ok().filter(|_| offset.is_multiple_of(STEP))?;
         let head = bytes.first_chunk::<HEADER>()?;
         let (len, key_len) = (u32_at(head, 8) as usize, u32_at(head, 12) as usize);
-        if len > VALUE_MAX || !(KEY_MIN..=KEY_MAX).contains(&key_len) {
+        if len > STORED_MAX || !(KEY_MIN..=KEY_MAX).contains(&key_len) {
             return None;
         }
         let key = bytes.get(HEADER..HEADER + key_len)?;
