@@ -188,6 +188,9 @@ impl Inner {
         let memtable = Arc::clone(&self.view.load().active);
         let stored = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
         let Stored { number, places, range, spare } = stored;
+        if let (What::Batch(_, true), Places::Batch(places), true) = (what, &places, self.separator.is_some()) {
+            memtable.apart.note_moved(places);
+        }
         let early = self.pool.mutant(Mutant::PublishedBeforeSync);
         let mut write = Some(Pending { memtable, places });
         log.group.join(number, |gathered| {

@@ -75,16 +75,26 @@ impl<'a> MemtableCursor<'a> {
 
     /// The newest versions of a frozen memtable, from a key on, each of them checked: for a flush, which must not give damaged bytes a fresh
     /// checksum.
-    pub(crate) fn checking(memtable: &'a Memtable, from: &[u8]) -> Self {
+    pub(crate) fn checking(memtable: &'a Memtable, from: Bound<&[u8]>) -> Self {
         let checked = Some(memtable.segments());
-        Self { checked, ..Self::new(memtable, u64::MAX, Bound::Included(from), Direction::Forward) }
+        Self { checked, ..Self::new(memtable, u64::MAX, from, Direction::Forward) }
     }
 
     /// The next key's version; for one source alone, this takes no [`Merge`].
     ///
     /// # Errors
     /// [`Error::Corrupt`].
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
+        Ok(self.next_placed()?.map(|(_, pair)| pair))
+    }
+
+    /// As [`Self::next`], with where the key's newest entry stands.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn next_placed(&mut self) -> Result<Option<(u64, Pair<'a>)>> {
         loop {
             while let Some(at) = self.chunk.pop_front() {
                 if let Some(later) = self.chunk.get(AHEAD) {
@@ -96,7 +106,7 @@ impl<'a> MemtableCursor<'a> {
                     return Err(damaged(at));
                 }
                 if let Some(entry) = self.memtable.version(at, self.number)? {
-                    return Ok(Some(Pair { key: entry.key(), known: Known::of_entry(&entry) }));
+                    return Ok(Some((at, Pair { key: entry.key(), known: Known::of_entry(&entry) })));
                 }
             }
             let Some(from) = self.from.take() else { return Ok(None) };

@@ -2,8 +2,11 @@
 //!
 //! Once the manifest has the flush, the memtable goes from the view, whatever becomes of the splits that follow: it cannot be flushed twice.
 //!
+//! Where somebody keeps values apart from the tables (`separate.rs`), that is done first, once for each memtable.
+//!
 //! Ranges are shared out among the workers; each streams its part straight from the index into tables. No copy of the memtable is made.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -15,10 +18,11 @@ use crate::cursor::MemtableCursor;
 use crate::inner::{Counts, Inner, lock};
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
+use crate::memtable::apart::Separated;
 use crate::output::Output;
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
-use crate::view::{Range, Ranges};
+use crate::view::{Known, Range, Ranges};
 
 /// The tables of a part of the ranges, by range, and the large values of what was left out.
 #[derive(Default)]
@@ -27,11 +31,34 @@ struct Runs {
     dead: Dead,
 }
 
+/// What a flush is made from: a memtable, and what stands for its values, if anything does.
+type Source<'a> = (&'a Arc<Memtable>, Option<&'a Separated>);
+
 impl Runs {
     /// Lets the tables go, which nothing will name.
     fn give_back(&self) {
         self.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
     }
+}
+
+/// Does the parts of a flush on so many threads, the caller's among them; what came of each.
+pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
+    std::thread::scope(|scope| {
+        let other = || {
+            own_work(|| {
+                let _quiet = Quiet::begin();
+                work()
+            })
+        };
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(other)).collect();
+        let mut parts = vec![work()];
+        parts.extend(
+            others.into_iter().map(|other| {
+                other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a flush panicked".into() }))
+            }),
+        );
+        parts
+    })
 }
 
 impl Inner {
@@ -47,15 +74,33 @@ impl Inner {
             self.settle_log(log)?;
         }
         let last_sequence = self.order.last();
+        let began = Instant::now();
+        let separated = self.separate(&memtable)?;
+        let flushed = self.flush(&memtable, separated.as_ref(), (last_sequence, began));
+        if let (Err(_), Some(separated)) = (&flushed, separated) {
+            memtable.apart.give_back(separated);
+        }
+        let (before, threads) = flushed?;
+        self.tell_hidden(&memtable, &before, threads);
+        Ok(true)
+    }
+
+    /// Makes a memtable's tables until the ranges stay as they are meanwhile, and the flush happens; the ranges before it, and how many threads there were.
+    fn flush(
+        &self,
+        memtable: &Arc<Memtable>,
+        separated: Option<&Separated>,
+        (last_sequence, mut began): (u64, Instant),
+    ) -> Result<(Arc<Ranges>, usize)> {
         loop {
-            let began = Instant::now();
             let ranges = Arc::clone(&self.view.load().ranges);
             let threads = self.flushers(&ranges);
-            let runs = self.runs_of(&memtable, &ranges, threads)?;
-            if self.publish_flush(&memtable, &ranges, runs, last_sequence)? {
+            let runs = self.runs_of((memtable, separated), &ranges, threads)?;
+            if let Some(before) = self.publish_flush(memtable, &ranges, runs, last_sequence)? {
                 self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
-                return Ok(true);
+                return Ok((before, threads));
             }
+            began = Instant::now();
         }
     }
 
@@ -79,14 +124,14 @@ impl Inner {
     }
 
     /// The memtable's tables, by range, made by so many threads.
-    fn runs_of(&self, memtable: &Memtable, ranges: &Ranges, threads: usize) -> Result<Runs> {
+    fn runs_of(&self, source: Source<'_>, ranges: &Ranges, threads: usize) -> Result<Runs> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Runs> {
             let mut runs = Runs::default();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = ranges.list.get(index) else { return Ok(runs) };
-                let made = self.run_of(memtable, range, ranges.upper_of(index));
+                let made = self.run_of(source, range, ranges.upper_of(index));
                 let (tables, dead) = made.inspect_err(|_| runs.give_back())?;
                 runs.dead.merge(&dead);
                 if !tables.is_empty() {
@@ -94,23 +139,9 @@ impl Inner {
                 }
             }
         };
-        let parts = std::thread::scope(|scope| {
-            let other = || {
-                own_work(|| {
-                    let _quiet = Quiet::begin();
-                    work()
-                })
-            };
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(other)).collect();
-            let mut parts = vec![work()];
-            parts.extend(others.into_iter().map(|other| {
-                other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a flush panicked".into() }))
-            }));
-            parts
-        });
         let mut runs = Runs::default();
         let mut outcome = Ok(());
-        for part in parts {
+        for part in on_threads(threads, work) {
             match part {
                 Ok(part) => {
                     runs.tables.extend(part.tables);
@@ -127,24 +158,40 @@ impl Inner {
 
     fn run_of(
         &self,
-        memtable: &Memtable,
+        (memtable, separated): Source<'_>,
         range: &Range,
         upper: Option<&[u8]>,
     ) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
-        let mut cursor = MemtableCursor::checking(memtable, &range.lower);
+        let mut cursor = MemtableCursor::checking(memtable, Bound::Included(&range.lower));
+        let mut along = separated.map(|separated| separated.from(memtable, &range.lower));
+        let mut moved = Dead::default();
         let mut output = Output::new(self, &self.sizes.table, &range.cuts, bottom);
-        while let Some(pair) = cursor.next()? {
+        while let Some((at, mut pair)) = cursor.next_placed()? {
             if upper.is_some_and(|upper| pair.key >= upper) {
                 break;
             }
+            if let Some(stored) = along.as_mut().and_then(|along| along.stored_of(at)) {
+                if let Known::Pointer(pointer, _) = pair.known {
+                    moved.add(pair.key, pointer);
+                }
+                pair.known = Known::Value(stored, pair.known.expiry());
+            }
             output.add(&pair)?;
         }
-        output.finish()
+        let (tables, mut dead) = output.finish()?;
+        dead.merge(&moved);
+        Ok((tables, dead))
     }
 
-    /// Makes the flush happen; false where the ranges changed meanwhile in a way that the tables do not fit.
-    fn publish_flush(&self, memtable: &Arc<Memtable>, ranges: &Ranges, runs: Runs, last_sequence: u64) -> Result<bool> {
+    /// Makes the flush happen; the ranges before it, or none where they changed meanwhile in a way that the tables do not fit.
+    fn publish_flush(
+        &self,
+        memtable: &Arc<Memtable>,
+        ranges: &Ranges,
+        runs: Runs,
+        last_sequence: u64,
+    ) -> Result<Option<Arc<Ranges>>> {
         let mut publisher = lock(&self.publisher);
         let now = publisher.ranges();
         let same = now.list.len() == ranges.list.len()
@@ -153,7 +200,7 @@ impl Inner {
         let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
         if !same {
             fresh.iter().for_each(|table| table.set_gone());
-            return Ok(false);
+            return Ok(None);
         }
         let added =
             runs.iter().flat_map(|(range, tables)| tables.iter().map(|table| (*range, Arc::clone(&table.descriptor))));
@@ -186,6 +233,9 @@ impl Inner {
         drop(publisher);
         memtable.set_flushed();
         self.reserve.note_flushed(memtable.log_bytes());
-        split.map(|()| true)
+        split.map(|()| Some(now))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use crate::output::Identities;
 use crate::publisher::{Publisher, publish};
 use crate::recover::Recovery;
 use crate::reserve::Reserve;
+use crate::separate::Separator;
 use crate::table::{Reads, TableOptions};
 use crate::value_log::ValueLog;
 use crate::view::View;
@@ -180,6 +181,8 @@ pub(crate) struct Inner {
     pub(crate) values: Arc<ValueLog>,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) dram: Dram,
+    /// Who keeps values apart from the tables, if anybody does.
+    pub(crate) separator: Option<Arc<dyn Separator>>,
     /// Batches whose entries are on their way into the index.
     pub(crate) batches: AtomicU64,
     /// The share of absent keys among those that are asked for (`read.rs`).

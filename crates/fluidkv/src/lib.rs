@@ -5,7 +5,7 @@
 //! * **StableStore**: one sorted level by ranges; a compaction takes one range (`compact.rs`, `migrate.rs`).
 //!
 //! A write is one durable append, one fence; on ordinary files one for all who wait (`commit.rs`). What is where is said by the manifest (`publisher.rs`); what the logs hold is found by their kind
-//! (`recover.rs`). Readers take no lock (`view.rs`). The formats are in `docs/format/fluidkv.md`.
+//! (`recover.rs`). Readers take no lock (`view.rs`). An engine that stands on this one may keep values apart from the tables (`separate.rs`). The formats are in `docs/format/fluidkv.md`.
 #![forbid(unsafe_code)]
 
 mod adapt;
@@ -29,9 +29,11 @@ mod pace;
 mod publisher;
 mod read;
 mod recover;
+mod replace;
 mod reserve;
 mod scan;
 mod segment;
+mod separate;
 mod store;
 mod table;
 mod tables;
@@ -41,6 +43,8 @@ mod view;
 mod write;
 
 pub use options::{Compression, FluidOptions, VerifyReads};
+pub use replace::Replace;
+pub use separate::{Separable, Separator};
 pub use store::FluidKv;
 
 /// The engine's name in options and pool headers.

@@ -9,6 +9,7 @@
 //! 3. Where a snapshot may want the version that a write replaces, `older` names it before the index forgets it.
 //! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
 
+pub(crate) mod apart;
 pub(crate) mod shared;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::{BPlusTree, Direction, KeyResolver};
 use lodestore_media::{Mutant, NvPtr, Pool, thread_slot};
 
+use self::apart::Apart;
 use crate::dram::LOOK;
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Entry, Frame, Op, Payload, encode_header};
@@ -148,6 +150,8 @@ pub(crate) struct Memtable {
     older: [Mutex<HashMap<u64, u64>>; OLDER],
     older_count: AtomicU64,
     dead: Mutex<Dead>,
+    /// What is remembered for a separator.
+    pub(crate) apart: Apart,
     flushed: AtomicBool,
 }
 
@@ -176,6 +180,7 @@ impl Memtable {
             older: Default::default(),
             older_count: AtomicU64::new(0),
             dead: Mutex::default(),
+            apart: Apart::default(),
             flushed: AtomicBool::new(false),
         }
     }
@@ -468,6 +473,7 @@ impl Memtable {
         let fixed = size_of::<Self>() + size_of_val(&*self.tails);
         (fixed + self.keys.dram_bytes() + self.tree.dram_bytes()) as u64
             + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
+            + self.apart.dram_bytes()
     }
 
     /// Says that its tables are durable and named: its logs go with its last holder.

@@ -18,6 +18,8 @@ use lodestore_media::{OpenReport, Pool, own_work};
 use crate::inner::{Inner, lock};
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::options::FluidOptions;
+use crate::replace::Replace;
+use crate::separate::Separator;
 use crate::write::When;
 use begin::{check_budget, make, open};
 
@@ -70,6 +72,29 @@ impl FluidKv {
     /// # Errors
     /// As [`FluidKv::create`] and [`FluidKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Self> {
+        Self::start_with(pool, report, options, None)
+    }
+
+    /// As [`FluidKv::start`], of a store whose flushes hand values to `separator`; stored values may be of 2^30 + 16 bytes then, so that its owner can mark them. Each open is to be
+    /// given the same separator, or one that knows what it answered.
+    ///
+    /// # Errors
+    /// As [`FluidKv::create`] and [`FluidKv::open`].
+    pub fn start_separating(
+        pool: Arc<Pool>,
+        report: &OpenReport,
+        options: &FluidOptions,
+        separator: Arc<dyn Separator>,
+    ) -> Result<Self> {
+        Self::start_with(pool, report, options, Some(separator))
+    }
+
+    fn start_with(
+        pool: Arc<Pool>,
+        report: &OpenReport,
+        options: &FluidOptions,
+        separator: Option<Arc<dyn Separator>>,
+    ) -> Result<Self> {
         let opened = Instant::now();
         check_not_older(report.engine_format)?;
         let there = has_superblock(&pool)?;
@@ -80,7 +105,9 @@ impl FluidKv {
             check_budget(&pool, options)?;
         }
         let options = &options.within_budget();
-        let inner = Arc::new(if there { open(pool, report, options)? } else { make(pool, options)? });
+        let mut inner = if there { open(pool, report, options)? } else { make(pool, options)? };
+        inner.separator = separator;
+        let inner = Arc::new(inner);
         if !inner.read_only {
             inner.pool.mark_created()?;
         }
@@ -96,6 +123,21 @@ impl FluidKv {
             running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
         }
         Ok(Self { running: Arc::new(running) })
+    }
+
+    /// For each key whose newest version is a live value of exactly the bytes `old`: puts `new`, with the expiry that it has. Others are left alone. Which were replaced, in
+    /// the order of `moves`, each as if it were made behind those before it.
+    ///
+    /// Durable when it returns, by one fence or group for up to 256 keys and some 64 KiB of log; such a record is stored whole or not at all. Readers may see a part of it before the
+    /// rest. It waits for no flush, and is not held back where flushes are behind: its caller bounds how much is moved. It may be called from within
+    /// [`Separator::separate`].
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`], [`Error::KeyLength`], [`Error::ValueLength`]; [`Error::Corrupt`] where what a key has cannot be read. Moves of records before the one that
+    /// failed are made.
+    pub fn replace(&self, moves: &[Replace<'_>]) -> Result<Vec<bool>> {
+        let inner = &self.running.inner;
+        inner.replace(moves).inspect_err(|error| inner.corrupt(error))
     }
 }
 

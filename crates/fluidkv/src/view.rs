@@ -66,8 +66,11 @@ impl Range {
     }
 
     /// What the range knows of a key; `how` says how its stable tables are read.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         for run in &self.runs {
             if let Some(item) = run.get(key, hash, How { filtered: true, ..how }, slot)? {
                 return Ok(Some(Known::of_item(&item)));

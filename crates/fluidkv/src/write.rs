@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::limits::{check_batch, check_value};
 use lodestore_contract::{Batch, BatchOp, Change, Error, Event, Expiry, Result, Swap};
 
 use crate::entry::{Op, Payload};
@@ -127,7 +126,7 @@ impl Inner {
 
     pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
         check_key(key)?;
-        check_value(value)?;
+        self.check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry };
         self.with_stripe(hash, (when == When::Always, self.logged_len(&op)), |view| {
@@ -144,9 +143,20 @@ impl Inner {
 
     /// The live value of a key whose stripe is held; `slot` is this look-up's own.
     fn live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<&'v [u8]>> {
-        let known = view.find(key, hash, u64::MAX, self.how(), slot);
-        let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)));
+        let live = self.live_until(view, key, hash, slot);
         Ok(live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value))
+    }
+
+    /// As [`Self::live`], with the value's expiry.
+    pub(crate) fn live_until<'v>(
+        &'v self,
+        view: &'v View,
+        key: &[u8],
+        hash: u64,
+        slot: &'v Slot,
+    ) -> Result<Option<(&'v [u8], Option<u64>)>> {
+        let known = view.find(key, hash, u64::MAX, self.how(), slot)?;
+        known.map_or(Ok(None), |known| self.value_of(key, known))
     }
 
     /// Whether a key whose stripe is held has a live value, which need not be whole for it.
@@ -170,7 +180,7 @@ impl Inner {
 
     pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         check_key(key)?;
-        new.map_or(Ok(()), check_value)?;
+        new.map_or(Ok(()), |value| self.check_value(value))?;
         let hash = hash(key);
         self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
             let slot = Slot::new();
@@ -200,7 +210,7 @@ impl Inner {
             let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
             let outcome = match &wants {
                 Change::Keep => Ok(()),
-                Change::Put(value, expiry) => check_value(value).and_then(|()| {
+                Change::Put(value, expiry) => self.check_value(value).and_then(|()| {
                     self.apply(&view.active, &Op { key, payload: Payload::Value(value), expiry: *expiry }, hash)
                 }),
                 Change::Delete if now.is_none() => Ok(()),
@@ -215,7 +225,7 @@ impl Inner {
 
     /// Writes a batch: one record, one number for all of it.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        check_batch(batch)?;
+        self.check_batch(batch)?;
         let _guard = self.enter_write()?;
         let ops = last_of_each(batch);
         if ops.is_empty() {

@@ -73,6 +73,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         read_only,
         reserve,
         dram,
+        separator: None,
         pool,
         sizes,
         order,

@@ -10,7 +10,7 @@
 //! 3. Who appends a value is a writer under way (`locks.rs`) until the pointer is in the index, or will never be. So behind a `quiesce` every record of a sealed
 //!    segment is named by the newest version of its key, or is garbage for good: nobody can begin to name it.
 //! 4. Each record that nothing names any more is counted dead at most once: where an entry takes the place of another in a memtable, where a merge
-//!    passes over an older version, where a flush or compaction leaves out what has expired. The counts are durable with the record of the
+//!    passes over an older version, where a flush or compaction leaves out what has expired, where a flush hands the value to a separator. The counts are durable with the record of the
 //!    flush or compaction; those of memtables that were not flushed come about again as their logs are replayed. A crash between
 //!    value and entry, or a write that failed there, may leave a record uncounted until its segment is collected.
 
