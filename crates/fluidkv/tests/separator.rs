@@ -191,7 +191,9 @@ fn values_of_several_calls_are_not_handed_over_again_where_a_later_call_fails() 
 
 #[test]
 fn a_separator_that_panics_poisons_the_store_and_loses_nothing() {
-    for (workers, behind) in [(0, false), (1, false), (0, true), (2, true)] {
+    for (workers, behind, closes) in
+        [(0, false, false), (1, false, false), (0, true, false), (2, true, false), (0, false, true), (0, true, true)]
+    {
         let scratch = Scratch::new();
         let toyed = Toyed::create(&scratch.store(), &tiny(workers));
         fill(&toyed, 300, 1);
@@ -200,11 +202,16 @@ fn a_separator_that_panics_poisons_the_store_and_loses_nothing() {
             Ok(())
         });
         // The panic comes to whoever settles, if it is not a worker that flushes.
-        let settled = catch_unwind(AssertUnwindSafe(|| toyed.store.settle()));
-        assert!(!matches!(settled, Ok(Ok(()))), "{workers}, {behind}");
-        let refused = toyed.try_put(b"key", b"value", None);
+        let flush = || if closes { toyed.store.close() } else { toyed.store.settle() };
+        let flushed = catch_unwind(AssertUnwindSafe(flush));
+        assert!(!matches!(flushed, Ok(Ok(()))), "{workers}, {behind}, {closes}");
+        let refused = toyed.pool.check();
         assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
-        assert_all(&toyed, 300, 1);
+        if !closes {
+            let refused = toyed.try_put(b"key", b"value", None);
+            assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
+            assert_all(&toyed, 300, 1);
+        }
         let toyed = toyed.reopen(&scratch.store(), &tiny(0));
         toyed.store.settle().expect("settled");
         assert_all(&toyed, 300, 1);
