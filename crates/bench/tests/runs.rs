@@ -458,7 +458,7 @@ fn a_peer_of_another_build_is_refused_with_the_feature_that_has_it() {
 }
 
 #[cfg(feature = "peers")]
-const PEERS: [&str; 13] = [
+const PEERS: [&str; 15] = [
     "leveldb",
     "leveldb-sync",
     "leveldb-paper",
@@ -470,6 +470,8 @@ const PEERS: [&str; 13] = [
     "redb-sync",
     "rocksdb",
     "rocksdb-sync",
+    "blobdb",
+    "blobdb-sync",
     "fjall",
     "fjall-sync",
 ];
@@ -506,7 +508,7 @@ fn a_peer_says_what_its_writes_survive() {
         let durable = if medium.starts_with("shm") { "process" } else { "power" };
         let should = match row["store"].as_str().expect("a name") {
             "bdb-hash" | "bdb-btree" | "redb" => "none",
-            "hikv" | "leveldb" | "rocksdb" | "fjall" => "process",
+            "hikv" | "leveldb" | "rocksdb" | "blobdb" | "fjall" => "process",
             _ => durable,
         };
         assert_eq!(row["durability"], should, "{row}");

@@ -254,7 +254,7 @@ const KINDS: &[Kind] = &[
         survives: Survives::Process,
         budget: true,
         ready: rocksdb::ready,
-        open: |dir, asked| rocksdb::open(dir, false, asked),
+        open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: false, blobs: false }, asked),
     },
     Kind {
         name: "rocksdb-sync",
@@ -264,7 +264,27 @@ const KINDS: &[Kind] = &[
         survives: Survives::Medium,
         budget: true,
         ready: rocksdb::ready,
-        open: |dir, asked| rocksdb::open(dir, true, asked),
+        open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: true, blobs: false }, asked),
+    },
+    Kind {
+        name: "blobdb",
+        family: "blobdb",
+        about: "RocksDB as `rocksdb`, with values from 256 bytes in files of their own, collected by compactions (its integrated BlobDB)",
+        ordered: true,
+        survives: Survives::Process,
+        budget: true,
+        ready: rocksdb::ready,
+        open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: false, blobs: true }, asked),
+    },
+    Kind {
+        name: "blobdb-sync",
+        family: "blobdb",
+        about: "RocksDB with values apart as `blobdb`, with a sync of every put, shared by those that wait",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: true,
+        ready: rocksdb::ready,
+        open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: true, blobs: true }, asked),
     },
     #[cfg(feature = "fjall")]
     Kind {

@@ -214,6 +214,37 @@ mod installed {
         }
     }
 
+    /// Bytes of the files of this ending under `dir`.
+    fn bytes_of(dir: &Path, ending: &str) -> u64 {
+        let files = std::fs::read_dir(dir).expect("the directory is there").flatten();
+        let those = files.filter(|file| file.path().extension().is_some_and(|it| it == ending));
+        those.map(|file| file.metadata().expect("it is there").len()).sum()
+    }
+
+    #[test]
+    fn blobdb_keeps_large_values_apart_and_collects_what_died() {
+        let found = |name: &str, value: usize| {
+            let kind = kinds().iter().find(|kind| kind.name == name).expect("there is one");
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let asked = Asked { budget: Some(1 << 20), ..Asked::default() };
+            let peer = kind.open(dir.path(), &asked).expect("it opens");
+            for round in 0..8_u32 {
+                for number in 0..4000_u32 {
+                    peer.put(&number.to_be_bytes(), &vec![round as u8; value]).expect("put");
+                }
+            }
+            peer.settle().expect("settled");
+            assert_eq!(get(&*peer, &7_u32.to_be_bytes()), Some(vec![7; value]), "{name}");
+            let settings = peer.about().settings;
+            (settings["blobs"].clone(), bytes_of(dir.path(), "blob"), 4000 * value as u64)
+        };
+        let (blobs, bytes, live) = found("blobdb", 1000);
+        // Eight times as much was put.
+        assert!(blobs == "true" && (live..live * 6).contains(&bytes), "{bytes} of {live}");
+        assert_eq!(found("blobdb", 100).1, 0, "small values stand in tables");
+        assert_eq!(found("rocksdb", 1000).1, 0, "without blobs all do");
+    }
+
     #[test]
     fn settling_keeps_every_record_and_leaves_the_buffers_empty() {
         with_each(|kind, peer| {

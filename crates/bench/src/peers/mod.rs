@@ -143,6 +143,7 @@ mod tests {
         let chosen = |name: &str, durability| with_durability(name, durability).expect("there is one");
         for (name, process, power) in [
             ("rocksdb", "rocksdb", "rocksdb-sync"),
+            ("blobdb", "blobdb", "blobdb-sync"),
             ("fjall", "fjall", "fjall-sync"),
             ("leveldb", "leveldb", "leveldb-sync"),
             ("leveldb-paper", "leveldb-paper", "leveldb-paper"),

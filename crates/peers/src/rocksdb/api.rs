@@ -44,6 +44,13 @@ c_api! {
         unsafe extern "C" fn(*mut Options, c_uchar);
     set_jobs = "rocksdb_options_set_max_background_jobs": unsafe extern "C" fn(*mut Options, c_int);
     set_compression = "rocksdb_options_set_compression": unsafe extern "C" fn(*mut Options, c_int);
+    set_blobs = "rocksdb_options_set_enable_blob_files": unsafe extern "C" fn(*mut Options, c_uchar);
+    set_blob_least = "rocksdb_options_set_min_blob_size": unsafe extern "C" fn(*mut Options, u64);
+    set_blob_file = "rocksdb_options_set_blob_file_size": unsafe extern "C" fn(*mut Options, u64);
+    set_blob_compression = "rocksdb_options_set_blob_compression_type": unsafe extern "C" fn(*mut Options, c_int);
+    set_blob_collection = "rocksdb_options_set_enable_blob_gc": unsafe extern "C" fn(*mut Options, c_uchar);
+    set_blob_age = "rocksdb_options_set_blob_gc_age_cutoff": unsafe extern "C" fn(*mut Options, c_double);
+    set_blob_garbage = "rocksdb_options_set_blob_gc_force_threshold": unsafe extern "C" fn(*mut Options, c_double);
     set_table = "rocksdb_options_set_block_based_table_factory": unsafe extern "C" fn(*mut Options, *mut TableOptions);
     table_create = "rocksdb_block_based_options_create": unsafe extern "C" fn() -> *mut TableOptions;
     table_destroy = "rocksdb_block_based_options_destroy": unsafe extern "C" fn(*mut TableOptions);

@@ -4,6 +4,9 @@
 //! at one time share a sync: RocksDB's own group commit.
 //!
 //! A DRAM budget is cut into halves: four write buffers, and the block cache, which holds the tables' indexes and filters as well.
+//!
+//! With blobs (its integrated BlobDB) values from [`BLOB_LEAST`] bytes stand in files of their own, and the tables hold where. A compaction that comes
+//! upon a value in the oldest files writes it again; a file in which nothing lives goes.
 
 mod api;
 
@@ -28,6 +31,14 @@ const BUFFERS: c_int = 4;
 const BUFFER_LEAST: usize = 64 << 10;
 /// Bits a key of the Bloom filter.
 const BLOOM_BITS: u8 = 10;
+/// Bytes from which BlobDB keeps a value apart from the tables: those from which the engine `hashkv` does.
+const BLOB_LEAST: u64 = 256;
+/// Most bytes of a file of blobs: RocksDB's own.
+const BLOB_FILE: u64 = 256 << 20;
+/// The part of the files of blobs, oldest first, whose live values a compaction moves: RocksDB's own.
+const BLOB_AGE: f64 = 0.25;
+/// The part of the oldest files that is garbage when compactions are made for their sake alone: RocksDB's own, which is never before all of it is.
+const BLOB_GARBAGE: f64 = 1.0;
 /// `rocksdb_no_compression`.
 const NO_COMPRESSION: c_int = 0;
 /// How often it is asked whether its compactions are done.
@@ -42,9 +53,19 @@ const WORK: [&CStr; 4] = [
     c"rocksdb.num-running-compactions",
 ];
 
+/// What a kind of it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Sync every write.
+    pub(crate) sync: bool,
+    /// Keep large values in files of their own: BlobDB.
+    pub(crate) blobs: bool,
+}
+
 /// What is set.
 struct Setting {
     sync: bool,
+    blobs: bool,
     /// It is there already.
     there: bool,
     buffer: usize,
@@ -53,11 +74,12 @@ struct Setting {
 }
 
 impl Setting {
-    fn of(sync: bool, asked: &Asked) -> Self {
+    fn of(shape: Shape, asked: &Asked) -> Self {
         let half = usize::try_from(asked.budget.unwrap_or(BUDGET) / 2).unwrap_or(usize::MAX);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            sync,
+            sync: shape.sync,
+            blobs: shape.blobs,
             there: asked.there,
             buffer: (half / BUFFERS as usize).max(BUFFER_LEAST),
             cache: half,
@@ -72,7 +94,7 @@ impl Setting {
     }
 
     fn texts(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([
+        let mut texts = BTreeMap::from([
             ("version".into(), format!("RocksDB ({})", SOURCE.file)),
             ("sync".into(), self.sync.to_string()),
             ("write-buffer".into(), self.buffer.to_string()),
@@ -84,8 +106,19 @@ impl Setting {
             ("background-jobs".into(), self.jobs.to_string()),
             ("bloom-bits".into(), BLOOM_BITS.to_string()),
             ("compression".into(), "none".into()),
+            ("blobs".into(), self.blobs.to_string()),
             ("update".into(), "a put, unlooked".into()),
-        ])
+        ]);
+        if self.blobs {
+            texts.extend([
+                ("blob-least".into(), BLOB_LEAST.to_string()),
+                ("blob-file".into(), BLOB_FILE.to_string()),
+                ("blob-collection".into(), "true".into()),
+                ("blob-age-cutoff".into(), BLOB_AGE.to_string()),
+                ("blob-force-threshold".into(), BLOB_GARBAGE.to_string()),
+            ]);
+        }
+        texts
     }
 }
 
@@ -95,8 +128,8 @@ pub(crate) fn ready() -> Result<()> {
 }
 
 /// Makes an empty one in `dir`, or opens the one there.
-pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
-    RocksDb::make(dir, &Setting::of(sync, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
+pub(crate) fn open(dir: &Path, shape: Shape, asked: &Asked) -> Result<Box<dyn Peer>> {
+    RocksDb::make(dir, &Setting::of(shape, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
 /// A RocksDB. Null pointers are what was never made.
@@ -167,6 +200,23 @@ impl RocksDb {
             (api.set_table)(self.options, self.table);
             (api.write_set_sync)(self.write, u8::from(setting.sync));
             (api.flush_set_wait)(self.flush, 1);
+        }
+        if setting.blobs {
+            self.set_blobs();
+        }
+    }
+
+    fn set_blobs(&mut self) {
+        let api = self.api;
+        // SAFETY: Inv 4: the options are alive.
+        unsafe {
+            (api.set_blobs)(self.options, 1);
+            (api.set_blob_least)(self.options, BLOB_LEAST);
+            (api.set_blob_file)(self.options, BLOB_FILE);
+            (api.set_blob_compression)(self.options, NO_COMPRESSION);
+            (api.set_blob_collection)(self.options, 1);
+            (api.set_blob_age)(self.options, BLOB_AGE);
+            (api.set_blob_garbage)(self.options, BLOB_GARBAGE);
         }
     }
 
