@@ -48,6 +48,8 @@ pub enum Workload {
     Overwrite,
     /// Nothing, for `--seconds`: what a store does when nobody asks it for anything.
     Idle,
+    /// Put records chosen as in YCSB A (scrambled zipfian, 0.99), all of them there: an update phase of the HashKV paper. No store looks first.
+    Zipfput,
 }
 
 impl Workload {
@@ -69,6 +71,7 @@ impl Workload {
             Self::F => "f",
             Self::Overwrite => "overwrite",
             Self::Idle => "idle",
+            Self::Zipfput => "zipfput",
         }
     }
 }
@@ -254,6 +257,7 @@ impl Mix {
             match workload {
                 Workload::Get | Workload::Multiget => Op::of(Kind::Get, rng.below(uniform)),
                 Workload::Overload | Workload::Overwrite => Op::of(Kind::Put, rng.below(uniform)),
+                Workload::Zipfput => Op::of(Kind::Put, scrambled.draw(&mut rng)),
                 Workload::Update => Op::of(Kind::Update, rng.below(uniform)),
                 Workload::Scan => Op { length: self.scan_length, ..Op::of(Kind::Scan, rng.below(uniform)) },
                 Workload::D | Workload::E if dice < 5 => {
@@ -312,6 +316,7 @@ mod tests {
             (Workload::E, Kind::Scan, 0.95),
             (Workload::Overload, Kind::Put, 1.0),
             (Workload::Overwrite, Kind::Put, 1.0),
+            (Workload::Zipfput, Kind::Put, 1.0),
             (Workload::Update, Kind::Update, 1.0),
             (Workload::F, Kind::ReadModifyWrite, 0.5),
             (Workload::F, Kind::Get, 0.5),
@@ -376,6 +381,24 @@ mod tests {
         let mut streams = streams;
         Mix::undo(Workload::Overwrite, &mut streams);
         assert!(streams.concat().is_empty(), "there is nothing to undo");
+    }
+
+    #[test]
+    fn each_phase_of_zipfian_puts_has_the_same_hot_records_in_another_order() {
+        let often = |before: u32| {
+            let mut seen = vec![0_u32; 10_000];
+            let streams = Mix { before, ..MIX }.streams(Workload::Zipfput);
+            streams.iter().flatten().for_each(|op| seen[op.record as usize] += 1);
+            let hottest = (0..seen.len()).max_by_key(|record| seen[*record]).expect("records");
+            (hottest, f64::from(seen[hottest]) / 100_001.0, streams)
+        };
+        let (first, second) = (often(0), often(1));
+        // 1 / 26.47 of all draws, and its part of the tail.
+        assert!((0.035..0.042).contains(&first.1) && (0.035..0.042).contains(&second.1), "{} {}", first.1, second.1);
+        assert_eq!(first.0, second.0);
+        assert_ne!(first.2, second.2);
+        let all = first.2.iter().flatten();
+        assert!(all.clone().all(|op| op.record < 10_000 && op.kind == Kind::Put), "each is there already");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn rows(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
-const ALL: &str = "load,get,multiget,update,overwrite,delete,scan,a,b,c,d,e,f";
+const ALL: &str = "load,get,multiget,update,overwrite,zipfput,delete,scan,a,b,c,d,e,f";
 const FIELDS: [&str; 20] = [
     "store",
     "workload",
@@ -99,7 +99,7 @@ fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
     let words =
         format!("--workloads {ALL} --records 5000 --ops 3000 --rounds 1 --threads 2 --check full --size 256M --json");
     let rows = rows(&bench(&words, Some(&dir)));
-    assert_eq!(rows.len(), 26);
+    assert_eq!(rows.len(), 28);
     for row in &rows {
         FIELDS.iter().for_each(|field| assert!(!row[field].is_null(), "{field} is missing in {row}"));
         assert!(row["ratio_to_btreemap"].is_f64());
@@ -112,7 +112,7 @@ fn odd_sizes_run() {
     let dir = Dir::new();
     for sizes in ["--key-size 8 --value-size 8", "--key-size 9 --value-size 1", "--key-size 100 --value-size 5000"] {
         let words = format!("--workloads {ALL} --records 1000 --rounds 1 --check full --size 256M --json {sizes}");
-        assert_eq!(rows(&bench(&words, Some(&dir))).len(), 26);
+        assert_eq!(rows(&bench(&words, Some(&dir))).len(), 28);
     }
 }
 
@@ -443,7 +443,7 @@ fn sixteen_threads_run_every_workload() {
         let words = format!(
             "--engine {engine} --workloads {ALL} --records 4000 --ops 3000 --rounds 1 --threads 16 --check full --size 256M --json"
         );
-        assert_eq!(rows(&bench(&words, Some(&dir))).len(), 26, "{engine}");
+        assert_eq!(rows(&bench(&words, Some(&dir))).len(), 28, "{engine}");
     }
 }
 
@@ -488,7 +488,7 @@ fn every_workload_runs_on_every_peer_and_leaves_nothing() {
     for peer in PEERS {
         let names: Vec<_> = rows.iter().filter(|row| row["store"] == peer).map(|row| &row["workload"]).collect();
         // A hash keeps no order: it has neither `scan` nor `e`.
-        assert_eq!(names.len(), if peer.starts_with("bdb-hash") { 11 } else { 13 }, "{peer}: {names:?}");
+        assert_eq!(names.len(), if peer.starts_with("bdb-hash") { 12 } else { 14 }, "{peer}: {names:?}");
     }
     for row in &rows {
         FIELDS.iter().for_each(|field| assert!(!row[field].is_null(), "{field} is missing in {row}"));
@@ -537,7 +537,7 @@ fn peers_run_every_workload_with_sixteen_threads_a_budget_and_a_settled_load() {
         peers.join(",")
     );
     let rows = rows(&bench(&words, Some(&dir)));
-    assert_eq!(rows.len(), 52);
+    assert_eq!(rows.len(), 56);
     for row in rows.iter().filter(|row| row["workload"] == "load") {
         assert_eq!(row["settings"]["budget"], "8388608", "{row}");
         let write = row["write_amplification"].as_f64().expect("every store counts what it writes");
