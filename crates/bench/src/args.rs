@@ -20,6 +20,8 @@ const THREADS_MOST: usize = 1024;
 const SECONDS_MOST: u64 = 86_400;
 /// Least DRAM budget: below it no store has room for its buffers.
 const BUDGET_LEAST: u64 = 1 << 20;
+/// Least write buffer.
+const WRITE_BUFFER_LEAST: u64 = 64 << 10;
 /// Most keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
@@ -102,6 +104,10 @@ pub struct Args {
     /// Bytes of DRAM for every store that takes a budget, such as 256M: an engine's structures, a peer's buffers and caches.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub budget: Option<u64>,
+    /// Bytes of a write buffer of every store that takes its size: option memtable-bytes of an engine, each of two of a peer. Of --budget, which is at
+    /// least that of two and a MiB, a peer's cache has the rest then.
+    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    pub write_buffer: Option<u64>,
     /// After which workloads the stores flush what they buffer and do the compactions that are due.
     #[arg(long, value_enum, default_value_t)]
     pub settle: Settle,
@@ -245,6 +251,11 @@ impl Args {
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
         within("seconds", self.seconds, 1, SECONDS_MOST)?;
         within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
+        if let Some(buffer) = self.write_buffer {
+            within("write-buffer", buffer, WRITE_BUFFER_LEAST, 1 << 40)?;
+            let least = 2 * buffer + BUDGET_LEAST;
+            within("budget", self.budget.unwrap_or(least), least, u64::MAX)?;
+        }
         within("rounds", self.rounds as u64, 1, 1000)
     }
 
@@ -307,6 +318,7 @@ impl Args {
         words.extend(self.durability.map(|durability| format!("--durability {durability}")));
         words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
         words.extend(self.budget.map(|budget| format!("--budget {budget}")));
+        words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
         match self.settle {
             Settle::Never => words.push("--settle never".into()),
             Settle::Load => words.push("--settle load".into()),

@@ -3,11 +3,10 @@
 //! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
 //! tells what it finds in [`Message`]s, one JSON object a line.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Durability, Error, Result};
+use lodestore_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
@@ -15,13 +14,11 @@ use crate::driver::{self, Drive, Outcome};
 use crate::keys::Records;
 use crate::measure::{bytes_to_devices, cpu_seconds, rss_anon};
 use crate::pauses::{self, Machine, Pauses};
-use crate::target::{Account, Facts, StoreTarget, Target};
+use crate::store;
+use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
 use crate::workload::{Mix, Op, Turn, Workload};
 use crate::{peers, reopen};
-
-/// The option of an engine that is a DRAM budget.
-const BUDGET: &str = "dram-budget";
 
 /// What a cell is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -204,93 +201,6 @@ pub(crate) fn drive(args: &Args) -> Drive {
     }
 }
 
-/// What is set of an engine: its DRAM budget where it takes one, and over it what was set by name.
-pub(crate) fn texts(args: &Args, engine: &str) -> Vec<String> {
-    let budget = args.budget.filter(|_| takes_budget(engine)).map(|bytes| format!("{BUDGET}={bytes}"));
-    budget.into_iter().chain(args.set.iter().cloned()).collect()
-}
-
-/// Whether this store takes a DRAM budget.
-fn takes_budget(name: &str) -> bool {
-    let engine = lodestore::engines().iter().find(|known| known.name == name);
-    peers::takes_budget(name)
-        || engine.is_some_and(|engine| engine.options().iter().any(|option| option.name == BUDGET))
-}
-
-/// Every setting of an engine: its options' defaults, and over them what was set.
-pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
-    let known = lodestore::engines().iter().find(|known| known.name == engine);
-    let specs = known.map_or(&[][..], |engine| engine.options());
-    let mut all: BTreeMap<String, String> =
-        specs.iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
-    all.insert("persist-ns".into(), args.persist_ns.to_string());
-    all.extend(
-        texts(args, engine)
-            .iter()
-            .filter_map(|text| text.split_once('='))
-            .map(|(name, value)| (name.into(), value.into())),
-    );
-    all.insert("size".into(), args.capacity().to_string());
-    all.insert("emulate-dax".into(), args.emulate_dax.to_string());
-    all
-}
-
-/// Creates an engine's store of this durability at `path`.
-///
-/// # Errors
-/// As [`lodestore::create`].
-pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
-    let mut options = lodestore::CreateOptions::new()
-        .engine(engine)
-        .size(args.capacity())
-        .durability(durability)
-        .emulate_dax(args.emulate_dax)
-        .persist_ns(args.persist_ns);
-    for text in &texts(args, engine) {
-        options = options.set_text(text)?;
-    }
-    Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
-}
-
-/// How an engine's store is opened again: as it was made, but for what shaped it then.
-///
-/// # Errors
-/// [`Error::InvalidOption`] of a text that sets nothing.
-pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
-    let mut options = lodestore::OpenOptions::new().engine(engine).persist_ns(args.persist_ns);
-    let known = lodestore::engines().iter().find(|known| known.name == engine);
-    let specs = known.map_or(&[][..], |engine| engine.options());
-    for text in &texts(args, engine) {
-        let name = text.split('=').next().unwrap_or_default();
-        if !specs.iter().any(|spec| spec.fixed && spec.name == name) {
-            options = options.set_text(text)?;
-        }
-    }
-    Ok(options)
-}
-
-/// Makes the store that is loaded.
-fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
-    let level = args.load_durability.or(args.durability).unwrap_or_default();
-    if !peers::is_peer(&cell.target) {
-        return Ok(Box::new(create(args, &cell.target, &cell.path, level)?));
-    }
-    let name =
-        args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
-    peers::open(&name?, &cell.path, args.budget, false)
-}
-
-/// Opens the store that was loaded, for the workloads behind the load.
-fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
-    if peers::is_peer(&cell.target) {
-        return peers::open(&cell.target, &cell.path, args.budget, true);
-    }
-    let options = open_options(args, &cell.target)?.durability(args.durability.unwrap_or_default());
-    let store = lodestore::open(&cell.path, &options)?;
-    store.wait_recovered()?;
-    Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
-}
-
 /// One store under measurement.
 struct Bench<'a> {
     args: &'a Args,
@@ -306,8 +216,8 @@ struct Bench<'a> {
 fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = mix(args);
     let streams = mix.room();
-    let target = make(args, cell)?;
-    tell(Message::Facts(facts(args, cell, &*target)))?;
+    let target = store::make(args, cell)?;
+    tell(Message::Facts(store::facts(args, cell, &*target)))?;
     let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
@@ -327,16 +237,6 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
         }
     }
     bench.target.close()
-}
-
-/// What the store says of itself, and whether it was given the budget.
-fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
-    let mut facts = target.facts();
-    if let Some(budget) = args.budget {
-        let given = if takes_budget(&cell.target) { budget.to_string() } else { "not taken".into() };
-        facts.settings.insert("budget".into(), given);
-    }
-    facts
 }
 
 /// An account, and when it was taken.
@@ -365,8 +265,8 @@ impl Bench<'_> {
         self.target.close()?;
         // Its lock and its threads go with it.
         drop(self.target);
-        let target = open_loaded(self.args, cell)?;
-        tell(Message::Facts(Facts { load_durability, ..facts(self.args, cell, &*target) }))?;
+        let target = store::open_loaded(self.args, cell)?;
+        tell(Message::Facts(Facts { load_durability, ..store::facts(self.args, cell, &*target) }))?;
         Ok(Self { target, ..self })
     }
 

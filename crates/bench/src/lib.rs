@@ -22,6 +22,7 @@ mod report;
 mod row;
 mod scratch;
 mod session;
+mod store;
 mod sweep;
 mod target;
 mod timeline;

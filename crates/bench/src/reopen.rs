@@ -15,6 +15,7 @@ use crate::cell::{self, Cell, Message, Task, Tell};
 use crate::dist::Rng;
 use crate::driver::{self, Drive};
 use crate::measure::rss_anon;
+use crate::store;
 use crate::target::{StoreTarget, Target};
 use crate::workload::{Mix, Workload};
 
@@ -55,7 +56,7 @@ pub(crate) struct Reopened {
 /// # Errors
 /// What the store meets.
 pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
-    let target = cell::create(args, &cell.target, &cell.path, args.durability.unwrap_or_default())?;
+    let target = store::create(args, &cell.target, &cell.path, args.durability.unwrap_or_default())?;
     tell(Message::Facts(target.facts()))?;
     let mix = cell::mix(args);
     let drive = Drive { latency_every: 0, ..cell::drive(args) };
@@ -81,7 +82,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mut early = Histogram::<u64>::new(3).expect("constant precision is valid");
     let (mut key, mut value) = (vec![0; records.key_size()], Vec::with_capacity(records.value_size()));
     let rss = rss_anon();
-    let options = cell::open_options(args, &cell.target)?;
+    let options = store::open_options(args, &cell.target)?;
     let start = Instant::now();
     let store = lodestore::open(&cell.path, &options)?;
     let mut found = Reopened { open_s: start.elapsed().as_secs_f64(), ..Reopened::default() };
@@ -104,7 +105,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     }
     store.wait_recovered()?;
     found.recovered_s = start.elapsed().as_secs_f64();
-    let target = StoreTarget::new(store, cell::settings(args, &cell.target));
+    let target = StoreTarget::new(store, store::settings(args, &cell.target));
     target.catch_up()?;
     found.first_scan_s = start.elapsed().as_secs_f64();
     found.rss_anon_bytes = rss_anon().saturating_sub(rss);

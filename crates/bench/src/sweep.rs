@@ -103,6 +103,7 @@ impl Args {
             "key-size" => args.key_size = size()?,
             "value-size" => args.value_size = size()?,
             "multiget" => args.multiget = size()?,
+            "write-buffer" => args.write_buffer = Some(lodestore::parse_size(value).map_err(refuse)?),
             "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {

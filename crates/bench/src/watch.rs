@@ -132,7 +132,7 @@ mod tests {
     use crate::peers;
 
     fn watch(timeline: bool, work: impl FnOnce(&Progress)) -> Seen {
-        let target = peers::open("btreemap", std::path::Path::new(""), None, false).expect("a map");
+        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
         let progress = Progress::new(2);
         let watch =
             Watch { target: &*target, progress: &progress, begun: Instant::now(), rss_empty: rss_anon(), timeline };

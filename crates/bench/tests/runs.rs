@@ -1,52 +1,13 @@
 //! The program `bench` as a user runs it, at small size.
 
+mod common;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// A directory that is gone at the end of its test, and which the bench must leave empty.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let name = format!("lodestore-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let shm = Path::new("/dev/shm");
-        let parent = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        let path = parent.join(name);
-        fs::create_dir(&path).expect("a directory");
-        Self(path)
-    }
-
-    fn is_empty(&self) -> bool {
-        fs::read_dir(&self.0).expect("the directory is there").next().is_none()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn bench(words: &str, dir: Option<&Dir>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(words.split_whitespace()).stdin(Stdio::null());
-    if let Some(dir) = dir {
-        command.arg("--dir").arg(&dir.0);
-    }
-    command.output().expect("the bench starts")
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
-}
+use common::{Dir, bench, rows};
 
 const ALL: &str = "load,get,multiget,update,overwrite,zipfput,delete,scan,a,b,c,d,e,f";
 const FIELDS: [&str; 20] = [
@@ -138,6 +99,8 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --set x",
         "--engine btreemap --timeline picture.png",
         "--engine btreemap --budget 1000",
+        "--engine btreemap --write-buffer 1000",
+        "--engine btreemap --write-buffer 8M --budget 16M",
         "--engine btreemap --workloads overload --seconds 0",
     ] {
         let output = bench(words, None);

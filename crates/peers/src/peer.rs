@@ -36,9 +36,24 @@ pub struct About {
 pub struct Asked {
     /// Bytes of DRAM for its buffers and caches together; its setting's own where none is given.
     pub budget: Option<u64>,
+    /// Bytes of each of its two write buffers, if it takes their size ([`Kind::write_buffer`]). The rest of the budget is its cache then.
+    pub write_buffer: Option<u64>,
     /// Whether it is there already, made by a kind of its family and closed.
     pub there: bool,
 }
+
+impl Asked {
+    /// Bytes of a cache beside [`BUFFERS`] write buffers, where the sizes of both are asked for.
+    pub(crate) fn cache_beside_buffers(&self) -> Option<usize> {
+        let beside = self.budget?.saturating_sub(self.write_buffer?.saturating_mul(BUFFERS)).max(CACHE_LEAST);
+        Some(usize::try_from(beside).unwrap_or(usize::MAX))
+    }
+}
+
+/// Write buffers of a peer that is asked for their size: one is written to, one is written out.
+pub(crate) const BUFFERS: u64 = 2;
+/// Least bytes of a cache.
+const CACHE_LEAST: u64 = 64 << 10;
 
 /// A peer's own account at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,6 +141,8 @@ pub struct Kind {
     pub survives: Survives,
     /// Whether it takes a DRAM budget.
     pub budget: bool,
+    /// Whether it takes the size of its write buffers.
+    pub write_buffer: bool,
     ready: fn() -> Result<()>,
     open: fn(&Path, &Asked) -> Result<Box<dyn Peer>>,
 }
@@ -161,6 +178,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Process,
         budget: true,
+        write_buffer: true,
         ready: leveldb::ready,
         open: |dir, asked| leveldb::open(dir, &leveldb::SANE.within(asked), asked.there),
     },
@@ -171,6 +189,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: true,
+        write_buffer: true,
         ready: leveldb::ready,
         open: |dir, asked| leveldb::open(dir, &leveldb::SYNC.within(asked), asked.there),
     },
@@ -181,6 +200,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: false,
+        write_buffer: false,
         ready: leveldb::ready,
         open: |dir, asked| leveldb::open(dir, &leveldb::PAPER, asked.there),
     },
@@ -191,6 +211,7 @@ const KINDS: &[Kind] = &[
         ordered: false,
         survives: Survives::Stop,
         budget: true,
+        write_buffer: false,
         ready: bdb::ready,
         open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::SANE.within(asked), asked.there),
     },
@@ -201,6 +222,7 @@ const KINDS: &[Kind] = &[
         ordered: false,
         survives: Survives::Medium,
         budget: false,
+        write_buffer: false,
         ready: bdb::ready,
         open: |dir, asked| bdb::open(dir, bdb::Method::Hash, &bdb::PAPER, asked.there),
     },
@@ -211,6 +233,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Stop,
         budget: true,
+        write_buffer: false,
         ready: bdb::ready,
         open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::SANE.within(asked), asked.there),
     },
@@ -221,6 +244,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: false,
+        write_buffer: false,
         ready: bdb::ready,
         open: |dir, asked| bdb::open(dir, bdb::Method::BTree, &bdb::PAPER, asked.there),
     },
@@ -232,6 +256,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Stop,
         budget: true,
+        write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| redb::open(dir, ::redb::Durability::None, asked),
     },
@@ -243,6 +268,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: true,
+        write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| redb::open(dir, ::redb::Durability::Immediate, asked),
     },
@@ -253,6 +279,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Process,
         budget: true,
+        write_buffer: true,
         ready: rocksdb::ready,
         open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: false, blobs: false }, asked),
     },
@@ -263,6 +290,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: true,
+        write_buffer: true,
         ready: rocksdb::ready,
         open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: true, blobs: false }, asked),
     },
@@ -273,6 +301,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Process,
         budget: true,
+        write_buffer: true,
         ready: rocksdb::ready,
         open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: false, blobs: true }, asked),
     },
@@ -283,6 +312,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: true,
+        write_buffer: true,
         ready: rocksdb::ready,
         open: |dir, asked| rocksdb::open(dir, rocksdb::Shape { sync: true, blobs: true }, asked),
     },
@@ -294,6 +324,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Process,
         budget: true,
+        write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| fjall::open(dir, false, asked),
     },
@@ -305,6 +336,7 @@ const KINDS: &[Kind] = &[
         ordered: true,
         survives: Survives::Medium,
         budget: true,
+        write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| fjall::open(dir, true, asked),
     },

@@ -186,6 +186,24 @@ mod installed {
         });
     }
 
+    #[test]
+    fn those_that_take_the_size_of_their_write_buffers_have_equal_ones_and_equal_caches() {
+        let asked = Asked { budget: Some(40 << 20), write_buffer: Some(16 << 20), ..Asked::default() };
+        with_each_asked(&asked, |kind, peer| {
+            let (settings, budget_alone) = (peer.about().settings, Asked { write_buffer: None, ..asked });
+            if kind.write_buffer {
+                assert_eq!((&*settings["write-buffer"], &*settings["cache"]), ("16777216", "8388608"), "{}", kind.name);
+                assert_eq!(settings.get("write-buffers").map_or("2", |text| text), "2", "{}", kind.name);
+            } else {
+                let dir = tempfile::tempdir().expect("a temporary directory");
+                let other = kind.open(dir.path(), &budget_alone).expect("it opens");
+                assert_eq!(settings, other.about().settings, "{}", kind.name);
+            }
+        });
+        let taken = kinds().iter().filter(|kind| kind.write_buffer).count();
+        assert_eq!(taken, 6, "RocksDB, BlobDB and LevelDB, each with and without a sync");
+    }
+
     fn by_itself(kind: &Kind) -> lodestore_peers::About {
         let dir = tempfile::tempdir().expect("a temporary directory");
         kind.open(dir.path(), &Asked::default()).expect("it opens").about()
@@ -199,7 +217,7 @@ mod installed {
             let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
             let dir = dir.expect("a temporary directory");
             for (round, (as_kind, there)) in [(usual, false), (kind, true), (usual, true)].into_iter().enumerate() {
-                let asked = Asked { there, budget: Some(16 << 20) };
+                let asked = Asked { there, budget: Some(16 << 20), write_buffer: None };
                 let peer = as_kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
                 for old in 0..round as u32 * 500 {
                     let found = get(&*peer, &old.to_le_bytes());
@@ -235,11 +253,11 @@ mod installed {
             for round in 0..ROUNDS {
                 for number in 0..2000_u32 {
                     let key = if number % 10 == 0 { number + round * 10_000 } else { number };
-                    peer.put(&key.to_be_bytes(), &vec![round as u8; value]).expect("put");
+                    peer.put(&key.to_le_bytes(), &vec![round as u8; value]).expect("put");
                 }
             }
             peer.settle().expect("settled");
-            assert_eq!(get(&*peer, &7_u32.to_be_bytes()), Some(vec![ROUNDS as u8 - 1; value]), "{name}");
+            assert_eq!(get(&*peer, &7_u32.to_le_bytes()), Some(vec![ROUNDS as u8 - 1; value]), "{name}");
             (peer.about().settings["blobs"].clone(), bytes_of(dir.path(), "blob"))
         };
         let (blobs, bytes) = found("blobdb", 1000);

@@ -26,9 +26,11 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
         },
         volatile: false,
         budget: kind.budget,
+        write_buffer: kind.write_buffer,
         ready: Box::new(|| kind.ready()),
-        open: Box::new(|dir, budget, there| {
-            Foreign::open(kind, dir, &Asked { budget, there }).map(|peer| Box::new(peer) as Box<dyn Target>)
+        open: Box::new(|dir, asked| {
+            let asked = Asked { budget: asked.budget, write_buffer: asked.write_buffer, there: asked.there };
+            Foreign::open(kind, dir, &asked).map(|peer| Box::new(peer) as Box<dyn Target>)
         }),
     })
 }

@@ -11,8 +11,19 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::target::Target;
 
-/// Opens a peer in this directory with this DRAM budget: the one that is there, or where there is none an empty one in a directory that it makes.
-type Open = Box<dyn Fn(&Path, Option<u64>, bool) -> Result<Box<dyn Target>> + Send + Sync>;
+/// What is asked of a peer beyond its setting.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asked {
+    /// Bytes of DRAM for its buffers and caches together.
+    pub(crate) budget: Option<u64>,
+    /// Bytes of a write buffer.
+    pub(crate) write_buffer: Option<u64>,
+    /// Whether it, or one of its family, is there already.
+    pub(crate) there: bool,
+}
+
+/// Opens a peer in this directory: the one that is there, or where there is none an empty one in a directory that it makes.
+type Open = Box<dyn Fn(&Path, &Asked) -> Result<Box<dyn Target>> + Send + Sync>;
 
 /// What an acknowledged write of a peer survives on a medium that gives all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +43,8 @@ struct Peer {
     volatile: bool,
     /// Whether it takes a DRAM budget.
     budget: bool,
+    /// Whether it takes the size of its write buffers.
+    write_buffer: bool,
     /// Whether it can run here.
     ready: Box<dyn Fn() -> Result<()> + Send + Sync>,
     open: Open,
@@ -39,9 +52,10 @@ struct Peer {
 
 /// Every peer that this build has.
 static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
-    let open: Open = Box::new(|_, _, _| Ok(Box::new(btreemap::BTree::default())));
+    let open: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
     let (name, ready) = ("btreemap", Box::new(|| Ok(())));
-    let ceiling = Peer { name, family: name, gives: Gives::Nothing, volatile: true, budget: false, ready, open };
+    let gives = Gives::Nothing;
+    let ceiling = Peer { name, family: name, gives, volatile: true, budget: false, write_buffer: false, ready, open };
     #[cfg(feature = "peers")]
     let foreign = foreign::all();
     #[cfg(not(feature = "peers"))]
@@ -66,6 +80,11 @@ pub(crate) fn is_volatile(name: &str) -> bool {
 /// Whether the peer takes a DRAM budget.
 pub(crate) fn takes_budget(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.budget)
+}
+
+/// Whether the peer takes the size of its write buffers.
+pub(crate) fn takes_write_buffer(name: &str) -> bool {
+    find(name).is_some_and(|peer| peer.write_buffer)
 }
 
 /// The peer that is meant by `name` where acknowledged writes are to survive as `durability` says: itself where its do, else that of its family
@@ -117,11 +136,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     PEERS.iter().map(|peer| peer.name).collect()
 }
 
-/// Makes the peer `name` in `dir`, or opens it where one of its family is there, with this DRAM budget if it takes one.
+/// Makes the peer `name` in `dir`, or opens it where one of its family is there, with what is asked for as far as it takes that.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] where there is none of this name; what the peer meets.
-pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>, there: bool) -> Result<Box<dyn Target>> {
+pub(crate) fn open(name: &str, dir: &Path, asked: &Asked) -> Result<Box<dyn Target>> {
     find(name).map_or_else(
         || {
             Err(Error::InvalidOption {
@@ -130,7 +149,7 @@ pub(crate) fn open(name: &str, dir: &Path, budget: Option<u64>, there: bool) -> 
                 why: format!("give some of {}, or none", names().join(", ")),
             })
         },
-        |peer| (peer.open)(dir, budget, there),
+        |peer| (peer.open)(dir, asked),
     )
 }
 

@@ -42,13 +42,21 @@ pub(crate) const PAPER: Setting =
 
 impl Setting {
     /// This setting within `asked`: LevelDB has two write buffers while one is written out, so each is an eighth of a DRAM budget, and the cache
-    /// has the rest but an eighth, for filters and indexes, which are no part of the cache.
+    /// has the rest but an eighth, for filters and indexes, which are no part of the cache. Where the size of the buffers is asked for, the cache has
+    /// the rest.
     pub(crate) fn within(self, asked: &Asked) -> Self {
         let part =
             |budget: u64, eighths: u64| usize::try_from(budget / 8 * eighths).unwrap_or(usize::MAX).max(64 << 10);
-        match asked.budget {
+        let own = match asked.budget {
             Some(budget) => Self { write_buffer: part(budget, 1), cache: part(budget, 5), ..self },
             None => self,
+        };
+        Self {
+            write_buffer: asked
+                .write_buffer
+                .map_or(own.write_buffer, |size| usize::try_from(size).unwrap_or(usize::MAX)),
+            cache: asked.cache_beside_buffers().unwrap_or(own.cache),
+            ..own
         }
     }
 

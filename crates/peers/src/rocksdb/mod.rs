@@ -21,12 +21,14 @@ use lodestore_contract::Result;
 use self::api::WriteOptions;
 use self::api::{Api, Cache, Db, Family, FlushOptions, Options, ReadOptions, SOURCE, Slice, TableOptions};
 use crate::library::{c_path, chars, failed};
-use crate::peer::{About, Account, Asked, Peer, Survives};
+use crate::peer::{self, About, Account, Asked, Peer, Survives};
 
 /// Bytes of DRAM where none are asked for.
 const BUDGET: u64 = 256 << 20;
-/// Write buffers at most, the one written to included.
-const BUFFERS: c_int = 4;
+/// Write buffers at most, the one written to included, where their size is not asked for.
+const BUFFERS: usize = 4;
+/// Bytes of the first sorted level, in write buffers: as many as there are in the tables above it when they are merged into it, as RocksDB's guide has it.
+const LEVEL_BASE: usize = 4;
 /// Least bytes of a write buffer, as RocksDB has it.
 const BUFFER_LEAST: usize = 64 << 10;
 /// Bits a key of the Bloom filter.
@@ -69,6 +71,7 @@ struct Setting {
     /// It is there already.
     there: bool,
     buffer: usize,
+    buffers: usize,
     cache: usize,
     jobs: c_int,
 }
@@ -76,21 +79,25 @@ struct Setting {
 impl Setting {
     fn of(shape: Shape, asked: &Asked) -> Self {
         let half = usize::try_from(asked.budget.unwrap_or(BUDGET) / 2).unwrap_or(usize::MAX);
+        let (buffer, buffers) = match asked.write_buffer {
+            Some(size) => (usize::try_from(size).unwrap_or(usize::MAX), peer::BUFFERS as usize),
+            None => (half / BUFFERS, BUFFERS),
+        };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             sync: shape.sync,
             blobs: shape.blobs,
             there: asked.there,
-            buffer: (half / BUFFERS as usize).max(BUFFER_LEAST),
-            cache: half,
+            buffer: buffer.max(BUFFER_LEAST),
+            buffers,
+            cache: asked.cache_beside_buffers().unwrap_or(half),
             // One flush and one compaction at least.
             jobs: c_int::try_from(cores).unwrap_or(c_int::MAX).max(2),
         }
     }
 
-    /// Bytes of the first sorted level: as many as there are in the tables above it when they are merged into it, as RocksDB's guide has it.
     fn level_base(&self) -> u64 {
-        (4 * self.buffer) as u64
+        LEVEL_BASE.saturating_mul(self.buffer) as u64
     }
 
     fn texts(&self) -> BTreeMap<String, String> {
@@ -98,7 +105,7 @@ impl Setting {
             ("version".into(), format!("RocksDB ({})", SOURCE.file)),
             ("sync".into(), self.sync.to_string()),
             ("write-buffer".into(), self.buffer.to_string()),
-            ("write-buffers".into(), BUFFERS.to_string()),
+            ("write-buffers".into(), self.buffers.to_string()),
             ("cache".into(), self.cache.to_string()),
             ("cached".into(), "blocks, indexes, filters".into()),
             ("level-base".into(), self.level_base().to_string()),
@@ -189,7 +196,7 @@ impl RocksDb {
             (api.set_create)(self.options, u8::from(!setting.there));
             (api.set_exclusive)(self.options, u8::from(!setting.there));
             (api.set_write_buffer)(self.options, setting.buffer);
-            (api.set_write_buffers)(self.options, BUFFERS);
+            (api.set_write_buffers)(self.options, c_int::try_from(setting.buffers).unwrap_or(c_int::MAX));
             (api.set_level_base)(self.options, setting.level_base());
             (api.set_dynamic_levels)(self.options, 1);
             (api.set_jobs)(self.options, setting.jobs);

@@ -1,0 +1,131 @@
+//! The stores of a run: what is set of each, and how it is made, and opened again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lodestore_contract::{Durability, OptionSpec, Result};
+
+use crate::args::Args;
+use crate::cell::Cell;
+use crate::peers::{self, Asked};
+use crate::target::{Facts, StoreTarget, Target};
+
+/// The option of an engine that is a DRAM budget.
+const BUDGET: &str = "dram-budget";
+/// The option of an engine that is the size of its write buffer.
+const WRITE_BUFFER: &str = "memtable-bytes";
+
+/// The options that engine `name` has; none where it is no engine.
+fn specs(name: &str) -> &'static [OptionSpec] {
+    lodestore::engines().iter().find(|known| known.name == name).map_or(&[][..], |engine| engine.options())
+}
+
+fn has(name: &str, option: &str) -> bool {
+    specs(name).iter().any(|spec| spec.name == option)
+}
+
+/// What is set of an engine: its DRAM budget and its write buffer where it takes them, and over them what was set by name.
+fn texts(args: &Args, engine: &str) -> Vec<String> {
+    let sizes = [(BUDGET, args.budget), (WRITE_BUFFER, args.write_buffer)];
+    let given = sizes.into_iter().filter(|(name, _)| has(engine, name));
+    let given = given.filter_map(|(name, size)| size.map(|bytes| format!("{name}={bytes}")));
+    given.chain(args.set.iter().cloned()).collect()
+}
+
+/// Every setting of an engine: its options' defaults, and over them what was set.
+pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> =
+        specs(engine).iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
+    all.insert("persist-ns".into(), args.persist_ns.to_string());
+    all.extend(
+        texts(args, engine)
+            .iter()
+            .filter_map(|text| text.split_once('='))
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    all.insert("size".into(), args.capacity().to_string());
+    all.insert("emulate-dax".into(), args.emulate_dax.to_string());
+    all
+}
+
+/// Creates an engine's store of this durability at `path`.
+///
+/// # Errors
+/// As [`lodestore::create`].
+pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
+    let mut options = lodestore::CreateOptions::new()
+        .engine(engine)
+        .size(args.capacity())
+        .durability(durability)
+        .emulate_dax(args.emulate_dax)
+        .persist_ns(args.persist_ns);
+    for text in &texts(args, engine) {
+        options = options.set_text(text)?;
+    }
+    Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
+}
+
+/// How an engine's store is opened again: as it was made, but for what shaped it then.
+///
+/// # Errors
+/// [`Error::InvalidOption`] of a text that sets nothing.
+pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
+    let mut options = lodestore::OpenOptions::new().engine(engine).persist_ns(args.persist_ns);
+    for text in &texts(args, engine) {
+        let name = text.split('=').next().unwrap_or_default();
+        if !specs(engine).iter().any(|spec| spec.fixed && spec.name == name) {
+            options = options.set_text(text)?;
+        }
+    }
+    Ok(options)
+}
+
+/// Makes the store that is loaded.
+///
+/// # Errors
+/// What it meets.
+pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    let level = args.load_durability.or(args.durability).unwrap_or_default();
+    if !peers::is_peer(&cell.target) {
+        return Ok(Box::new(create(args, &cell.target, &cell.path, level)?));
+    }
+    let name =
+        args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
+    peers::open(&name?, &cell.path, &asked(args, false))
+}
+
+/// Opens the store that was loaded, for the workloads behind the load.
+///
+/// # Errors
+/// What it meets.
+pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    if peers::is_peer(&cell.target) {
+        return peers::open(&cell.target, &cell.path, &asked(args, true));
+    }
+    let options = open_options(args, &cell.target)?.durability(args.durability.unwrap_or_default());
+    let store = lodestore::open(&cell.path, &options)?;
+    store.wait_recovered()?;
+    Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
+}
+
+/// What is asked of a peer.
+fn asked(args: &Args, there: bool) -> Asked {
+    Asked { budget: args.budget, write_buffer: args.write_buffer, there }
+}
+
+/// What the store says of itself, and whether it was given the budget and the write buffer.
+pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
+    let mut facts = target.facts();
+    let name = cell.target.as_str();
+    let given = |size: u64, taken: bool| if taken { size.to_string() } else { "not taken".into() };
+    if let Some(budget) = args.budget {
+        let taken = peers::takes_budget(name) || has(name, BUDGET);
+        facts.settings.insert("budget".into(), given(budget, taken));
+    }
+    if let Some(buffer) = args.write_buffer {
+        let taken = peers::takes_write_buffer(name) || has(name, WRITE_BUFFER);
+        // A peer that has one and does not take another says which.
+        facts.settings.entry("write-buffer".into()).or_insert_with(|| given(buffer, taken));
+    }
+    facts
+}
