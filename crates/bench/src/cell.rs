@@ -3,7 +3,7 @@
 //! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
 //! tells what it finds in [`Message`]s, one JSON object a line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{Args, Check, Settle};
 use crate::driver::{self, Drive, Outcome};
 use crate::keys::Records;
-use crate::measure::{bytes_to_devices, cpu_seconds, rss_anon};
+use crate::measure::{bytes_given_to_files, bytes_of_blocks, bytes_to_devices, cpu_seconds, rss_anon};
 use crate::pauses::{self, Machine, Pauses};
 use crate::store;
 use crate::target::{Account, Facts, Target};
@@ -145,6 +145,10 @@ pub(crate) struct Phase {
     pub(crate) live_bytes: u64,
     /// What the process had written to a device.
     pub(crate) device_bytes: u64,
+    /// What the process had given to files in calls that write.
+    pub(crate) called_bytes: u64,
+    /// Bytes of the blocks that the store's files take at the end.
+    pub(crate) block_bytes: u64,
     pub(crate) peak_rss_bytes: u64,
     /// Calls that lasted long, of those that were timed.
     pub(crate) pauses: Pauses,
@@ -205,6 +209,8 @@ pub(crate) fn drive(args: &Args) -> Drive {
 struct Bench<'a> {
     args: &'a Args,
     target: Box<dyn Target>,
+    /// Its directory; nothing is there where it keeps nothing.
+    path: &'a Path,
     mix: Mix,
     streams: Vec<Vec<Op>>,
     /// Anonymous memory of the process with the store still empty.
@@ -218,7 +224,8 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let streams = mix.room();
     let target = store::make(args, cell)?;
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
-    let mut bench = Bench { args, target, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
+    let mut bench =
+        Bench { args, target, path: &cell.path, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -243,6 +250,7 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
 struct Begun {
     account: Account,
     device_bytes: u64,
+    called_bytes: u64,
     cpu_s: f64,
     at: Instant,
 }
@@ -271,8 +279,13 @@ impl Bench<'_> {
     }
 
     fn begin(&self) -> Begun {
-        let (account, device_bytes) = (self.target.account(), bytes_to_devices());
-        Begun { account, device_bytes, cpu_s: cpu_seconds(), at: Instant::now() }
+        Begun {
+            account: self.target.account(),
+            device_bytes: bytes_to_devices(),
+            called_bytes: bytes_given_to_files(),
+            cpu_s: cpu_seconds(),
+            at: Instant::now(),
+        }
     }
 
     /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
@@ -414,6 +427,8 @@ impl Bench<'_> {
             put_bytes: outcome.written * record,
             live_bytes: ran.live * record,
             device_bytes: bytes_to_devices().saturating_sub(before.device_bytes),
+            called_bytes: bytes_given_to_files().saturating_sub(before.called_bytes),
+            block_bytes: bytes_of_blocks(self.path),
             peak_rss_bytes: ran.seen.peak_rss_bytes,
             pauses: Pauses::of(&outcome.latency),
             machine: ran.machine,

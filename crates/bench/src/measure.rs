@@ -1,6 +1,11 @@
 //! What the kernel tells of this process and this machine.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bytes of a block in a file's metadata.
+const BLOCK: u64 = 512;
 
 /// Ticks a second in `/proc/self/stat`: fixed on Linux for x86-64.
 const TICKS: f64 = 100.0;
@@ -28,7 +33,6 @@ pub(crate) fn thread_cpu_seconds() -> f64 {
 }
 
 /// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.
-#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "peers of others write by calls, engines by mappings"))]
 pub(crate) fn bytes_given_to_files() -> u64 {
     io_field("wchar:")
 }
@@ -36,6 +40,17 @@ pub(crate) fn bytes_given_to_files() -> u64 {
 /// Bytes that this process had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
 pub(crate) fn bytes_to_devices() -> u64 {
     io_field("write_bytes:")
+}
+
+/// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away meanwhile counts for nothing.
+pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_of_blocks(&entry.path()),
+        Ok(found) => found.blocks() * BLOCK,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
 }
 
 fn io_field(name: &str) -> u64 {
@@ -85,6 +100,17 @@ mod tests {
         fs::remove_file(path).expect("removed");
         assert!(after >= before + (1 << 20), "{before} {after}");
         assert!(stolen_seconds() >= 0.0);
+    }
+
+    #[test]
+    fn files_in_directories_below_count_as_well_and_holes_do_not() {
+        let dir = std::env::temp_dir().join(format!("lodestore-used-{}", std::process::id()));
+        fs::create_dir_all(dir.join("below")).expect("directories");
+        fs::write(dir.join("below").join("file"), vec![1; 100_000]).expect("a file");
+        fs::File::create(dir.join("hole")).and_then(|file| file.set_len(1 << 30)).expect("a file");
+        let found = bytes_of_blocks(&dir);
+        fs::remove_dir_all(&dir).expect("removed");
+        assert!((100_000..1 << 29).contains(&found), "{found}");
     }
 
     #[test]

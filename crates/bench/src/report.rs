@@ -56,7 +56,10 @@ fn main_fields(row: &Row) -> Vec<String> {
         format!("{:.2}", row.flushes_per_op),
         format!("{:.2}", row.fences_per_op),
         amplification_text(row.write_amplification),
+        amplification_text(row.write_amplification_of_device),
+        amplification_text(row.write_amplification_of_calls),
         amplification_text(row.space_amplification),
+        amplification_text(row.space_amplification_of_blocks),
         format!("{:.1}", row.peak_rss_anon_bytes as f64 / f64::from(1 << 20)),
     ]
 }
@@ -66,7 +69,7 @@ fn amplification_text(times: Option<f64>) -> String {
 }
 
 /// Heads of the columns of [`main_fields`].
-const MAIN_HEADS: [&str; 21] = [
+const MAIN_HEADS: [&str; 24] = [
     "workload",
     "store",
     "ops/s",
@@ -86,7 +89,10 @@ const MAIN_HEADS: [&str; 21] = [
     "flush/op",
     "fence/op",
     "write x",
+    "device x",
+    "calls x",
     "space x",
+    "blocks x",
     "peak MiB",
 ];
 
@@ -221,7 +227,8 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
          latency of every {}. call, the longest of any round; settled: until the work behind the writes was done;\n\
          serving and cpu ns/op: processor time of the serving threads, and of all threads; x: median ratio within a round;\n\
-         write x: bytes written to the medium for each byte put; space x: bytes taken on the medium for each live byte; peak: most that RssAnon grew",
+         write x: bytes written to the medium for each byte put, by the store's own account; device x, calls x: the same by the kernel's, write_bytes and wchar;\n\
+         space x: bytes taken on the medium for each live byte, blocks x: by the blocks of its files; peak: most that RssAnon grew",
         args.records,
         args.key_size,
         args.value_size,

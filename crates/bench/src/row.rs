@@ -82,12 +82,21 @@ pub(crate) struct Row {
     /// Bytes that the store wrote to its medium for each byte of keys and values that it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
+    /// The same of bytes written to a device, by the kernel's count (`write_bytes`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification_of_device: Option<f64>,
+    /// The same of bytes given to files in calls that write (`wchar`), to which stores through mappings are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification_of_calls: Option<f64>,
     /// Bytes on the medium that hold something, or cannot be used again yet, for each byte of live keys and values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification: Option<f64>,
     /// The same of all bytes that exist on the medium.
     #[serde(skip_serializing_if = "Option::is_none")]
     space_amplification_of_size: Option<f64>,
+    /// The same of the blocks that its files take, whatever it says itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) space_amplification_of_blocks: Option<f64>,
     /// The most that RssAnon grew above that of the empty store, in any round.
     pub(crate) peak_rss_anon_bytes: u64,
     /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms.
@@ -258,8 +267,11 @@ impl Row {
             (!ratios.is_empty()).then(|| short(median(ratios.into_iter())))
         };
         self.write_amplification = ratio(&|phase| (phase.bytes_written, phase.put_bytes));
+        self.write_amplification_of_device = ratio(&|phase| (phase.device_bytes, phase.put_bytes));
+        self.write_amplification_of_calls = ratio(&|phase| (phase.called_bytes, phase.put_bytes));
         self.space_amplification = ratio(&|phase| (phase.medium_used_bytes, phase.live_bytes));
         self.space_amplification_of_size = ratio(&|phase| (phase.medium_size_bytes, phase.live_bytes));
+        self.space_amplification_of_blocks = ratio(&|phase| (phase.block_bytes, phase.live_bytes));
     }
 
     /// The row of one kind of reopening: its operations are the keys recovered.
@@ -352,8 +364,11 @@ mod tests {
             ops: 10,
             wall_s: 1.0,
             bytes_written: written,
+            device_bytes: written * 2,
+            called_bytes: written * 3,
             put_bytes: put,
             medium_used_bytes: 300,
+            block_bytes: 500,
             live_bytes: 200,
             peak_rss_bytes: written,
             ..Phase::default()
@@ -361,6 +376,8 @@ mod tests {
         let mut row = Row::default();
         row.take(&[phase(500, 100), phase(300, 100), phase(400, 100)], 5);
         assert_eq!((row.write_amplification, row.space_amplification), (Some(4.0), Some(1.5)));
+        assert_eq!((row.write_amplification_of_device, row.write_amplification_of_calls), (Some(8.0), Some(12.0)));
+        assert_eq!(row.space_amplification_of_blocks, Some(2.5));
         assert_eq!((row.space_amplification_of_size, row.peak_rss_anon_bytes), (None, 500));
         row.take(&[phase(500, 0)], 5);
         assert_eq!(row.write_amplification, None);

@@ -28,3 +28,37 @@ fn a_write_buffer_is_given_to_stores_that_take_its_size() {
         assert_eq!(of("budget")[3], "not taken");
     }
 }
+
+#[test]
+fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
+    // Not in memory: the kernel counts no writes there.
+    let dir = Dir::in_parent(&std::env::temp_dir());
+    let peers = if cfg!(feature = "peers") { "rocksdb,blobdb,leveldb" } else { "none" };
+    let words = format!(
+        "--engine fluidkv --peers {peers} --workloads load,zipfput,get,zipfput --key-size 24 --value-size 992 --records 8000 --rounds 1 \
+         --size 256M --latency-every 1 --json"
+    );
+    let all = rows(&bench(&words, Some(&dir)));
+    assert_eq!(all.len(), if cfg!(feature = "peers") { 16 } else { 4 });
+    for row in &all {
+        let told = |name: &str| row[name].as_f64();
+        let store = row["store"].as_str().expect("a name");
+        let on_disk = row["medium"] == "file";
+        if row["workload"] == "get" {
+            assert_eq!(told("write_amplification_of_calls"), None, "a get puts nothing: {row}");
+        } else {
+            // A store through a mapping is no call.
+            let calls = told("write_amplification_of_calls");
+            assert!(store == "fluidkv" || calls.is_some_and(|calls| (0.99..50.0).contains(&calls)), "{row}");
+            let device = told("write_amplification_of_device");
+            assert!(!on_disk || device.is_some_and(|device| (0.3..100.0).contains(&device)), "{row}");
+            assert!(told("write_amplification").is_some_and(|own| own >= 0.99), "{row}");
+            assert!(told("longest_ns") >= told("p9999_ns") && told("longest_ns") > told("p50_ns"), "{row}");
+        }
+        let blocks = told("space_amplification_of_blocks").expect("it has files");
+        assert!((0.5..100.0).contains(&blocks), "{row}");
+    }
+    let names: Vec<_> = all.iter().filter(|row| row["store"] == "fluidkv").map(|row| &row["workload"]).collect();
+    assert_eq!(names, ["load", "zipfput", "get", "zipfput-2"]);
+    assert!(dir.is_empty(), "the bench left something behind");
+}

@@ -1,18 +1,14 @@
 //! The peers of crate `lodestore-peers` as targets of the bench.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
 use lodestore_peers::{Asked, Kind, Peer as Store, Survives, kinds};
 
 use super::{Gives, Peer};
-use crate::measure::bytes_given_to_files;
+use crate::measure::{bytes_given_to_files, bytes_of_blocks};
 use crate::target::{Account, Facts, Target};
-
-/// Bytes of a block in a file's metadata.
-const BLOCK: u64 = 512;
 
 /// Every peer of the crate.
 pub(super) fn all() -> impl Iterator<Item = Peer> {
@@ -65,17 +61,6 @@ fn durability(survives: Survives, medium: &str) -> &'static str {
     }
 }
 
-/// Bytes that the files under `dir` take. What goes away meanwhile counts for nothing.
-fn used(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(found) if found.is_dir() => used(&entry.path()),
-        Ok(found) => found.blocks() * BLOCK,
-        Err(_) => 0,
-    };
-    entries.flatten().map(size).sum()
-}
-
 impl Target for Foreign {
     fn facts(&self) -> Facts {
         let about = self.store.about();
@@ -88,7 +73,7 @@ impl Target for Foreign {
     }
 
     fn account(&self) -> Account {
-        let used = used(&self.dir);
+        let used = bytes_of_blocks(&self.dir);
         let own = self.store.account();
         Account {
             dram_bytes: own.dram_bytes,
@@ -146,16 +131,6 @@ impl Target for Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_in_directories_below_count_as_well() {
-        let dir = std::env::temp_dir().join(format!("lodestore-used-{}", std::process::id()));
-        fs::create_dir_all(dir.join("below")).expect("directories");
-        fs::write(dir.join("below").join("file"), vec![1; 100_000]).expect("a file");
-        let found = used(&dir);
-        fs::remove_dir_all(&dir).expect("removed");
-        assert!(found >= 100_000, "{found}");
-    }
 
     #[test]
     fn a_sync_gives_what_the_medium_survives() {

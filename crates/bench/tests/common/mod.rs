@@ -19,12 +19,8 @@ impl Dir {
         Self::in_parent(&parent)
     }
 
-    /// One among temporary files.
-    pub fn temporary() -> Self {
-        Self::in_parent(&std::env::temp_dir())
-    }
-
-    fn in_parent(parent: &Path) -> Self {
+    /// One in `parent`.
+    pub fn in_parent(parent: &Path) -> Self {
         let name = format!("lodestore-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = parent.join(name);
         fs::create_dir(&path).expect("a directory");
