@@ -22,6 +22,8 @@ const SECONDS_MOST: u64 = 86_400;
 const BUDGET_LEAST: u64 = 1 << 20;
 /// Least write buffer.
 const WRITE_BUFFER_LEAST: u64 = 64 << 10;
+/// Least limit on the memory of a process: the bench itself has some MiB.
+const MEMORY_LEAST: u64 = 16 << 20;
 /// Most keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
@@ -108,6 +110,10 @@ pub struct Args {
     /// least that of two and a MiB, a peer's cache has the rest then.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub write_buffer: Option<u64>,
+    /// Most memory of each store's process, the page cache of its files included, such as 768M: by a control group (cgroup v1 or v2), which mostly
+    /// takes root. With less than the data the disk is really read.
+    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    pub memory: Option<u64>,
     /// After which workloads the stores flush what they buffer and do the compactions that are due.
     #[arg(long, value_enum, default_value_t)]
     pub settle: Settle,
@@ -201,6 +207,7 @@ impl Args {
         }
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
         self.check_load_durability()?;
+        self.check_memory()?;
         self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
@@ -214,6 +221,21 @@ impl Args {
             ));
         }
         self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
+    }
+
+    /// Refuses a limit on memory where it would limit the medium, or nothing.
+    fn check_memory(&self) -> Result<()> {
+        let Some(limit) = self.memory else { return Ok(()) };
+        if self.in_process {
+            return Err(refuse("memory", limit, "it takes processes of their own"));
+        }
+        match &self.dir {
+            Some(dir) if lodestore::doctor(dir)?.medium.medium.to_string() == "shm" => {
+                let why = "files on tmpfs are memory themselves: give a --dir on a disk, or leave it away";
+                Err(refuse("memory", limit, why))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a durability of the load from which a store cannot be brought to that of the other workloads.
@@ -256,6 +278,7 @@ impl Args {
             let least = 2 * buffer + BUDGET_LEAST;
             within("budget", self.budget.unwrap_or(least), least, u64::MAX)?;
         }
+        within("memory", self.memory.unwrap_or(MEMORY_LEAST), MEMORY_LEAST, 1 << 50)?;
         within("rounds", self.rounds as u64, 1, 1000)
     }
 
@@ -318,6 +341,7 @@ impl Args {
         words.extend(self.durability.map(|durability| format!("--durability {durability}")));
         words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
         words.extend(self.budget.map(|budget| format!("--budget {budget}")));
+        words.extend(self.memory.map(|memory| format!("--memory {memory}")));
         words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
         match self.settle {
             Settle::Never => words.push("--settle never".into()),

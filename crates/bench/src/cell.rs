@@ -44,6 +44,8 @@ pub(crate) struct Cell {
     pub(crate) swept: Option<String>,
     /// What to do.
     pub(crate) task: Task,
+    /// The control group that its process is to join.
+    pub(crate) group: Option<PathBuf>,
 }
 
 /// What a cell tells.

@@ -13,6 +13,7 @@ mod dist;
 mod driver;
 mod keys;
 mod measure;
+mod memory;
 mod pauses;
 mod peers;
 mod plot;

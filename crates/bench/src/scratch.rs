@@ -1,4 +1,4 @@
-//! The directory of one run, and the process that works in it. Both are gone when the run ends:
+//! The directory of one run, and the process that works in it, with its control group. All are gone when the run ends:
 //! at its end, on an error, and on SIGINT or SIGTERM.
 
 use std::fs;
@@ -11,12 +11,16 @@ use lodestore_contract::{Error, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
+use crate::memory::Group;
+
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// What must go when the run ends.
 struct Held {
     path: Option<PathBuf>,
     child: Option<Child>,
+    /// The control group of the child.
+    group: Option<Group>,
     keep: bool,
 }
 
@@ -31,6 +35,7 @@ impl Held {
 
     fn release(&mut self) {
         self.end_child();
+        self.group = None;
         if let Some(path) = self.path.take().filter(|_| !self.keep) {
             // What cannot be removed is seen by whoever owns the directory; there is no more to do here.
             let _ = fs::remove_dir_all(path);
@@ -56,7 +61,7 @@ impl Scratch {
             parent.join(name)
         });
         // Watched before there is a directory, so that no signal finds one and leaves it.
-        let held = Arc::new(Mutex::new(Held { path: None, child: None, keep }));
+        let held = Arc::new(Mutex::new(Held { path: None, child: None, group: None, keep }));
         let signals = watch(&held);
         if let Some(path) = &path {
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +74,18 @@ impl Scratch {
     /// The directory; empty where there is none.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes charge of the control group of the next child.
+    pub(crate) fn hold_group(&self, group: Option<Group>) {
+        self.held().group = group;
+    }
+
+    /// Kills the child held, if it lives, and removes its control group; the error of a child that the kernel ended there.
+    pub(crate) fn leave_group(&self) -> Option<Error> {
+        let mut held = self.held();
+        held.end_child();
+        held.group.take().and_then(|group| group.overrun())
     }
 
     /// Takes charge of `child`.

@@ -11,6 +11,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::cell::{self, Cell, Message, Phase, Refusal, Task, broken};
+use crate::memory::{self, Group};
 use crate::peers;
 use crate::plot;
 use crate::plot_sweep;
@@ -109,7 +110,8 @@ impl Session<'_> {
                 self.cells += 1;
                 let label = variant.label();
                 let path = self.scratch.path().join(format!("{}-{}", variant.target, self.cells));
-                let cell = Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure };
+                let cell =
+                    Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure, group: None };
                 self.run_cell(&cell, &label, round)?;
                 self.remove(&cell.path)?;
             }
@@ -124,7 +126,7 @@ impl Session<'_> {
     fn reopen(&mut self, round: usize, kind: &str, leave: Task) -> Result<()> {
         self.cells += 1;
         let path = self.scratch.path().join(format!("{}-{}", self.args.engine, self.cells));
-        let mut cell = Cell { target: self.args.engine.clone(), path, swept: None, task: leave };
+        let mut cell = Cell { target: self.args.engine.clone(), path, swept: None, task: leave, group: None };
         self.bar.set_message(format!("round {round}: {kind} of {}: making it", cell.target));
         self.run_cell(&cell, &self.args.engine, round)?;
         self.bar.inc(1);
@@ -156,6 +158,19 @@ impl Session<'_> {
             })?;
             return Ok(rest);
         }
+        let group = self.args.memory.map(Group::new).transpose()?;
+        let cell = Cell { group: group.as_ref().map(|group| group.path().into()), ..cell.clone() };
+        self.scratch.hold_group(group);
+        let ran = self.run_process(&cell, label, round);
+        match self.scratch.leave_group() {
+            Some(overrun) if ran.is_err() => Err(overrun),
+            _ => ran,
+        }
+    }
+
+    /// Runs a cell in a process of its own.
+    fn run_process(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
+        let mut rest = Vec::new();
         let output = self.start(cell)?;
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|source| Error::io("reading from the process of", &cell.path, source))?;
@@ -236,5 +251,6 @@ fn child(args: &Args, text: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|source| Error::io("telling the bench", "", source))
     };
-    cell::run(args, &cell, &mut tell).or_else(|error| tell(Message::Failed(Refusal::of(error))))
+    let joined = cell.group.as_deref().map_or(Ok(()), memory::join);
+    joined.and_then(|()| cell::run(args, &cell, &mut tell)).or_else(|error| tell(Message::Failed(Refusal::of(error))))
 }

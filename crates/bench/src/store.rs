@@ -7,6 +7,7 @@ use lodestore_contract::{Durability, OptionSpec, Result};
 
 use crate::args::Args;
 use crate::cell::Cell;
+use crate::memory;
 use crate::peers::{self, Asked};
 use crate::target::{Facts, StoreTarget, Target};
 
@@ -113,7 +114,7 @@ fn asked(args: &Args, there: bool) -> Asked {
     Asked { budget: args.budget, write_buffer: args.write_buffer, there }
 }
 
-/// What the store says of itself, and whether it was given the budget and the write buffer.
+/// What the store says of itself, whether it was given the budget and the write buffer, and what limits its process's memory.
 pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
     let mut facts = target.facts();
     let name = cell.target.as_str();
@@ -126,6 +127,9 @@ pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
         let taken = peers::takes_write_buffer(name) || has(name, WRITE_BUFFER);
         // A peer that has one and does not take another says which.
         facts.settings.entry("write-buffer".into()).or_insert_with(|| given(buffer, taken));
+    }
+    if args.memory.is_some() {
+        facts.settings.insert("memory".into(), memory::own_limit());
     }
     facts
 }

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
 use common::{Dir, bench, rows};
 use serde_json::Value;
 
@@ -61,4 +64,73 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
     let names: Vec<_> = all.iter().filter(|row| row["store"] == "fluidkv").map(|row| &row["workload"]).collect();
     assert_eq!(names, ["load", "zipfput", "get", "zipfput-2"]);
     assert!(dir.is_empty(), "the bench left something behind");
+}
+
+/// Runs the program under a limit on memory on a disk: what it printed, and whether it left a control group. None where it has no groups here, and says so.
+fn limited(words: &str, dir: &Dir) -> Option<(Output, bool)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    command.args(words.split_whitespace()).arg("--dir").arg(&dir.0);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the bench starts");
+    let name = format!("lodestore-bench-{}-", child.id());
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr);
+    if text.contains("leave --memory away") {
+        eprintln!("skipped: {text}");
+        return None;
+    }
+    let left = left_below(Path::new("/sys/fs/cgroup"), &name);
+    Some((output, left))
+}
+
+/// Whether a directory whose name begins so is anywhere under `dir`.
+fn left_below(dir: &Path, name: &str) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut dirs = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+    dirs.any(|entry| entry.file_name().to_string_lossy().starts_with(name) || left_below(&entry.path(), name))
+}
+
+#[test]
+fn each_process_has_no_more_memory_than_it_is_given_and_says_so() {
+    let dir = Dir::in_parent(&std::env::temp_dir());
+    let words = "--engine fluidkv --workloads load,get --records 2000 --rounds 1 --size 256M --memory 96M --json";
+    let Some((output, left)) = limited(words, &dir) else { return };
+    let all = rows(&output);
+    assert_eq!(all.len(), 4);
+    for row in all {
+        let memory = row["settings"]["memory"].as_str().expect("it is told");
+        assert!(memory.starts_with("100663296, page cache included (cgroup v"), "{memory}");
+        assert!(row["command"].as_str().is_some_and(|it| it.contains("--memory 100663296")), "{row}");
+    }
+    assert!(!left && dir.is_empty(), "the bench left something behind");
+}
+
+#[test]
+fn a_control_group_goes_with_a_process_that_fails_and_tells_of_one_that_the_kernel_ended() {
+    let dir = Dir::in_parent(&std::env::temp_dir());
+    let full = "--engine fluidkv --peers none --workloads load --records 90000 --rounds 1 --size 8M --memory 96M";
+    let Some((output, left)) = limited(full, &dir) else { return };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && !text.contains("memory"), "{text}");
+    assert!(!left && dir.is_empty(), "the bench left something behind");
+    let large = "--engine btreemap --workloads load --records 50000 --value-size 4000 --rounds 1 --memory 32M";
+    let (output, left) = limited(large, &dir).expect("there was a group");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("memory") && text.contains("needed more"), "{text}");
+    assert!(!left, "the bench left a control group behind");
+}
+
+#[test]
+fn a_limit_on_memory_is_refused_where_it_would_limit_the_medium_or_nothing() {
+    let dir = Dir::new();
+    let refused = |words: &str, why: &str| {
+        let output = bench(words, Some(&dir));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(why) && text.lines().count() == 1, "{words}: {text}");
+    };
+    refused("--records 10 --memory 1M", "memory");
+    refused("--engine btreemap --records 10 --memory 64M --in-process", "processes of their own");
+    if dir.0.starts_with("/dev/shm") {
+        refused("--records 10 --memory 64M", "tmpfs");
+    }
 }
