@@ -6,6 +6,7 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::keys::{KEY_LEAST, KEY_MOST};
 use crate::peers;
+use crate::store;
 use crate::sweep::Sweep;
 use crate::timeline;
 use crate::workload::Workload;
@@ -52,7 +53,7 @@ pub enum Settle {
 /// Arguments of `lodestore bench`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Store to measure: an engine of this build, or a peer.
+    /// Store to measure: an engine of this build, which may have options of its own as in --peers, or a peer.
     #[arg(long, default_value = lodestore::DEFAULT_ENGINE)]
     pub engine: String,
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
@@ -126,7 +127,8 @@ pub struct Args {
     /// Nanoseconds to wait after each fence, as slower memory would.
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub persist_ns: u64,
-    /// Peers to measure beside the engine, or none.
+    /// Peers to measure beside the engine, or none: peers and engines, an engine with options of its own too, such as fluidkv:value-threshold=0 (several
+    /// behind further colons).
     #[arg(long, value_delimiter = ',', default_value = "btreemap")]
     pub peers: Vec<String>,
     /// An option of the engine, as name=value; may be given more than once.
@@ -282,7 +284,8 @@ impl Args {
         within("rounds", self.rounds as u64, 1, 1000)
     }
 
-    fn check_target(&self, name: &str) -> Result<()> {
+    fn check_target(&self, store: &str) -> Result<()> {
+        let name = store::base(store);
         let known = peers::is_peer(name) || lodestore::engines().iter().any(|engine| engine.name == name);
         if !known {
             let engines = lodestore::engines().iter().map(|engine| engine.name);
@@ -294,6 +297,7 @@ impl Args {
         if self.dir.is_none() && !peers::is_volatile(name) {
             return Err(refuse("dir", "", "give a directory on the medium to measure"));
         }
+        store::check_own(store)?;
         peers::ready(name)
     }
 

@@ -18,6 +18,7 @@ use crate::plot_sweep;
 use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;
+use crate::store;
 use crate::target::Facts;
 use crate::timeline::{self, Part};
 use crate::workload::Workload;
@@ -109,7 +110,7 @@ impl Session<'_> {
             for variant in self.args.variants()? {
                 self.cells += 1;
                 let label = variant.label();
-                let path = self.scratch.path().join(format!("{}-{}", variant.target, self.cells));
+                let path = self.scratch.path().join(format!("{}-{}", store::base(&variant.target), self.cells));
                 let cell =
                     Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure, group: None };
                 self.run_cell(&cell, &label, round)?;
@@ -125,7 +126,7 @@ impl Session<'_> {
 
     fn reopen(&mut self, round: usize, kind: &str, leave: Task) -> Result<()> {
         self.cells += 1;
-        let path = self.scratch.path().join(format!("{}-{}", self.args.engine, self.cells));
+        let path = self.scratch.path().join(format!("{}-{}", store::base(&self.args.engine), self.cells));
         let mut cell = Cell { target: self.args.engine.clone(), path, swept: None, task: leave, group: None };
         self.bar.set_message(format!("round {round}: {kind} of {}: making it", cell.target));
         self.run_cell(&cell, &self.args.engine, round)?;

@@ -1,9 +1,11 @@
 //! The stores of a run: what is set of each, and how it is made, and opened again.
+//!
+//! An engine's name may have options behind it that are set there alone, `hashkv:separate-from=0`, so that one run has an engine in several settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lodestore_contract::{Durability, OptionSpec, Result};
+use lodestore_contract::{Durability, Error, OptionSpec, Result};
 
 use crate::args::Args;
 use crate::cell::Cell;
@@ -16,21 +18,46 @@ const BUDGET: &str = "dram-budget";
 /// The option of an engine that is the size of its write buffer.
 const WRITE_BUFFER: &str = "memtable-bytes";
 
-/// The options that engine `name` has; none where it is no engine.
-fn specs(name: &str) -> &'static [OptionSpec] {
-    lodestore::engines().iter().find(|known| known.name == name).map_or(&[][..], |engine| engine.options())
+/// The engine or peer that a store's name begins with.
+pub(crate) fn base(name: &str) -> &str {
+    name.split(':').next().unwrap_or(name)
+}
+
+/// The options that a store's name sets, each as name=value.
+fn own(name: &str) -> impl Iterator<Item = &str> {
+    name.split(':').skip(1)
+}
+
+/// Refuses options behind a store's name that it does not have.
+///
+/// # Errors
+/// [`Error::InvalidOption`].
+pub(crate) fn check_own(name: &str) -> Result<()> {
+    let unknown = |text: &&str| text.split_once('=').is_none_or(|(option, _)| !has(name, option));
+    let Some(text) = own(name).find(unknown) else { return Ok(()) };
+    let why = match specs(name) {
+        [] => "a peer takes none".to_string(),
+        specs => format!("give name=value of {}", specs.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ")),
+    };
+    Err(Error::InvalidOption { name: base(name).into(), value: text.into(), why })
+}
+
+/// The options of the engine that a store's name begins with; none where it is no engine.
+pub(crate) fn specs(name: &str) -> &'static [OptionSpec] {
+    lodestore::engines().iter().find(|known| known.name == base(name)).map_or(&[][..], |engine| engine.options())
 }
 
 fn has(name: &str, option: &str) -> bool {
     specs(name).iter().any(|spec| spec.name == option)
 }
 
-/// What is set of an engine: its DRAM budget and its write buffer where it takes them, and over them what was set by name.
+/// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
+/// name sets.
 fn texts(args: &Args, engine: &str) -> Vec<String> {
     let sizes = [(BUDGET, args.budget), (WRITE_BUFFER, args.write_buffer)];
     let given = sizes.into_iter().filter(|(name, _)| has(engine, name));
     let given = given.filter_map(|(name, size)| size.map(|bytes| format!("{name}={bytes}")));
-    given.chain(args.set.iter().cloned()).collect()
+    given.chain(args.set.iter().cloned()).chain(own(engine).map(String::from)).collect()
 }
 
 /// Every setting of an engine: its options' defaults, and over them what was set.
@@ -55,7 +82,7 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
 /// As [`lodestore::create`].
 pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
     let mut options = lodestore::CreateOptions::new()
-        .engine(engine)
+        .engine(base(engine))
         .size(args.capacity())
         .durability(durability)
         .emulate_dax(args.emulate_dax)
@@ -71,7 +98,7 @@ pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durabil
 /// # Errors
 /// [`Error::InvalidOption`] of a text that sets nothing.
 pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
-    let mut options = lodestore::OpenOptions::new().engine(engine).persist_ns(args.persist_ns);
+    let mut options = lodestore::OpenOptions::new().engine(base(engine)).persist_ns(args.persist_ns);
     for text in &texts(args, engine) {
         let name = text.split('=').next().unwrap_or_default();
         if !specs(engine).iter().any(|spec| spec.fixed && spec.name == name) {

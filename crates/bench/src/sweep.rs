@@ -6,6 +6,7 @@ use std::str::FromStr;
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
+use crate::store;
 
 /// Most values of a sweep.
 const VALUES_MOST: usize = 64;
@@ -107,9 +108,7 @@ impl Args {
             "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
-                let engine = lodestore::engines().iter().find(|engine| engine.name == self.engine);
-                let specs = engine.map_or(&[][..], |engine| engine.options());
-                if specs.iter().all(|spec| spec.name != name) {
+                if store::specs(&self.engine).iter().all(|spec| spec.name != name) {
                     return Err(refuse(format!("{} has no such option, nor has the bench", self.engine)));
                 }
                 args.set.push(format!("{name}={value}"));

@@ -134,3 +134,43 @@ fn a_limit_on_memory_is_refused_where_it_would_limit_the_medium_or_nothing() {
         refused("--records 10 --memory 64M", "tmpfs");
     }
 }
+
+#[test]
+fn an_engine_in_several_settings_is_several_stores_of_one_run() {
+    let dir = Dir::new();
+    let words = "--engine hashkv --set separate-from=512 --peers hashkv:separate-from=0,hashkv:separate-from=64:group-bytes=65536,btreemap \
+                 --workloads load,zipfput --value-size 100 --records 3000 --rounds 2 --size 64M --check full --json";
+    let all = rows(&bench(words, Some(&dir)));
+    let stores = ["hashkv", "hashkv:separate-from=0", "hashkv:separate-from=64:group-bytes=65536", "btreemap"];
+    let seen: Vec<_> = all.iter().map(|row| row["store"].as_str().expect("a name")).collect();
+    assert_eq!(seen, [stores, stores].concat());
+    let set = |at: usize, name: &str| all[at]["settings"][name].as_str().map(String::from);
+    let settings: Vec<_> = (0..3).map(|at| (set(at, "separate-from"), set(at, "group-bytes"))).collect();
+    let text = |text: &str| Some(text.to_string());
+    let default = text("1048576");
+    assert_eq!(settings, [(text("512"), default.clone()), (text("0"), default), (text("64"), text("65536"))]);
+    assert!(all[0]["ratio_to"]["hashkv:separate-from=0"].is_number(), "{}", all[0]);
+    assert!(all[0]["command"].as_str().is_some_and(|it| it.contains(&stores[1..].join(","))), "{}", all[0]);
+    assert!(dir.is_empty(), "the bench left something behind");
+}
+
+#[test]
+fn a_setting_of_an_engine_reaches_it() {
+    let dir = Dir::new();
+    // What is kept apart is in a file that the engine writes by calls.
+    let words = "--engine hashkv:separate-from=0 --peers hashkv:separate-from=64 --workloads load --value-size 400 --records 5000 --rounds 1 --size 64M --json";
+    let all = rows(&bench(words, Some(&dir)));
+    let calls: Vec<_> = all.iter().map(|row| row["write_amplification_of_calls"].as_f64().unwrap_or(0.0)).collect();
+    assert!(calls[0] < 0.5 && calls[1] > 0.9, "{calls:?}");
+    for (words, why) in [
+        ("--peers hikv:no-such=1", "no-such=1"),
+        ("--peers hikv:region", "give name=value of"),
+        ("--peers btreemap:region=1M", "takes none"),
+        ("--peers nosuch:region=1M", "nosuch"),
+        ("--engine hikv:no-such=1", "no-such=1"),
+    ] {
+        let output = bench(words, Some(&dir));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(why) && text.lines().count() == 1, "{words}: {text}");
+    }
+}
