@@ -6,6 +6,7 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::keys::{KEY_LEAST, KEY_MOST};
 use crate::peers;
+use crate::preset::Preset;
 use crate::store;
 use crate::sweep::Sweep;
 use crate::timeline;
@@ -25,6 +26,8 @@ const BUDGET_LEAST: u64 = 1 << 20;
 const WRITE_BUFFER_LEAST: u64 = 64 << 10;
 /// Least limit on the memory of a process: the bench itself has some MiB.
 const MEMORY_LEAST: u64 = 16 << 20;
+/// Greatest reserve, in hundredths of what is loaded.
+const RESERVE_MOST: u64 = 10_000;
 /// Most keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
@@ -53,6 +56,9 @@ pub enum Settle {
 /// Arguments of `lodestore bench`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    /// Take the arguments of a named experiment, but for those that are given here.
+    #[arg(long, value_enum)]
+    pub preset: Option<Preset>,
     /// Store to measure: an engine of this build, which may have options of its own as in --peers, or a peer.
     #[arg(long, default_value = lodestore::DEFAULT_ENGINE)]
     pub engine: String,
@@ -66,6 +72,9 @@ pub struct Args {
     /// Records loaded.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub records: u64,
+    /// Bytes of keys and values loaded, such as 1G: as many records as come to it, in place of --records.
+    #[arg(long, value_name = "SIZE", conflicts_with = "records", value_parser = lodestore::parse_size)]
+    pub load_bytes: Option<u64>,
     /// Operations of each workload but load; as many as records where not given.
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
@@ -96,6 +105,9 @@ pub struct Args {
     /// Most bytes of the store, such as 8G; enough for the records where not given.
     #[arg(long, value_parser = lodestore::parse_size)]
     pub size: Option<u64>,
+    /// Hundredths of the keys and values loaded that an engine has of room beside them: its capacity is 1.3 times as much at 30. Peers have no capacity.
+    #[arg(long, value_name = "PERCENT", conflicts_with = "size")]
+    pub reserve: Option<u32>,
     /// What an acknowledged write survives: process, power or interval:MS. A peer that gives less is taken with each write synced, or refused.
     /// Where not given, the engine gives process, and each peer what it gives.
     #[arg(long)]
@@ -112,7 +124,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub write_buffer: Option<u64>,
     /// Most memory of each store's process, the page cache of its files included, such as 768M: by a control group (cgroup v1 or v2), which mostly
-    /// takes root. With less than the data the disk is really read.
+    /// takes root. With less than the data the disk is really read. 0 for none, where a preset has one.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub memory: Option<u64>,
     /// After which workloads the stores flush what they buffer and do the compactions that are due.
@@ -187,6 +199,8 @@ impl Args {
     /// # Errors
     /// [`Error::InvalidOption`] where a peer cannot give it.
     pub(crate) fn resolved(mut self) -> Result<Self> {
+        self.derive();
+        self.memory = self.memory.filter(|bytes| *bytes > 0);
         if let Some(durability) = self.durability {
             self.engine = peers::with_durability(&self.engine, durability)?;
             for peer in &mut self.peers {
@@ -194,6 +208,18 @@ impl Args {
             }
         }
         Ok(self)
+    }
+
+    /// Sets what follows from other arguments.
+    pub(crate) fn derive(&mut self) {
+        if let Some(bytes) = self.load_bytes {
+            self.records = (bytes / self.record_bytes()).max(1);
+        }
+    }
+
+    /// Bytes of the key and the value of a record.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        (self.key_size + self.value_size).max(1) as u64
     }
 
     /// Refuses what cannot be run.
@@ -210,6 +236,7 @@ impl Args {
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
         self.check_load_durability()?;
         self.check_memory()?;
+        self.check_reserve()?;
         self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
@@ -238,6 +265,18 @@ impl Args {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a reserve where nothing has a capacity, or more is inserted than what it is a part of.
+    fn check_reserve(&self) -> Result<()> {
+        let Some(percent) = self.reserve else { return Ok(()) };
+        if self.targets().iter().all(|name| peers::is_peer(name)) {
+            return Err(refuse("reserve", percent, "no engine is measured, and peers have no capacity"));
+        }
+        if self.workloads.iter().any(|workload| matches!(workload, Workload::D | Workload::E)) {
+            return Err(refuse("reserve", percent, "it is of what is loaded, and d and e insert more: give --size"));
+        }
+        Ok(())
     }
 
     /// Refuses a durability of the load from which a store cannot be brought to that of the other workloads.
@@ -280,6 +319,7 @@ impl Args {
             let least = 2 * buffer + BUDGET_LEAST;
             within("budget", self.budget.unwrap_or(least), least, u64::MAX)?;
         }
+        within("reserve", self.reserve.unwrap_or(1).into(), 1, RESERVE_MOST)?;
         within("memory", self.memory.unwrap_or(MEMORY_LEAST), MEMORY_LEAST, 1 << 50)?;
         within("rounds", self.rounds as u64, 1, 1000)
     }
@@ -320,60 +360,14 @@ impl Args {
         all
     }
 
-    /// Most bytes of the store: twice what the records and those that `d` and `e` insert need, for updates in flight.
+    /// Most bytes of the store: twice what the records and those that `d` and `e` insert need, for updates in flight, where nothing else is asked for.
     pub(crate) fn capacity(&self) -> u64 {
+        if let Some(percent) = self.reserve {
+            let live = u128::from(self.records) * u128::from(self.record_bytes());
+            return u64::try_from(live * u128::from(100 + percent) / 100).unwrap_or(u64::MAX);
+        }
         let record = (self.key_size + self.value_size + 64) as u64;
         self.size.unwrap_or_else(|| ((self.records + self.op_count() / 10) * record * 2).max(1 << 30))
-    }
-
-    /// The command that repeats this run for these workloads alone; for none, its reopenings.
-    pub(crate) fn command(&self, workloads: &[Workload]) -> String {
-        let mut words = vec![format!("lodestore bench --engine {}", self.engine)];
-        if let Some(dir) = &self.dir {
-            words.push(format!("--dir {}", dir.display()));
-        }
-        let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
-        words.push(format!("--workloads {}", if names.is_empty() { "load".into() } else { names.join(",") }));
-        words.push(format!("--records {} --ops {}", self.records, self.op_count()));
-        words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
-        if self.compressible > 0 {
-            words.push(format!("--compressible {}", self.compressible));
-        }
-        words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
-        words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
-        words.push(format!("--size {}", self.capacity()));
-        words.extend(self.durability.map(|durability| format!("--durability {durability}")));
-        words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
-        words.extend(self.budget.map(|budget| format!("--budget {budget}")));
-        words.extend(self.memory.map(|memory| format!("--memory {memory}")));
-        words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
-        match self.settle {
-            Settle::Never => words.push("--settle never".into()),
-            Settle::Load => words.push("--settle load".into()),
-            Settle::Each => {}
-        }
-        if workloads.iter().any(|workload| workload.lasts()) {
-            words.push(format!("--seconds {}", self.seconds));
-        }
-        if self.emulate_dax {
-            words.push("--emulate-dax".into());
-        }
-        words.push(format!("--persist-ns {}", self.persist_ns));
-        let peers = self.targets().split_off(1);
-        words.push(format!("--peers {}", if peers.is_empty() { "none".into() } else { peers.join(",") }));
-        words.extend(self.set.iter().map(|text| format!("--set {text}")));
-        words.extend(self.sweep.iter().map(|sweep| format!("--sweep {sweep}")));
-        if !self.steps.is_empty() {
-            words.push(format!("--steps {}", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
-        }
-        words.push(format!("--latency-every {}", self.latency_every));
-        if self.check == Check::Full {
-            words.push("--check full".into());
-        }
-        if workloads.is_empty() || (self.reopen && workloads == self.workloads) {
-            words.push("--reopen".into());
-        }
-        words.join(" ")
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod args;
 mod cell;
+mod command;
 mod dist;
 mod driver;
 mod keys;
@@ -18,6 +19,7 @@ mod pauses;
 mod peers;
 mod plot;
 mod plot_sweep;
+mod preset;
 mod reopen;
 mod report;
 mod row;
@@ -31,6 +33,7 @@ mod watch;
 mod workload;
 
 pub use args::{Args, Check, Settle};
+pub use preset::{Given, Preset};
 pub use session::run;
 pub use sweep::Sweep;
 pub use workload::Workload;

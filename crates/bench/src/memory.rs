@@ -18,7 +18,7 @@ const TRIES: u32 = 50;
 /// How long between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What to do where there is no group to be had.
-const INSTEAD: &str = "run it as root, or in a group of your own (systemd-run --user --scope), or leave --memory away";
+const INSTEAD: &str = "run it as root, or in a group of your own (systemd-run --user --scope), or leave --memory away (0 beside a preset)";
 
 /// A version of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use crate::memory::{self, Group};
 use crate::peers;
 use crate::plot;
 use crate::plot_sweep;
+use crate::preset::Given;
 use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;
@@ -48,11 +49,14 @@ pub(crate) struct Findings {
 /// # Errors
 /// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
 /// answer as [`Error::Corrupt`].
-pub fn run(args: Args) -> Result<()> {
-    let args = args.resolved()?;
+pub fn run(given: Given) -> Result<()> {
+    let args = given.0.resolved()?;
     args.check()?;
     if let Ok(text) = std::env::var(CELL) {
         return child(&args, &text);
+    }
+    if let Some(preset) = args.preset {
+        eprintln!("preset {}, but for what is given beside it: {}", preset.name(), preset.words());
     }
     let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
     let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;

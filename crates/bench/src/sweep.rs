@@ -99,13 +99,17 @@ impl Args {
         let mut args = self.clone();
         match name {
             "threads" => args.threads = size()?,
-            "records" => args.records = number()?,
             "ops" => args.ops = Some(number()?),
             "key-size" => args.key_size = size()?,
             "value-size" => args.value_size = size()?,
             "multiget" => args.multiget = size()?,
             "write-buffer" => args.write_buffer = Some(lodestore::parse_size(value).map_err(refuse)?),
             "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
+            "reserve" if self.size.is_some() => return Err(refuse("--size is given".into())),
+            "reserve" => args.reserve = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),
+            "records" if self.load_bytes.is_some() => return Err(refuse("they follow from --load-bytes".into())),
+            "records" => args.records = number()?,
+            "load-bytes" => args.load_bytes = Some(lodestore::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
                 if store::specs(&self.engine).iter().all(|spec| spec.name != name) {
@@ -114,6 +118,7 @@ impl Args {
                 args.set.push(format!("{name}={value}"));
             }
         }
+        args.derive();
         args.check_ranges()?;
         Ok(args)
     }

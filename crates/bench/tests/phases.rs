@@ -174,3 +174,56 @@ fn a_setting_of_an_engine_reaches_it() {
         assert!(!output.status.success() && text.contains(why) && text.lines().count() == 1, "{words}: {text}");
     }
 }
+
+#[test]
+fn a_preset_runs_its_phases_and_says_what_it_stands_for() {
+    let dir = Dir::new();
+    let peers = if cfg!(feature = "peers") { "rocksdb,blobdb,leveldb" } else { "none" };
+    let words = format!(
+        "--preset hashkv-p123 --records 4000 --ops 6000 --peers {peers} --memory 0 --reserve 900 --check full --json"
+    );
+    let output = bench(&words, Some(&dir));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("preset hashkv-p123") && said.contains("--value-size 992 --records 1048576"), "{said}");
+    let all = rows(&output);
+    let ours: Vec<_> = all.iter().filter(|row| row["store"] == "hashkv").collect();
+    let names: Vec<_> = ours.iter().map(|row| row["workload"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["load", "zipfput", "zipfput-2", "zipfput-3"]);
+    assert_eq!(all.len(), if cfg!(feature = "peers") { 16 } else { 4 });
+    for row in &all {
+        assert_eq!((&row["durability"], &row["latency_every"]), (&"process".into(), &1.into()), "{row}");
+        assert_eq!((&row["key_size"], &row["value_size"], &row["records"]), (&24.into(), &992.into(), &4000.into()));
+        assert_eq!(row["ops"], if row["workload"] == "load" { 4000 } else { 6000 }, "{row}");
+        assert_eq!((&row["rounds"], &row["threads"]), (&1.into(), &1.into()), "{row}");
+        assert_eq!(
+            (&row["settings"]["write-buffer"], &row["settings"]["budget"]),
+            (&"16777216".into(), &"67108864".into())
+        );
+        let command = row["command"].as_str().expect("a command");
+        assert!(command.contains("--reserve 900") && !command.contains("--size"), "{command}");
+        if row["store"] == "hashkv" {
+            assert_eq!(row["settings"]["size"], (4000 * 1016 * 10).to_string());
+        }
+    }
+}
+
+#[test]
+fn a_reserve_is_of_what_is_loaded_which_may_be_given_in_bytes() {
+    let dir = Dir::new();
+    let words = "--engine fluidkv --peers none --workloads load --key-size 16 --value-size 1008 --load-bytes 16M --reserve 150 --rounds 1 --json";
+    let row = &rows(&bench(words, Some(&dir)))[0];
+    assert_eq!((&row["records"], &row["settings"]["size"]), (&16_384.into(), &(40 << 20).to_string().into()));
+    for (words, why) in [
+        ("--engine btreemap --reserve 30", "no capacity"),
+        ("--reserve 30 --workloads load,d", "insert more"),
+        ("--reserve 30 --size 1G", "cannot be used with"),
+        ("--reserve 0", "reserve"),
+        ("--records 5 --load-bytes 1M", "cannot be used with"),
+        ("--load-bytes 1M --sweep records=1,2", "load-bytes"),
+        ("--size 1G --sweep reserve=10,20", "--size is given"),
+    ] {
+        let output = bench(words, Some(&dir));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(why), "{words}: {text}");
+    }
+}

@@ -65,7 +65,7 @@ pub enum Command {
     /// Tell what the medium under PATH is, and what each durability would really be
     Doctor(DoctorArgs),
     /// Measure an engine, and peers beside it
-    Bench(Box<lodestore_bench::Args>),
+    Bench(Box<lodestore_bench::Given>),
     /// Write a sample data set: the names of all Unicode characters
     Sample(SampleArgs),
     /// List the engines and their options

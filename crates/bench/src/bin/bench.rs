@@ -10,11 +10,11 @@ use clap::Parser;
 #[command(version, about)]
 struct Cli {
     #[command(flatten)]
-    args: lodestore_bench::Args,
+    given: lodestore_bench::Given,
 }
 
 fn main() -> ExitCode {
-    match lodestore_bench::run(Cli::parse().args) {
+    match lodestore_bench::run(Cli::parse().given) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");

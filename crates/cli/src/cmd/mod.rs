@@ -40,7 +40,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench(*args),
+        Command::Bench(given) => bench(*given),
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
         Command::Completions { shell } => completions(shell),
@@ -146,8 +146,8 @@ fn engines(json: bool) -> Outcome {
     out.flush()
 }
 
-fn bench(args: lodestore_bench::Args) -> Outcome {
-    lodestore_bench::run(args).map_err(|error| match error {
+fn bench(given: lodestore_bench::Given) -> Outcome {
+    lodestore_bench::run(given).map_err(|error| match error {
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Failure::Output(source),
         error => Failure::Store(error),
     })

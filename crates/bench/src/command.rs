@@ -1,0 +1,59 @@
+//! The command that repeats a run.
+
+use crate::args::{Args, Check, Settle};
+use crate::workload::Workload;
+
+impl Args {
+    /// The command that repeats this run for these workloads alone; for none, its reopenings.
+    pub(crate) fn command(&self, workloads: &[Workload]) -> String {
+        let mut words = vec![format!("lodestore bench --engine {}", self.engine)];
+        if let Some(dir) = &self.dir {
+            words.push(format!("--dir {}", dir.display()));
+        }
+        let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
+        words.push(format!("--workloads {}", if names.is_empty() { "load".into() } else { names.join(",") }));
+        words.push(format!("--records {} --ops {}", self.records, self.op_count()));
+        words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
+        if self.compressible > 0 {
+            words.push(format!("--compressible {}", self.compressible));
+        }
+        words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
+        words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
+        words.push(match self.reserve {
+            Some(percent) => format!("--reserve {percent}"),
+            None => format!("--size {}", self.capacity()),
+        });
+        words.extend(self.durability.map(|durability| format!("--durability {durability}")));
+        words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
+        words.extend(self.budget.map(|budget| format!("--budget {budget}")));
+        words.extend(self.memory.map(|memory| format!("--memory {memory}")));
+        words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
+        match self.settle {
+            Settle::Never => words.push("--settle never".into()),
+            Settle::Load => words.push("--settle load".into()),
+            Settle::Each => {}
+        }
+        if workloads.iter().any(|workload| workload.lasts()) {
+            words.push(format!("--seconds {}", self.seconds));
+        }
+        if self.emulate_dax {
+            words.push("--emulate-dax".into());
+        }
+        words.push(format!("--persist-ns {}", self.persist_ns));
+        let peers = self.targets().split_off(1);
+        words.push(format!("--peers {}", if peers.is_empty() { "none".into() } else { peers.join(",") }));
+        words.extend(self.set.iter().map(|text| format!("--set {text}")));
+        words.extend(self.sweep.iter().map(|sweep| format!("--sweep {sweep}")));
+        if !self.steps.is_empty() {
+            words.push(format!("--steps {}", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
+        }
+        words.push(format!("--latency-every {}", self.latency_every));
+        if self.check == Check::Full {
+            words.push("--check full".into());
+        }
+        if workloads.is_empty() || (self.reopen && workloads == self.workloads) {
+            words.push("--reopen".into());
+        }
+        words.join(" ")
+    }
+}
