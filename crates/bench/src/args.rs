@@ -141,13 +141,15 @@ pub struct Args {
     pub persist_ns: u64,
     /// Peers to measure beside the engine, or none: peers and engines, an engine with options of its own too, such as fluidkv:value-threshold=0 (several
     /// behind further colons).
-    #[arg(long, value_delimiter = ',', default_value = "btreemap")]
-    pub peers: Vec<String>,
+    /// Where not given, btreemap, and none beside a sweep.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub peers: Option<Vec<String>>,
     /// An option of the engine, as name=value; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
     /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops,
-    /// key-size, value-size, multiget, persist-ns, budget). No peers run; a plot has a line for each workload.
+    /// key-size, value-size, multiget, persist-ns, budget, write-buffer, load-bytes, reserve). Of the peers that are given those run to which it means
+    /// something. A plot has lines over the values.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     pub sweep: Option<Sweep>,
     /// Stop the load at these numbers of records, and take the store's account there.
@@ -203,7 +205,7 @@ impl Args {
         self.memory = self.memory.filter(|bytes| *bytes > 0);
         if let Some(durability) = self.durability {
             self.engine = peers::with_durability(&self.engine, durability)?;
-            for peer in &mut self.peers {
+            for peer in self.peers.iter_mut().flatten() {
                 *peer = peers::with_durability(peer, durability)?;
             }
         }
@@ -346,14 +348,13 @@ impl Args {
         self.ops.unwrap_or(self.records)
     }
 
-    /// The stores to measure, the engine first, each once; with a sweep the engine alone.
+    /// The stores to measure, the engine first, each once; with a sweep those peers alone to which its parameter means something.
     pub(crate) fn targets(&self) -> Vec<String> {
         let mut all = vec![self.engine.clone()];
-        if self.sweep.is_some() {
-            return all;
-        }
-        for peer in self.peers.iter().filter(|peer| !matches!(peer.as_str(), "none" | "")) {
-            if !all.contains(peer) {
+        let usual = [if self.sweep.is_some() { "none" } else { "btreemap" }.to_string()];
+        let peers = self.peers.as_deref().unwrap_or(&usual);
+        for peer in peers.iter().filter(|peer| !matches!(peer.as_str(), "none" | "")) {
+            if !all.contains(peer) && self.sweep.as_ref().is_none_or(|sweep| sweep.means(peer)) {
                 all.push(peer.clone());
             }
         }

@@ -12,17 +12,26 @@ impl Args {
         }
         let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
         words.push(format!("--workloads {}", if names.is_empty() { "load".into() } else { names.join(",") }));
-        words.push(format!("--records {} --ops {}", self.records, self.op_count()));
+        match self.load_bytes.filter(|_| self.sweep.is_some()) {
+            // The numbers of records and operations follow from it for each value.
+            Some(bytes) => {
+                words.push(format!("--load-bytes {bytes}"));
+                words.extend(self.ops.map(|ops| format!("--ops {ops}")));
+            }
+            None => words.push(format!("--records {} --ops {}", self.records, self.op_count())),
+        }
         words.push(format!("--key-size {} --value-size {}", self.key_size, self.value_size));
         if self.compressible > 0 {
             words.push(format!("--compressible {}", self.compressible));
         }
         words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
         words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
-        words.push(match self.reserve {
-            Some(percent) => format!("--reserve {percent}"),
-            None => format!("--size {}", self.capacity()),
-        });
+        match self.reserve {
+            Some(percent) => words.push(format!("--reserve {percent}")),
+            // What follows from the parameter that is swept is another for each value.
+            None if self.sweep.is_some() => words.extend(self.size.map(|size| format!("--size {size}"))),
+            None => words.push(format!("--size {}", self.capacity())),
+        }
         words.extend(self.durability.map(|durability| format!("--durability {durability}")));
         words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
         words.extend(self.budget.map(|budget| format!("--budget {budget}")));

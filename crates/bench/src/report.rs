@@ -34,8 +34,14 @@ fn rate_text(rate: f64) -> String {
     if rate >= 1e6 { format!("{:.2} M", rate / 1e6) } else { format!("{:.1} k", rate / 1e3) }
 }
 
+/// The store, and under a sweep the value that it has there.
+fn swept_store(row: &Row) -> String {
+    let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
+    format!("{}{}", row.store, swept.unwrap_or_default())
+}
+
 fn main_fields(row: &Row) -> Vec<String> {
-    let store = row.sweep.as_ref().map_or(row.store.clone(), |swept| format!("{}={}", swept.name, swept.value));
+    let store = swept_store(row);
     vec![
         row.workload.clone(),
         store,
@@ -147,12 +153,11 @@ fn overloads(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn step_fields(row: &Row) -> Vec<String> {
-    let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
     let mib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 20));
     let records = row.records as f64;
     vec![
         row.records.to_string(),
-        format!("{}{}", row.store, swept.unwrap_or_default()),
+        swept_store(row),
         rate_text(row.ops_per_s),
         ns_text(row.p9999_ns),
         ns_text(row.longest_ns),
@@ -204,7 +209,7 @@ fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
         [row.workload.clone(), rate_text(row.ops_per_s)].into_iter().chain(peers.iter().map(ratio)).collect()
     };
     let ours = rows.iter().filter(|row| row.store == args.engine && !row.ratio_to.is_empty());
-    (peers.len() > 1).then(|| draw(&heads, ours.map(line)))
+    (peers.len() > 1 && args.sweep.is_none()).then(|| draw(&heads, ours.map(line)))
 }
 
 /// Prints tables, what each store says of itself, and how to repeat it.
@@ -239,7 +244,7 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
         args.latency_every,
     )?;
     if let Some(sweep) = &args.sweep {
-        writeln!(out, "{} of {}, other settings as below", sweep.name, args.engine)?;
+        writeln!(out, "{} of {}, other settings as below", sweep.name, args.targets().join(", "))?;
     }
     if let Some(level) = args.load_durability {
         writeln!(

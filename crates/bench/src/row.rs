@@ -148,6 +148,11 @@ impl Row {
         Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
     }
 
+    /// Bytes of the key and the value of a record.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.key_size + self.value_size
+    }
+
     fn base(variant: &Variant, findings: &Findings, workload: &str) -> Self {
         let facts = findings.facts.get(&variant.label()).cloned().unwrap_or_default();
         let args = &variant.args;
@@ -196,8 +201,8 @@ impl Row {
             Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
         };
         // Stores are compared with one another, the values of a sweep are not.
-        if variant.swept.is_none() && turn.workload != Workload::Idle {
-            for other in others {
+        if turn.workload != Workload::Idle {
+            for other in others.iter().filter(|other| other.swept == variant.swept) {
                 match ratio(other) {
                     Some(ratio) if other.target != variant.target => {
                         row.ratio_to.insert(other.target.clone(), ratio);

@@ -90,7 +90,7 @@ fn bar(args: &Args) -> ProgressBar {
     }
     let loads = usize::from(!args.workloads.contains(&Workload::Load));
     let cell = args.workloads.len() + loads;
-    let stores = args.sweep.as_ref().map_or(args.targets().len(), |sweep| sweep.values.len());
+    let stores = args.targets().len() * args.sweep.as_ref().map_or(1, |sweep| sweep.values.len());
     let reopenings = if args.reopen { 4 } else { 0 };
     let bar = ProgressBar::new((args.rounds * (cell * stores + reopenings)) as u64);
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}");

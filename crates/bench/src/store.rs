@@ -42,8 +42,13 @@ pub(crate) fn check_own(name: &str) -> Result<()> {
     Err(Error::InvalidOption { name: base(name).into(), value: text.into(), why })
 }
 
+/// Whether this store has this option, and its own name does not set it.
+pub(crate) fn takes(name: &str, option: &str) -> bool {
+    has(name, option) && own(name).all(|text| text.split('=').next() != Some(option))
+}
+
 /// The options of the engine that a store's name begins with; none where it is no engine.
-pub(crate) fn specs(name: &str) -> &'static [OptionSpec] {
+fn specs(name: &str) -> &'static [OptionSpec] {
     lodestore::engines().iter().find(|known| known.name == base(name)).map_or(&[][..], |engine| engine.options())
 }
 

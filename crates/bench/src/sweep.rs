@@ -6,10 +6,24 @@ use std::str::FromStr;
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
-use crate::store;
+use crate::{peers, store};
 
 /// Most values of a sweep.
 const VALUES_MOST: usize = 64;
+
+/// The bench's own numbers that mean something to every store.
+const NUMBERS: [&str; 10] = [
+    "threads",
+    "records",
+    "ops",
+    "key-size",
+    "value-size",
+    "multiget",
+    "persist-ns",
+    "budget",
+    "write-buffer",
+    "load-bytes",
+];
 
 /// A parameter, and the values that it takes in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +49,18 @@ impl FromStr for Sweep {
 impl fmt::Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.values.join(","))
+    }
+}
+
+impl Sweep {
+    /// Whether this parameter means something to this store: peers have no capacity, and an option of engines is that of those that have it and whose own
+    /// names do not set it.
+    pub(crate) fn means(&self, store: &str) -> bool {
+        match self.name.as_str() {
+            "reserve" => !peers::is_peer(store),
+            name if NUMBERS.contains(&name) => true,
+            name => store::takes(store, name),
+        }
     }
 }
 
@@ -65,7 +91,8 @@ impl Variant {
         let mut args = self.args.clone();
         if self.swept.is_some() {
             args.sweep = None;
-            args.peers = vec!["none".into()];
+            args.engine.clone_from(&self.target);
+            args.peers = Some(vec!["none".into()]);
         }
         args
     }
@@ -81,11 +108,13 @@ impl Args {
             let variant = |target| Variant { target, swept: None, args: self.clone() };
             return Ok(self.targets().into_iter().map(variant).collect());
         };
-        let variant = |value: &String| {
+        let mut all = Vec::new();
+        for value in &sweep.values {
             let args = self.with(&sweep.name, value)?;
-            Ok(Variant { target: self.engine.clone(), swept: Some(value.clone()), args })
-        };
-        sweep.values.iter().map(variant).collect()
+            let variant = |target| Variant { target, swept: Some(value.clone()), args: args.clone() };
+            all.extend(self.targets().into_iter().map(variant));
+        }
+        Ok(all)
     }
 
     /// These arguments with another value of a parameter: a number of the bench's own, or an option of the engine.
@@ -112,8 +141,8 @@ impl Args {
             "load-bytes" => args.load_bytes = Some(lodestore::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
-                if store::specs(&self.engine).iter().all(|spec| spec.name != name) {
-                    return Err(refuse(format!("{} has no such option, nor has the bench", self.engine)));
+                if !store::takes(&self.engine, name) {
+                    return Err(refuse(format!("{} has no such option to set, nor has the bench", self.engine)));
                 }
                 args.set.push(format!("{name}={value}"));
             }
@@ -155,8 +184,33 @@ mod tests {
     }
 
     #[test]
+    fn peers_that_are_given_run_beside_a_sweep_that_means_something_to_them() {
+        let labels = |sweep: &str| -> Vec<_> {
+            let words = format!("--engine hikv --peers hikv:region=64M,nvht,btreemap --sweep {sweep}");
+            parsed(&words).variants().expect("variants").iter().map(Variant::label).collect()
+        };
+        let (first, second) = ("hikv reserve=10", "hikv:region=64M reserve=10");
+        assert_eq!(labels("reserve=10"), [first, second, "nvht reserve=10"]);
+        assert_eq!(labels("threads=2").len(), 4);
+        assert_eq!(labels("region=1M,2M"), ["hikv region=1M", "nvht region=1M", "hikv region=2M", "nvht region=2M"]);
+        let alone = parsed("--peers nvht --sweep threads=2").variants().expect("variants")[1].alone();
+        assert_eq!((alone.engine.as_str(), alone.targets().len(), alone.threads), ("nvht", 1, 2));
+    }
+
+    #[test]
+    fn what_is_loaded_in_bytes_stays_as_the_size_of_a_value_changes() {
+        let swept =
+            parsed("--load-bytes 1M --key-size 24 --sweep value-size=100,1000,1048576").variants().expect("variants");
+        assert_eq!(swept.iter().map(|it| it.args.records).collect::<Vec<_>>(), [8456, 1024, 1]);
+        assert_eq!(swept.iter().map(|it| it.args.op_count()).collect::<Vec<_>>(), [8456, 1024, 1]);
+        let swept =
+            parsed("--records 100 --key-size 24 --value-size 76 --sweep reserve=10,50").variants().expect("variants");
+        assert_eq!(swept.iter().map(|it| it.args.capacity()).collect::<Vec<_>>(), [11_000, 15_000]);
+    }
+
+    #[test]
     fn what_cannot_be_swept_is_refused_before_anything_runs() {
-        for words in ["threads=x", "threads=0", "records=99999999999", "no-such-option=1"] {
+        for words in ["threads=x", "threads=0", "records=99999999999", "no-such-option=1", "reserve=0"] {
             assert!(parsed(&format!("--engine hikv --sweep {words}")).variants().is_err(), "{words}");
         }
     }

@@ -227,3 +227,64 @@ fn a_reserve_is_of_what_is_loaded_which_may_be_given_in_bytes() {
         assert!(!output.status.success() && text.contains(why), "{words}: {text}");
     }
 }
+
+#[test]
+fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
+    let dir = Dir::new();
+    let picture = dir.0.join("sweep.svg");
+    let words = format!(
+        "--engine fluidkv --peers hikv,fluidkv:value-threshold=0 --workloads load,zipfput,zipfput --load-bytes 1M --key-size 24 \
+         --sweep value-size=100,1000 --rounds 1 --size 256M --json --plot {}",
+        picture.display()
+    );
+    let all = rows(&bench(&words, Some(&dir)));
+    let stores = ["fluidkv", "hikv", "fluidkv:value-threshold=0"];
+    let seen: Vec<_> = all
+        .iter()
+        .map(|row| (row["workload"].as_str(), row["sweep"]["value"].as_str(), row["store"].as_str()))
+        .collect();
+    let should: Vec<_> = ["load", "zipfput", "zipfput-2"]
+        .into_iter()
+        .flat_map(|workload| ["100", "1000"].map(|value| (workload, value)))
+        .flat_map(|(workload, value)| stores.map(|store| (Some(workload), Some(value), Some(store))))
+        .collect();
+    assert_eq!(seen, should);
+    for row in &all {
+        let (value, records) =
+            (row["value_size"].as_u64().expect("a size"), row["records"].as_u64().expect("a number"));
+        assert_eq!((records, &row["ops"]), ((1 << 20) / (24 + value), &row["records"]), "{row}");
+        // Each is beside the others with the same value.
+        assert_eq!(row["ratio_to"].as_object().map(serde_json::Map::len), Some(2), "{row}");
+        let command = row["command"].as_str().expect("a command");
+        let store = row["store"].as_str().expect("a name");
+        assert!(command.contains(&format!("--engine {store} ")) && command.contains("--peers none"), "{command}");
+    }
+    let svg = std::fs::read_to_string(&picture).expect("the picture is there");
+    let of = |text: &str| svg.matches(text).count();
+    // Three panels across, two down, with three lines each.
+    assert!(
+        of("zipfput-2") == 2
+            && of("MiB of keys and values a second") == 3
+            && of("bytes written for each byte put") == 3
+    );
+    assert!(of("<polyline") >= 18, "{svg}");
+    std::fs::remove_file(picture).expect("removed");
+    assert!(dir.is_empty(), "the bench left something behind");
+    let table = bench(&words.replace("--json", ""), Some(&dir));
+    let text = String::from_utf8_lossy(&table.stdout);
+    assert!(text.contains("hikv value-size=1000") && text.contains("--load-bytes 1048576"), "{text}");
+    assert!(!text.contains("--records 1000000") && text.contains("--sweep value-size=100,1000"), "{text}");
+}
+
+#[test]
+fn a_sweep_of_the_reserve_gives_each_engine_that_capacity() {
+    let dir = Dir::new();
+    let words = "--engine hashkv --peers hashkv:separate-from=0,btreemap --workloads load,zipfput --key-size 24 --value-size 1000 --records 4000 \
+                 --sweep reserve=300,900 --rounds 1 --json";
+    let all = rows(&bench(words, Some(&dir)));
+    let seen: Vec<_> = all.iter().map(|row| (row["store"].as_str(), row["settings"]["size"].as_str())).collect();
+    let (less, more) = (Some("16384000"), Some("40960000"));
+    let both = [Some("hashkv"), Some("hashkv:separate-from=0")];
+    let should = [(both[0], less), (both[1], less), (both[0], more), (both[1], more)];
+    assert_eq!(seen, [should, should].concat());
+}
