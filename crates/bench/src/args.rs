@@ -173,6 +173,9 @@ pub struct Args {
     /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
     #[arg(long, value_name = "FILE")]
     pub timeline: Vec<PathBuf>,
+    /// Tell of a store that fails, as one that is full does, and go on with the others.
+    #[arg(long)]
+    pub go_on: bool,
     /// Keep the stores.
     #[arg(long)]
     pub keep: bool,

@@ -57,6 +57,9 @@ impl Args {
             words.push(format!("--steps {}", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
         }
         words.push(format!("--latency-every {}", self.latency_every));
+        if self.go_on {
+            words.push("--go-on".into());
+        }
         if self.check == Check::Full {
             words.push("--check full".into());
         }

@@ -218,7 +218,11 @@ fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
 /// What `out` meets.
 pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io::Result<()> {
     let rows = rows(args, findings);
-    writeln!(out, "{}", draw(&MAIN_HEADS, rows.iter().filter(|row| !row.is_step()).map(main_fields)))?;
+    writeln!(
+        out,
+        "{}",
+        draw(&MAIN_HEADS, rows.iter().filter(|row| !row.is_step() && row.failed.is_none()).map(main_fields))
+    )?;
     if rows.iter().any(Row::is_step) {
         writeln!(out, "\n{}", draw(&STEP_HEADS, rows.iter().filter(|row| row.is_step()).map(step_fields)))?;
     }
@@ -288,8 +292,14 @@ fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
 
 /// Says which workloads did not run on which store.
 fn left_out(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    for (label, why) in &findings.failed {
+        writeln!(out, "{label} failed, and what is told of it is of what came before: {why}")?;
+    }
     for variant in variants(args) {
         let label = variant.label();
+        if findings.failed.contains_key(&label) {
+            continue;
+        }
         let ran = |name: &str| findings.phases.contains_key(&(label.clone(), name.to_string()));
         let left: Vec<_> =
             Turn::all(&args.workloads).iter().map(|turn| turn.name()).filter(|name| !ran(name)).collect();

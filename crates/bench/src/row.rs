@@ -20,6 +20,8 @@ use crate::workload::{Turn, Workload};
 const CEILING: &str = "btreemap";
 /// The workload's name in rows of parts of the load.
 const STEP: &str = "load-step";
+/// The workload's name in rows of stores that failed.
+const FAILED: &str = "failed";
 
 /// The parameter that is swept, and its value in this row.
 #[derive(Debug, Clone, Serialize)]
@@ -108,6 +110,9 @@ pub(crate) struct Row {
     pub(crate) fences_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen: Option<Reopened>,
+    /// Why the store failed, in its row of workload `failed`, where the others went on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<String>,
     medium: String,
     pub(crate) durability: String,
     /// That of the load, where the store was opened again behind it.
@@ -230,6 +235,12 @@ impl Row {
         row
     }
 
+    /// The row of a store that failed: nothing was measured but the phases that came before, which have rows of their own.
+    fn of_failure(variant: &Variant, findings: &Findings, why: &str) -> Self {
+        let command = variant.alone().command(&variant.args.workloads);
+        Self { failed: Some(why.into()), command, ..Self::base(variant, findings, FAILED) }
+    }
+
     /// Takes in the phases of all rounds, at the end of which there are `records`.
     fn take(&mut self, phases: &[Phase], records: u64) {
         self.rates(&phases.iter().map(rate).collect::<Vec<_>>());
@@ -341,6 +352,7 @@ pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
         rows.extend(steps.map(|((_, records), phases)| Row::of_step(variant, findings, *records, phases)));
         let kinds = findings.reopened.iter().filter(|((of, _), _)| *of == label);
         rows.extend(kinds.map(|((_, kind), all)| Row::of_reopening(variant, findings, kind, all)));
+        rows.extend(findings.failed.get(&label).map(|why| Row::of_failure(variant, findings, why)));
     }
     rows
 }

@@ -40,6 +40,8 @@ pub(crate) struct Findings {
     pub(crate) steps: BTreeMap<(String, u64), Vec<Phase>>,
     /// Reopenings by store and kind, one a round.
     pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
+    /// Why a store failed, by the variant's label, where the others went on.
+    pub(crate) failed: BTreeMap<String, String>,
     /// What was done by when, in the order in which it ran.
     pub(crate) timeline: Vec<Part>,
 }
@@ -117,7 +119,13 @@ impl Session<'_> {
                 let path = self.scratch.path().join(format!("{}-{}", store::base(&variant.target), self.cells));
                 let cell =
                     Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure, group: None };
-                self.run_cell(&cell, &label, round)?;
+                match self.run_cell(&cell, &label, round) {
+                    Err(error) if self.args.go_on => {
+                        eprintln!("{label} failed in round {round}: {error}");
+                        self.findings.failed.entry(label).or_insert_with(|| error.to_string());
+                    }
+                    ran => drop(ran?),
+                }
                 self.remove(&cell.path)?;
             }
             if self.args.reopen {

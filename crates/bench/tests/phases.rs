@@ -288,3 +288,22 @@ fn a_sweep_of_the_reserve_gives_each_engine_that_capacity() {
     let should = [(both[0], less), (both[1], less), (both[0], more), (both[1], more)];
     assert_eq!(seen, [should, should].concat());
 }
+
+#[test]
+fn a_store_that_fails_is_told_of_and_the_others_go_on_where_that_is_asked_for() {
+    let dir = Dir::new();
+    let words = "--engine btreemap --peers fluidkv:value-threshold=0,nvht --workloads load,zipfput --key-size 24 --value-size 1000 --records 20000 \
+                 --rounds 2 --size 16M";
+    let one = bench(words, Some(&dir));
+    assert!(!one.status.success() && one.stdout.is_empty(), "{}", String::from_utf8_lossy(&one.stdout));
+    let all = rows(&bench(&format!("{words} --go-on --json"), Some(&dir)));
+    let seen: Vec<_> = all.iter().map(|row| (row["store"].as_str(), row["workload"].as_str())).collect();
+    let failed: Vec<_> = all.iter().filter(|row| row["workload"] == "failed").collect();
+    assert!(seen.contains(&(Some("btreemap"), Some("zipfput"))) && !failed.is_empty(), "{seen:?}");
+    assert!(failed.iter().all(|row| row["failed"].as_str().is_some_and(|why| why.contains("full"))), "{failed:?}");
+    assert!(failed.iter().all(|row| row["store"] != "btreemap"), "{failed:?}");
+    let text = bench(&format!("{words} --go-on"), Some(&dir));
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains(" failed, and what is told") && text.contains("--go-on"), "{text}");
+    assert!(dir.is_empty(), "the bench left something behind");
+}
