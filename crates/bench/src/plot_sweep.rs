@@ -131,17 +131,22 @@ fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<Stri
         let below = area.titled(&title(args, sweep, rows), ("sans-serif", 15))?;
         let areas = below.split_evenly((panels.len(), across));
         for (place, (panel, area)) in panels.iter().flatten().zip(&areas).enumerate() {
-            panel.draw(area, sweep, place == 0)?;
+            panel.draw(area, sweep, greatest(&panels[place / across]), place == 0)?;
         }
         area.present()?;
     }
     Ok(svg)
 }
 
+/// The scale of panels side by side, which have one, so that they can be compared: their greatest value.
+fn greatest(panels: &[Panel]) -> f64 {
+    let lines = panels.iter().flat_map(|panel| &panel.lines);
+    let most = lines.flat_map(|(_, line)| line).map(|spot| spot.most.max(spot.mid)).fold(0.0, f64::max);
+    if most > 0.0 { most } else { 1.0 }
+}
+
 impl Panel {
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, sweep: &Sweep, named: bool) -> Drawn {
-        let most = self.lines.iter().flat_map(|(_, line)| line).map(|spot| spot.most.max(spot.mid)).fold(0.0, f64::max);
-        let most = if most > 0.0 { most } else { 1.0 };
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, sweep: &Sweep, most: f64, named: bool) -> Drawn {
         // Room at the right for the names of the lines.
         let values = sweep.values.len() as f64;
         let right = if named { values * 1.35 - 0.6 } else { values - 0.6 };
@@ -235,6 +240,7 @@ mod tests {
         let both = ["Bytes hikv nvht", "Bytes hikv nvht", "Written hikv nvht", "Written hikv nvht"];
         assert_eq!(named(&panels(&args, &sweep, &rows)), both);
         let drawn = panels(&args, &sweep, &rows);
+        assert!((greatest(&drawn[1]) - 3.0).abs() < 1e-9 && greatest(&[]) > 0.0);
         assert_eq!(drawn[1][0].lines[1].1, [Spot { at: 0.0, mid: 3.0, least: 3.0, most: 3.0 }]);
     }
 }

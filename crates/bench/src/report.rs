@@ -236,7 +236,7 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
          latency of every {}. call, the longest of any round; settled: until the work behind the writes was done;\n\
          serving and cpu ns/op: processor time of the serving threads, and of all threads; x: median ratio within a round;\n\
-         write x: bytes written to the medium for each byte put, by the store's own account; device x, calls x: the same by the kernel's, write_bytes and wchar;\n\
+         write x: bytes written to the medium for each byte put, by the store's own account (of a peer as calls x); device x, calls x: the same by the kernel's, write_bytes and wchar;\n\
          space x: bytes taken on the medium for each live byte, blocks x: by the blocks of its files; peak: most that RssAnon grew",
         args.records,
         args.key_size,

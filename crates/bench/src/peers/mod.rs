@@ -13,6 +13,7 @@ use crate::target::Target;
 
 /// What is asked of a peer beyond its setting.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "a map in DRAM takes none of it"))]
 pub(crate) struct Asked {
     /// Bytes of DRAM for its buffers and caches together.
     pub(crate) budget: Option<u64>,
