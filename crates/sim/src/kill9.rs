@@ -286,8 +286,10 @@ pub fn rounds(
     mut enough: impl FnMut(&Totals) -> bool,
 ) -> Result<Totals, String> {
     fs::create_dir_all(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
-    if store_path(plan).exists() {
-        return Err(format!("{} exists: give an empty directory", store_path(plan).display()));
+    // It is removed at the end, with all that is in it: that must be this run's.
+    let mut there = fs::read_dir(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
+    if there.next().is_some() {
+        return Err(format!("{} is not empty: give a directory of its own", plan.dir.display()));
     }
     let store = create_store(plan).map_err(|error| format!("create: {error}"))?;
     store.close().map_err(|error| format!("close: {error}"))?;

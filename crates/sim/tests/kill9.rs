@@ -73,3 +73,21 @@ fn writers_of_fluidkv_on_a_file_lose_nothing_when_they_are_killed() {
         run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), &name, &[&rest[..], &["--durability", level], &tiny].concat());
     }
 }
+
+/// It removed a directory at the end that it was given with other things in it.
+#[test]
+fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
+    let dir = std::env::temp_dir().join(format!("lodestore-test-{}-others", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("directory");
+    std::fs::write(dir.join("others"), "kept").expect("file");
+    let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
+        .arg("--dir")
+        .arg(&dir)
+        .args(["--rounds", "1", "--life-ms", "10"])
+        .output()
+        .expect("the program runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("is not empty"), "{told}");
+    assert_eq!(std::fs::read_to_string(dir.join("others")).expect("it is there"), "kept");
+    std::fs::remove_dir_all(dir).expect("removed");
+}
