@@ -120,8 +120,13 @@ impl Scrambled {
 
     /// Draws a record number.
     pub(crate) fn draw(&self, rng: &mut Rng) -> u64 {
-        mix(self.zipfian.draw(rng) ^ 0x5C4A_3B1E) % self.records
+        strewn(self.zipfian.draw(rng), self.records)
     }
+}
+
+/// The record, of `records`, that a rank stands for: neighbours in rank are none in number, and some records have several ranks.
+pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
+    mix(rank ^ 0x5C4A_3B1E) % records
 }
 
 #[cfg(test)]
