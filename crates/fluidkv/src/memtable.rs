@@ -156,6 +156,11 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
+    /// Bytes of log at which it is full.
+    pub(crate) fn log_limit(&self) -> u64 {
+        self.limits.0
+    }
+
     pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
         let is_shared = pool.syncs_pages();
         // A shared log is synced wherever a segment ends.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const AHEAD: Duration = Duration::from_millis(10);
 /// Longest wait that is spent spinning: sleeping takes longer than it should.
 const SPIN: Duration = Duration::from_micros(60);
+/// Shortest wait of a store whose writers sleep: shorter ones are added up on the clock.
+const NAP: Duration = Duration::from_micros(300);
 /// The slowest that writers are made, in bytes a second.
 const LEAST: f64 = 1e6;
 
@@ -22,11 +24,18 @@ pub(crate) struct Pace {
     ns_per_mib: AtomicU64,
     /// Nanoseconds from `start` to the next turn.
     next: AtomicU64,
+    /// Short waits are put together, and slept.
+    sleeps: bool,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), ns_per_mib: AtomicU64::new(0), next: AtomicU64::new(0) }
+        Self { start: Instant::now(), ns_per_mib: AtomicU64::new(0), next: AtomicU64::new(0), sleeps: false }
+    }
+
+    /// Has writers sleep together what they would wait for each by itself, spinning: where the work that they wait for needs the processors.
+    pub(crate) fn sleep(&mut self) {
+        self.sleeps = true;
     }
 
     /// Lets writers write so many bytes a second; none: as they like.
@@ -69,6 +78,9 @@ impl Pace {
     pub(crate) fn wait(&self, bytes: u64) -> Duration {
         let began = Instant::now();
         let wait = self.take(bytes, began.duration_since(self.start).as_nanos() as u64);
+        if self.sleeps && wait < NAP {
+            return Duration::ZERO;
+        }
         if wait > SPIN {
             std::thread::sleep(wait);
         }

@@ -50,10 +50,16 @@ impl Inner {
     /// What is known of a key, waiting where a batch that may hold it is half in the index.
     #[inline]
     pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+        Ok(self.sampled(self.known_uncounted(view, key, hash, slot)?))
+    }
+
+    /// As [`Self::known`], of a look-up that is none of the store's users: what they read says when compactions are due.
+    #[inline]
+    fn known_uncounted<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        Ok(self.sampled(view.find(key, hash, u64::MAX, self.how(), slot)?))
+        view.find(key, hash, u64::MAX, self.how(), slot)
     }
 
     /// What a look-up found, which is counted now and then.
@@ -105,6 +111,44 @@ impl Inner {
         };
         // Behind the read's end.
         read().inspect_err(|error| self.corrupt(error))
+    }
+
+    /// As [`lodestore_contract::Store::get_into`], uncounted.
+    pub(crate) fn peek_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        check_key(key)?;
+        value.clear();
+        let _guard = self.enter()?;
+        let (view, slot) = (self.view.load(), Slot::new());
+        let known = self.known_uncounted(&view, key, hash(key), &slot)?;
+        let live = known.map_or(Ok(None), |known| self.value_of(key, known))?;
+        live.iter().for_each(|(found, _)| value.extend_from_slice(found));
+        Ok(live.is_some())
+    }
+
+    /// Whether a memtable has an entry of a key.
+    pub(crate) fn is_buffered(&self, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let _guard = self.enter()?;
+        let (view, hash) = (self.view.load(), hash(key));
+        for memtable in view.memtables() {
+            if memtable.find(key, hash, u64::MAX)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// As [`Self::peek_into`], of what stands in the tables themselves: what a pointer there names may have gone, behind a newer version in a memtable.
+    pub(crate) fn peek_tables(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        check_key(key)?;
+        value.clear();
+        let _guard = self.enter()?;
+        let (view, slot) = (self.view.load(), Slot::new());
+        let range = &view.ranges.list[view.ranges.index_of(key)];
+        let known = range.find(key, hash(key), How { reads: self.reads, filtered: true }, &slot)?;
+        let Some(Known::Value(found, _)) = known.filter(|known| known.is_live()) else { return Ok(false) };
+        value.extend_from_slice(found);
+        Ok(true)
     }
 
     /// The value to show of what is known of `key`, and its expiry: none where it was deleted or has expired. The caller holds the view that knows it.

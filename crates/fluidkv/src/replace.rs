@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Expiry, Result};
+use lodestore_media::Mutant;
 
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
@@ -98,7 +99,7 @@ impl Inner {
         for replace in moves {
             let slot = Slot::new();
             let now = self.live_until(view, replace.key, hash(replace.key), &slot)?;
-            let same = now.filter(|(value, _)| *value == replace.old);
+            let same = now.filter(|(value, _)| *value == replace.old || self.pool.mutant(Mutant::ReplacedBlindly));
             replaced.push(same.is_some());
             ops.extend(same.map(|(_, expiry)| replace.op(expiry.map(Expiry::at_millis))));
         }

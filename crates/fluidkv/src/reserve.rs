@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::{Sizes, lock};
+use crate::inner::{MEMTABLES, Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
 use crate::segment::{SEGMENT_HEADER, SPARE};
 
@@ -192,6 +192,16 @@ impl Reserve {
         let space = pool.space();
         let room = space.capacity.saturating_sub(space.size) + space.free + self.held_bytes();
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
+    }
+
+    /// Bytes of the capacity that others must leave, so that puts go on while as many memtables wait as may, whose logs have `logs` bytes each: those, and what must be free then, less what is
+    /// free now. `buffers`: what runs will take before compactions are due. A segment of values more: one that looked before somebody took may take behind it.
+    pub(crate) fn wants_left(&self, pool: &Pool, logs: u64, buffers: u64) -> u64 {
+        let free = pool.space().free + self.held_bytes();
+        let to_come = (MEMTABLES * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
+        let wanted =
+            self.needed_bytes() + self.margin + self.piece + self.value_segment + buffers + 2 * to_come + to_come / 8;
+        wanted.saturating_sub(free)
     }
 
     fn can_grow(&self, pool: &Pool) -> bool {

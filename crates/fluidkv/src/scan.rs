@@ -10,12 +10,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Visit};
-use lodestore_media::Quiet;
+use lodestore_media::{Mutant, Quiet};
 
-use crate::cursor::{MemtableCursor, Merge, RangesCursor, Source};
+use crate::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
 use crate::inner::Inner;
 use crate::read::check_key;
-use crate::store::Running;
+use crate::store::{FluidKv, Running};
 use crate::table::{Cursor, Slot, hash};
 use crate::view::{Known, View};
 
@@ -196,6 +196,59 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
         ended: range.excludes_all() || range.limit == 0,
         failed: None,
     })
+}
+
+impl FluidKv {
+    /// Calls `each` with what the tables hold for each key, the newest of it, and then with what each memtable does; large values of the value log, deletes and what has expired are left out. For an engine that stands
+    /// on this one and names places of its own by what it stores ([`FluidKv::start_separating`]): whatever a read may come to, behind this call's begin, is among it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`], then it is not all.
+    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let inner = &self.running.inner;
+        let _quiet = Quiet::begin();
+        let _guard = inner.enter()?;
+        let view = inner.view.load_full();
+        let mut show = |pair: &Pair<'_>| {
+            if let Known::Value(value, _) = pair.known
+                && pair.known.is_live()
+            {
+                each(value);
+            }
+            true
+        };
+        walk_tables(inner, &view, Bound::Unbounded, &mut show)?;
+        let left_out = inner.pool.mutant(Mutant::LogPointersNotCounted);
+        for memtable in view.memtables().filter(|memtable| !memtable.is_empty() && !left_out) {
+            let mut cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Unbounded, Direction::Forward);
+            while let Some(pair) = cursor.next()? {
+                show(&pair);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with each key from `from` on for which the tables hold a value, the newest of it, until it says stop; what stands in the value log is left out. There may be newer ones in memtables.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`].
+    pub fn each_flushed(&self, from: Bound<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<()> {
+        let inner = &self.running.inner;
+        let _quiet = Quiet::begin();
+        let _guard = inner.enter()?;
+        let view = inner.view.load_full();
+        walk_tables(inner, &view, from, &mut |pair| match pair.known {
+            Known::Value(value, _) if pair.known.is_live() => visit(pair.key, value) == Visit::More,
+            _ => true,
+        })
+    }
+}
+
+/// Shows the newest of each key in the tables, until `show` says stop.
+fn walk_tables(inner: &Inner, view: &View, from: Bound<&[u8]>, show: &mut dyn FnMut(&Pair<'_>) -> bool) -> Result<()> {
+    let ranges = RangesCursor::new(&view.ranges, from, Direction::Forward, inner.reads)?;
+    Merge::new(Direction::Forward, vec![Source::Ranges(Box::new(ranges))])?.visit(show)?;
+    Ok(())
 }
 
 impl Running {

@@ -74,6 +74,16 @@ pub trait Separator: Send + Sync + 'static {
     /// [`died`](Self::died).
     fn published(&self) {}
 
+    /// A write has found no room in the pool, and all that could be flushed and compacted was: the separator gives back what it can of the capacity that it has taken beside
+    /// the regions (`lodestore_media::Pool::take_beside`). Under none of the store's locks, by any number of threads; it may call
+    /// [`FluidKv::replace`](crate::FluidKv::replace).
+    ///
+    /// # Errors
+    /// What makes the write fail: [`Error::Poisoned`] and the like. That there is nothing to give back is none.
+    fn make_room(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// These bytes were a key's newest stored value in the tables, and a flush, which is durable, has hidden them behind a newer version or a delete; or they were put by
     /// [`FluidKv::replace`](crate::FluidKv::replace) and overwritten before their flush. Some 256 at a time, in no order, one call at a time; each is told once. A snapshot or a scan may still show them. Not told is what
     /// expires before anything newer hides it, what cannot be read for damage, what stands in FluidKV's own value log, and, after a crash behind the flush, all that was not

@@ -106,6 +106,10 @@ impl FluidKv {
         }
         let options = &options.within_budget();
         let mut inner = if there { open(pool, report, options)? } else { make(pool, options)? };
+        if separator.is_some() {
+            // Who separates values writes them behind the writers, and may have to make way for them first.
+            inner.migration.pace.sleep();
+        }
         inner.separator = separator;
         let inner = Arc::new(inner);
         if !inner.read_only {
@@ -141,6 +145,57 @@ impl FluidKv {
     }
 }
 
+impl FluidKv {
+    /// As [`Store::get_into`], for work behind the store's users: compactions come sooner where many reads are counted, and this one is not.
+    ///
+    /// # Errors
+    /// As [`Store::get_into`].
+    pub fn peek_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let inner = &self.running.inner;
+        inner.peek_into(key, value).inspect_err(|error| inner.corrupt(error))
+    }
+
+    /// Whether something of a key, a value or a delete, waits in the logs for its flush: what the tables hold of it may be old then.
+    ///
+    /// # Errors
+    /// As [`Store::get_into`].
+    pub fn is_buffered(&self, key: &[u8]) -> Result<bool> {
+        let inner = &self.running.inner;
+        inner.is_buffered(key).inspect_err(|error| inner.corrupt(error))
+    }
+
+    /// As [`FluidKv::peek_into`], of what was flushed and stands in tables, not in the value log: to a [`Separator`], what the values that it is handed take the place of.
+    ///
+    /// # Errors
+    /// As [`Store::get_into`].
+    pub fn peek_tables(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let inner = &self.running.inner;
+        inner.peek_tables(key, value).inspect_err(|error| inner.corrupt(error))
+    }
+
+    /// Stops the store as dropping it does, which is a crash as far as the medium is concerned, and waits for its threads: for an owner whose [`Separator`] holds the store now and then, so that
+    /// dropping the owner's handle might not be dropping the last one.
+    pub fn halt(&self) {
+        self.running.halt();
+    }
+
+    /// Whether it is closed, or being closed: [`FluidKv::replace`] answers [`Error::Closed`] then, while what is in memtables may still be flushed.
+    pub fn is_closed(&self) -> bool {
+        self.running.inner.closed.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the capacity that whoever takes of it beside the regions (`lodestore_media::Pool::take_beside`) is to leave, so that flushes, compactions, deletes and some more puts
+    /// find room.
+    pub fn room_to_leave(&self) -> u64 {
+        let inner = &self.running.inner;
+        let view = inner.view.load();
+        let percent = u64::from(inner.options.buffer_percent);
+        let buffers =
+            view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
+        inner.reserve.wants_left(&inner.pool, view.active.log_limit(), buffers.sum())
+    }
+}
+
 impl Running {
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let thread = std::thread::Builder::new()
@@ -169,6 +224,14 @@ impl Running {
             self.inner.pool.epochs().synchronize();
         }
         first
+    }
+
+    fn halt(&self) {
+        let _turn = lock(&self.closing);
+        if self.stop() {
+            // As after a crash: the clean flag stays unset.
+            let _ = self.inner.pool.close(false);
+        }
     }
 
     fn close(&self) -> Result<()> {
@@ -206,10 +269,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.stop() {
-            // As after a crash: the clean flag stays unset.
-            let _ = self.inner.pool.close(false);
-        }
+        self.halt();
     }
 }
 

@@ -129,6 +129,24 @@ pub enum Mutant {
     ValueMovedBlindly = 84,
     /// An open takes what a killed process stored in a value segment, and did not flush, for its end.
     ValuesNotSettled = 85,
+    /// A flush names values that are not synced.
+    ScatterNotSynced = 100,
+    /// A collection names copies that are not synced.
+    CopiesNotSynced = 101,
+    /// A collected segment is written again before the pointers of what moved are durable.
+    CollectedFreedEarly = 102,
+    /// A segment is written again while a snapshot may come to what stood there.
+    HoldsIgnored = 103,
+    /// A collection takes the last version of a key in its group for the newest one, and turns its pointer.
+    MovedUnasked = 104,
+    /// A stored value is replaced although its key has been written meanwhile.
+    ReplacedBlindly = 105,
+    /// An open takes a segment for free whose pointers stand in the log only.
+    LogPointersNotCounted = 106,
+    /// The superblock of a values file is not durable before the store is in use.
+    SuperblockEarly = 107,
+    /// An open builds on a values file that was written and not synced.
+    FileNotSettled = 108,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -141,7 +159,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 73] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -202,6 +220,15 @@ impl Mutant {
         Self::ValueEndedEarly,
         Self::ValueMovedBlindly,
         Self::ValuesNotSettled,
+        Self::ScatterNotSynced,
+        Self::CopiesNotSynced,
+        Self::CollectedFreedEarly,
+        Self::HoldsIgnored,
+        Self::MovedUnasked,
+        Self::ReplacedBlindly,
+        Self::LogPointersNotCounted,
+        Self::SuperblockEarly,
+        Self::FileNotSettled,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

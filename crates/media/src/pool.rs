@@ -14,7 +14,7 @@
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
@@ -73,6 +73,8 @@ pub struct Pool {
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
     closed: AtomicBool,
+    /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
+    beside: AtomicU64,
     alloc: Allocator,
     epochs: Epochs,
 }
@@ -106,6 +108,7 @@ impl Pool {
             ahead: parts.ahead,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
             closed: AtomicBool::new(false),
+            beside: AtomicU64::new(0),
             alloc,
             epochs,
         });
@@ -239,13 +242,46 @@ impl Pool {
         Ok(index)
     }
 
+    /// Bytes of the capacity that neither regions nor anything beside them have taken.
+    pub fn room(&self) -> u64 {
+        let beside = self.beside.load(Ordering::Acquire);
+        self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
+    }
+
+    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left; whether they were. Regions
+    /// that are added later have what is left then.
+    pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
+        let _control = self.control();
+        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room());
+        if has_room {
+            self.beside.fetch_add(bytes, Ordering::AcqRel);
+        }
+        has_room
+    }
+
+    /// Gives back bytes of what [`Self::take_beside`] took.
+    ///
+    /// # Panics
+    /// If it took less.
+    pub fn give_beside(&self, bytes: u64) {
+        let _control = self.control();
+        let before = self.beside.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "{bytes} bytes are given back of {before} that were taken");
+    }
+
+    /// Says how many bytes of the capacity are taken beside the regions: at an open, whose engine has looked at what there is.
+    pub fn set_beside(&self, bytes: u64) {
+        let _control = self.control();
+        self.beside.store(bytes, Ordering::Release);
+    }
+
     /// Bytes of the next region: the usual length, less where the capacity ends, more where an extent needs it.
     fn next_region_bytes(&self, index: u16, min_bytes: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
             return Err(full());
         }
-        let room = self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()) / PAGE_BYTES * PAGE_BYTES;
+        let room = self.room() / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
         let usual = self.opts.region_bytes.min(room);
         let fits =
@@ -467,9 +503,11 @@ impl Pool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Use of the medium. `live`, `dead` and `free` are the allocator's.
+    /// Use of the medium by the regions; the capacity is what is not taken beside them. `live`, `dead` and `free` are the allocator's.
     pub fn space(&self) -> MediumUse {
-        MediumUse { size: self.memory.regions.total_bytes(), capacity: self.opts.capacity, ..self.alloc.space(self) }
+        let (size, capacity) = (self.memory.regions.total_bytes(), self.opts.capacity);
+        let capacity = capacity.saturating_sub(self.beside.load(Ordering::Acquire)).max(size.min(capacity));
+        MediumUse { size, capacity, ..self.alloc.space(self) }
     }
 
     /// Lines made durable (or pages, on files), non-temporal ones included, since the open.

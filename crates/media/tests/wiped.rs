@@ -24,7 +24,7 @@ fn shows_the_past(wiped: bool, grain: u32) -> bool {
     pool.allocator().free_extent(&pool, old);
     // Its word is cleared for good; the extent that was handed out for it goes back.
     let beside = pool.allocator().alloc_extent(&pool, 512, OTHER).expect("room");
-    let mut model = LineModel::new(SimImage { regions: Vec::new(), spec });
+    let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     pool.recorder().expect("simulated").take().events.iter().for_each(|event| model.apply(event));
     let mut taken = Vec::new();
     while !taken.contains(&old) {

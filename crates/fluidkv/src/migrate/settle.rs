@@ -49,6 +49,9 @@ impl Inner {
                 Ok(_) | Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
             }
+            if let Some(separator) = &self.separator {
+                separator.make_room()?;
+            }
             let is_whole = self.reserve.refill(&self.pool);
             let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
             let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();

@@ -92,6 +92,14 @@ impl DiskFile {
         Ok(())
     }
 
+    /// Asks for these bytes, which somebody is going to read: the system may begin with it. Through the page cache only.
+    pub(super) fn will_read(&self, at: u64, len: u64) {
+        if !self.direct {
+            // Advice that is not taken is no failure.
+            let _ = rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
+        }
+    }
+
     /// Writes whole aligned blocks. A write that was cut short goes on where it was.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, at)

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result};
 
+use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::pool::Pool;
 
@@ -140,7 +141,7 @@ impl BlockFile {
             let what = format!("{found} bytes long, which is no whole number of blocks of {BLOCK}");
             return Err(Error::corrupt(opened.path().display().to_string(), what));
         }
-        if settles && found > 0 {
+        if settles && found > 0 && !pool.mutant(Mutant::FileNotSettled) {
             opened.sync_now()?;
         }
         Ok(opened)
@@ -177,6 +178,12 @@ impl BlockFile {
         }
     }
 
+    /// As [`Pool::mutant`], of its pool.
+    #[inline]
+    pub fn mutant(&self, mutant: Mutant) -> bool {
+        self.pool.mutant(mutant)
+    }
+
     fn path(&self) -> &Path {
         match &self.backing {
             Backing::Disk(file) => &file.path,
@@ -205,6 +212,15 @@ impl BlockFile {
         count(&self.counts.reads, 1);
         count(&self.counts.bytes_read, into.len() as u64);
         Ok(())
+    }
+
+    /// Says that these bytes are going to be read, so that the system may bring several such pieces at a time; nothing waits for it. Where the file is opened `direct` it does nothing.
+    pub fn will_read(&self, at: u64, len: u64) {
+        match &self.backing {
+            Backing::Disk(file) => file.will_read(at, len),
+            #[cfg(feature = "sim")]
+            Backing::Sim(_) => {}
+        }
     }
 
     /// Writes the blocks at `at`, the last one filled up with zeros. They are durable after the next sync. After an error nobody knows

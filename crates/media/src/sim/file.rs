@@ -88,6 +88,11 @@ impl Recorder {
         *lock(&self.failing_call) = failing;
     }
 
+    /// Whether a call to the values file is still to fail.
+    pub fn will_fail(&self) -> bool {
+        lock(&self.failing_call).is_some_and(|failing| failing.nth > 0)
+    }
+
     /// The values file as it is in memory.
     pub fn values(&self) -> Vec<u8> {
         self.lock().values.clone()
