@@ -180,7 +180,7 @@ impl<S: Store, O: Clone + Send + Sync> Harness for Place<S, O> {
         let entries = std::fs::read_dir(self.scratch.store()).expect("list the store");
         let names =
             entries.map(|entry| entry.expect("list the store").file_name().into_string().expect("a plain name"));
-        let mut names: Vec<_> = names.filter(|name| name.starts_with("pool.")).collect();
+        let mut names: Vec<_> = names.filter(|name| name.starts_with("pool.") || name.starts_with("values.")).collect();
         names.sort();
         names
     }

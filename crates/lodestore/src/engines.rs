@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
+use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use lodestore_media::{Pool, PoolOptions};
 use lodestore_nvht::{Nvht, NvhtOptions};
@@ -23,7 +24,7 @@ pub struct Engine {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [Engine; 3] = [
+static ENGINES: [Engine; 4] = [
     Engine {
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
@@ -44,6 +45,13 @@ static ENGINES: [Engine; 3] = [
         options: LazyLock::new(|| [FluidOptions::specs(), pool::SPECS].concat()),
         create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(FluidKv::open(path, &FluidOptions::from_options(pool, set)?)?)),
+    },
+    Engine {
+        name: lodestore_hashkv::ENGINE,
+        about: "keys in an LSM, large values in hash-grouped segments of a file: many updates of values of 256 bytes and more",
+        options: LazyLock::new(|| [&HashKvOptions::specs()[..], pool::SPECS].concat()),
+        create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
+        open: |path, pool, set| Ok(Arc::new(HashKv::open(path, &HashKvOptions::from_options(pool, set)?)?)),
     },
 ];
 

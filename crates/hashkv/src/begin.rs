@@ -1,0 +1,152 @@
+//! Beginning a store: the file of values, the LSM, and the account of what is live.
+//!
+//! The account follows from what the LSM holds: of each key the newest version in its tables, and whatever pointer stands in a log that was replayed. A segment to which none of these
+//! points is free, whatever is written in it; the others are of the groups that their headers name.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Result, Stats, Store};
+use lodestore_fluidkv::{FluidKv, Separator};
+use lodestore_media::{BlockFile, Blocks, Mutant, OpenReport, Pool};
+
+use crate::layout::{ENGINE, SEGMENT_HEADER, Stored, Superblock, decode_segment};
+use crate::options::{HashKvOptions, Mode};
+use crate::space::Space;
+use crate::store::Running;
+use crate::values::{Sizes, Values, lock};
+
+pub(crate) fn start(
+    pool: &Arc<Pool>,
+    report: &OpenReport,
+    options: &HashKvOptions,
+) -> Result<(Arc<Values>, Arc<FluidKv>)> {
+    let file = BlockFile::open(pool, &options.blocks())?;
+    let superblock = if report.engine_created {
+        let mut bytes = vec![0; BlockFile::BLOCK as usize];
+        if file.len() < BlockFile::BLOCK {
+            return Err(Error::corrupt(
+                "values.0000",
+                "it is gone or cut off: the values that the index names were in it",
+            ));
+        }
+        file.read(0, &mut bytes)?;
+        Superblock::decode(&bytes)?
+    } else {
+        // What a creation that was cut short has left is made again.
+        begin_file(&file, options)?
+    };
+    let segment_bytes = superblock.segment_bytes;
+    let segments = |bytes: u64| (bytes / u64::from(segment_bytes)) as u32;
+    let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
+    let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
+    let space = Space::new(segment_bytes, there, limit);
+    let index_options = options.index_options(pool.options().capacity, u64::from(segment_bytes));
+    let sizes = Sizes {
+        segment_bytes,
+        threshold: options.threshold(),
+        longest: index_options.value_threshold as usize,
+        group_bytes: options.group_bytes,
+        groups_max: options.groups_max(index_options.memtable_bytes),
+        hotness: options.hotness && options.mode == Mode::Hash,
+        circular: options.mode == Mode::Vlog,
+        flush_bytes: index_options.memtable_bytes,
+    };
+    let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, space));
+    let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
+    let index = FluidKv::start_separating(Arc::clone(pool), report, &index_options, separator)?;
+    let index = Arc::new(index);
+    values.set_index(&index);
+    let counted = count(&values, &index);
+    values.set_counted();
+    counted?;
+    Ok((values, index))
+}
+
+/// Writes the superblock of a new file. It is whole and durable before anything points into the file.
+fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
+    let segment_bytes = options.segment_of_new();
+    let superblock = Superblock { segment_bytes: segment_bytes as u32 };
+    file.grow(BlockFile::BLOCK)?;
+    let mut block = Blocks::new();
+    block.extend_from_slice(&superblock.encode());
+    block.resize(BlockFile::BLOCK as usize);
+    file.write(0, &block)?;
+    if !file.mutant(Mutant::SuperblockEarly) {
+        file.sync_now()?;
+    }
+    Ok(superblock)
+}
+
+/// Counts what is live.
+///
+/// # Errors
+/// [`Error::Io`] and the like. Where the LSM is damaged everything counts as in use; reads tell of the damage, key by key.
+fn count(values: &Values, index: &FluidKv) -> Result<()> {
+    let walked = index.each_stored(&mut |stored| match Stored::read(stored) {
+        // One that points out of the file is damage, which its read tells.
+        Ok(Stored::Pointer(pointer)) => lock(&values.space).count(pointer),
+        Ok(Stored::Value(_)) if values.may_separate(stored) => values.note_late(),
+        _ => {}
+    });
+    match walked {
+        Err(Error::Corrupt { .. }) => lock(&values.space).hold_all(),
+        other => other?,
+    }
+    let held = lock(&values.space).counted();
+    let mut arranged = Vec::with_capacity(held.len());
+    for segment in held {
+        let mut header = [0; SEGMENT_HEADER];
+        values.file.read(values.offset(segment), &mut header)?;
+        arranged.push((segment, decode_segment(&header, segment)));
+    }
+    lock(&values.space).arrange(&arranged);
+    values.fit_space();
+    Ok(())
+}
+
+/// The store's account: the LSM's, and the file's.
+pub(crate) fn account(running: &Running) -> Stats {
+    let mut stats = running.index.stats();
+    stats.engine = ENGINE;
+    let values = &running.values;
+    let (segments, live, groups) = {
+        let space = lock(&values.space);
+        stats.dram_bytes += space.dram_bytes();
+        (space.counts(), space.live_bytes(), space.groups())
+    };
+    let bytes = |count: u32| u64::from(count) * u64::from(values.sizes.segment_bytes);
+    let (all, open) = (bytes(segments.all - segments.holes), bytes(segments.free));
+    // The superblock's block is nobody's.
+    stats.space.size += all;
+    stats.space.capacity = values.pool.options().capacity;
+    stats.space.live += live;
+    stats.space.free += open;
+    stats.space.dead += all.saturating_sub(open + live);
+    let counters = values.file.counts();
+    stats.bytes_written += counters.bytes_written;
+    stats.fences += counters.syncs;
+    let own = &values.counts;
+    let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+    let told = [
+        ("values_segments", u64::from(segments.all)),
+        ("values_segments_free", u64::from(segments.free)),
+        ("values_segments_holes", u64::from(segments.holes)),
+        ("values_segments_waiting", u64::from(segments.waiting)),
+        ("values_live_bytes", live),
+        ("values_groups", groups as u64),
+        ("values_separated", read(&own.separated)),
+        ("values_separated_bytes", read(&own.separated_bytes)),
+        ("values_kept_inline", read(&own.kept)),
+        ("values_separated_late", read(&own.late)),
+        ("values_collections", read(&own.collections)),
+        ("values_moved", read(&own.moved)),
+        ("values_moved_bytes", read(&own.moved_bytes)),
+        ("values_cooled_bytes", read(&own.cooled)),
+        ("values_scanned_bytes", read(&own.scanned_bytes)),
+        ("values_segments_freed", read(&own.freed)),
+        ("values_group_splits", read(&own.splits)),
+        ("values_written_bytes", counters.bytes_written),
+    ];
+    stats.engine_counters.extend(told);
+    stats
+}

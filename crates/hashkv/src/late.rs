@@ -1,0 +1,106 @@
+//! Separating late: values that stand in the LSM although they are long enough for the file. A flush leaves them there where it finds no segment, and so does another mode, or a higher threshold,
+//! of an earlier open. They go to their groups when there is room, a little at a time, in the order of their keys.
+//!
+//! Persist order: as a collection's. The copies, **sync**; then their pointers take the places of the values, where these are still what the keys have, **durable**.
+
+use std::ops::Bound;
+
+use lodestore_contract::{Result, Visit};
+use lodestore_fluidkv::FluidKv;
+
+use crate::append::Item;
+use crate::layout::Stored;
+use crate::values::{Counts, Values, lock};
+
+/// Bytes of values that are separated together, about.
+const TOGETHER: usize = 1 << 20;
+/// Keys that are looked at in one turn.
+const LOOK: usize = 16 << 10;
+
+/// What there is to be separated late.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// A round over all keys is to begin.
+    due: bool,
+    /// The key up to which this round has come; none between two.
+    from: Option<Vec<u8>>,
+    /// It has found something, which may still stand where it was.
+    found: bool,
+}
+
+impl Values {
+    /// Says that there are values in the LSM that are to be separated.
+    pub(crate) fn note_late(&self) {
+        lock(&self.late).due = true;
+    }
+
+    /// One turn; whether there may be more to do, and was room.
+    ///
+    /// # Errors
+    /// As [`FluidKv::replace`] and [`Values::append`].
+    pub(crate) fn separate_late(&self) -> Result<bool> {
+        let Some(index) = self.index() else { return Ok(false) };
+        let from = {
+            let mut late = lock(&self.late);
+            if late.from.is_none() {
+                if !std::mem::take(&mut late.due) {
+                    return Ok(false);
+                }
+                late.found = false;
+            }
+            late.from.clone()
+        };
+        let (found, last) = self.find_late(&index, from.as_deref())?;
+        let more = {
+            let mut late = lock(&self.late);
+            late.found |= !found.is_empty();
+            late.due |= last.is_none() && late.found;
+            late.from = last;
+            late.due || late.from.is_some()
+        };
+        let placed = self.separate_found(&index, &found)?;
+        Ok(more && placed)
+    }
+
+    /// Some of what is to be separated, and the key from which to go on.
+    #[expect(clippy::type_complexity, reason = "pairs, and where the next ones begin")]
+    fn find_late(&self, index: &FluidKv, from: Option<&[u8]>) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Option<Vec<u8>>)> {
+        let (mut found, mut bytes, mut seen, mut last) = (Vec::new(), 0, 0, None);
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        index.each_flushed(from, &mut |key, stored| {
+            if self.may_separate(stored) && matches!(Stored::read(stored), Ok(Stored::Value(_))) {
+                bytes += stored.len();
+                found.push((key.to_vec(), stored.to_vec()));
+            }
+            seen += 1;
+            if bytes < TOGETHER && seen < LOOK {
+                return Visit::More;
+            }
+            last = Some(key.to_vec());
+            Visit::Stop
+        })?;
+        // What waits in a log is newer, a pointer of the turn before among it: its flush decides.
+        let mut kept = Vec::with_capacity(found.len());
+        for pair in found {
+            if !index.is_buffered(&pair.0)? {
+                kept.push(pair);
+            }
+        }
+        Ok((kept, last))
+    }
+
+    /// Separates these; whether there was room for all.
+    fn separate_found(&self, index: &FluidKv, found: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
+        let (mut items, mut olds) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        for (key, stored) in found {
+            let Stored::Value(value) = Stored::read(stored)? else { continue };
+            items.push(Item::new(key, value));
+            olds.push(&stored[..]);
+        }
+        let appended = self.append(&items, self.spare())?;
+        let all = appended.pointers.iter().all(Option::is_some);
+        let turned = self.turn(index, &items, &olds, appended)?;
+        Counts::add(&self.counts.late, turned.iter().filter(|turned| **turned).count() as u64);
+        Ok(all)
+    }
+}

@@ -1,0 +1,396 @@
+//! Bytes of the values' file, and of what the LSM holds for a value. docs/format/hashkv.md has the rulers.
+//!
+//! The file: one block with the superblock, then segments of equal length. A segment: a header, then records, each at a multiple of [`STEP`]; whoever appends begins at a
+//! block of its own, so that no block is written twice, and the rest of its last block is zero.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{BlockFile, Blocks, crc32c};
+
+/// The name in options and pool headers.
+pub(crate) const ENGINE: &str = "hashkv";
+
+/// The superblock's first bytes.
+const MAGIC: [u8; 8] = *b"LSHASHKV";
+/// Version of the file's format.
+const VERSION: u32 = 1;
+/// A segment's first bytes.
+const SEGMENT_MAGIC: u32 = 0x4753_4853;
+/// Bytes of a segment's header.
+pub(crate) const SEGMENT_HEADER: usize = 32;
+/// Bytes of a record before its key.
+pub(crate) const RECORD_HEADER: usize = 16;
+/// Records begin at multiples of this.
+const STEP: usize = 8;
+/// What marks a record.
+const RECORD: u8 = 1;
+/// Bytes of a pointer in the LSM, its tag left out.
+const POINTER: usize = 14;
+
+/// The last byte of a value in the LSM.
+const TAG_VALUE: u8 = 0;
+const TAG_POINTER: u8 = 1;
+
+/// What the file begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) segment_bytes: u32,
+}
+
+/// Bytes of the superblock.
+const SUPERBLOCK: usize = 20;
+
+impl Superblock {
+    pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
+        let mut bytes = [0; SUPERBLOCK];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let sum = crc32c(&[&bytes[..16]]);
+        bytes[16..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::NewerFormat`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let corrupt = |what: &str| Error::corrupt("the superblock of values.0000", what);
+        let bytes = bytes.get(..SUPERBLOCK).ok_or_else(|| corrupt("it is cut off"))?;
+        if bytes[..8] != MAGIC {
+            return Err(corrupt("it does not begin as one"));
+        }
+        let found = word(&bytes[8..]);
+        if found > VERSION {
+            return Err(Error::NewerFormat { part: "values".into(), found, known: VERSION });
+        }
+        if crc32c(&[&bytes[..16]]) != word(&bytes[16..]) {
+            return Err(corrupt("its checksum fails"));
+        }
+        let segment_bytes = word(&bytes[12..]);
+        if !u64::from(segment_bytes).is_multiple_of(BlockFile::BLOCK) || segment_bytes == 0 {
+            return Err(corrupt("its segments are no whole blocks"));
+        }
+        Ok(Self { segment_bytes })
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    u64::from(word(bytes)) | u64::from(word(&bytes[4..])) << 32
+}
+
+/// Which group a segment is of: all keys whose hashes begin with these bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Prefix {
+    /// The bits, left-justified; those behind `depth` are zero.
+    pub(crate) bits: u64,
+    pub(crate) depth: u8,
+}
+
+impl Prefix {
+    /// That of all keys.
+    pub(crate) const ALL: Self = Self { bits: 0, depth: 0 };
+    /// Most bits of one.
+    pub(crate) const DEPTH_MAX: u8 = 20;
+
+    pub(crate) fn has(self, hash: u64) -> bool {
+        self.depth == 0 || (hash ^ self.bits) >> (64 - u32::from(self.depth)) == 0
+    }
+
+    /// Its two halves.
+    pub(crate) fn halves(self) -> [Self; 2] {
+        let depth = self.depth + 1;
+        [Self { bits: self.bits, depth }, Self { bits: self.bits | 1 << (64 - u32::from(depth)), depth }]
+    }
+}
+
+/// Whose a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Home {
+    /// That group's.
+    Group(Prefix),
+    /// The cold storage's, which all groups share (hotness awareness: HashKV, ATC 2018, section 3.4).
+    Cold,
+}
+
+impl Home {
+    /// Whether records with this hash may stand there.
+    pub(crate) fn has(self, hash: u64) -> bool {
+        match self {
+            Self::Group(prefix) => prefix.has(hash),
+            Self::Cold => true,
+        }
+    }
+}
+
+/// The header of a segment in this use of it.
+pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [u8; SEGMENT_HEADER] {
+    let (prefix, cold) = match home {
+        Home::Group(prefix) => (prefix, 0),
+        Home::Cold => (Prefix::ALL, 1),
+    };
+    let mut bytes = [0; SEGMENT_HEADER];
+    bytes[..4].copy_from_slice(&SEGMENT_MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&segment.to_le_bytes());
+    bytes[8..16].copy_from_slice(&prefix.bits.to_le_bytes());
+    (bytes[16], bytes[17]) = (prefix.depth, cold);
+    bytes[20..24].copy_from_slice(&generation.to_le_bytes());
+    let sum = crc32c(&[&bytes[..28]]);
+    bytes[28..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Whose a segment is, by its header, and which use of it that is; none where that is no header of this segment.
+pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> {
+    let bytes = bytes.get(..SEGMENT_HEADER)?;
+    let right =
+        word(bytes) == SEGMENT_MAGIC && word(&bytes[4..]) == segment && crc32c(&[&bytes[..28]]) == word(&bytes[28..]);
+    let prefix = Prefix { bits: long(&bytes[8..]), depth: bytes[16] };
+    let home = match bytes[17] {
+        0 if prefix.depth <= Prefix::DEPTH_MAX => Home::Group(prefix),
+        1 => Home::Cold,
+        _ => return None,
+    };
+    right.then(|| (home, word(&bytes[20..])))
+}
+
+/// Where a value stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Pointer {
+    pub(crate) segment: u32,
+    /// Which use of the segment: each has another number, until they begin anew. The record's checksum covers it.
+    pub(crate) generation: u32,
+    /// Bytes from the segment's beginning, a multiple of [`STEP`].
+    pub(crate) at: u32,
+    /// Bytes of the record, its rounding included: a multiple of [`STEP`].
+    pub(crate) len: u32,
+}
+
+impl Pointer {
+    /// What the LSM holds.
+    pub(crate) fn stored(self) -> Box<[u8]> {
+        let mut bytes = [0; POINTER + 1];
+        bytes[..4].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
+        for (steps, to) in [(self.at, 8), (self.len, 11)] {
+            let steps = steps / STEP as u32;
+            assert!(steps < 1 << 24, "segments have 16 MiB at most");
+            bytes[to..to + 3].copy_from_slice(&steps.to_le_bytes()[..3]);
+        }
+        bytes[POINTER] = TAG_POINTER;
+        bytes.into()
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        let steps = |from: usize| STEP as u32 * u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], 0]);
+        Self { segment: word(bytes), generation: word(&bytes[4..]), at: steps(8), len: steps(11) }
+    }
+
+    /// Where its record stands.
+    pub(crate) fn place(self) -> Place {
+        Place { segment: self.segment, generation: self.generation, at: self.at }
+    }
+}
+
+/// Where a record stands, and in which use of its segment: its checksum covers it, so that no other record is taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) at: u32,
+}
+
+/// What the LSM holds for a key, read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stored<'a> {
+    /// The value itself.
+    Value(&'a [u8]),
+    Pointer(Pointer),
+}
+
+impl<'a> Stored<'a> {
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self> {
+        match bytes.split_last() {
+            Some((&TAG_VALUE, value)) => Ok(Self::Value(value)),
+            Some((&TAG_POINTER, at)) if at.len() == POINTER => Ok(Self::Pointer(Pointer::read(at))),
+            _ => Err(Error::corrupt("a value in the index", "it is neither a value nor a pointer")),
+        }
+    }
+}
+
+/// Makes a value what the LSM holds of it.
+pub(crate) fn tag_value(value: &mut Vec<u8>) {
+    value.push(TAG_VALUE);
+}
+
+/// Bytes of a record.
+pub(crate) fn record_len(key: usize, value: usize) -> usize {
+    (RECORD_HEADER + key + value).next_multiple_of(STEP)
+}
+
+/// A record where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Appends one, which will stand at `place`.
+    pub(crate) fn append(to: &mut Blocks, place: Place, key: &[u8], value: &[u8]) {
+        let mut head = [0; RECORD_HEADER];
+        head[4] = RECORD;
+        head[6..8].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
+        head[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        let sum = sum_of(place, &head, key, value);
+        head[..4].copy_from_slice(&sum.to_le_bytes());
+        let begin = to.len();
+        to.extend_from_slice(&head);
+        to.extend_from_slice(key);
+        to.extend_from_slice(value);
+        to.resize(begin + record_len(key.len(), value.len()));
+    }
+
+    /// The record that begins here; none where none is whole.
+    pub(crate) fn read(bytes: &'a [u8], place: Place) -> Option<Self> {
+        let head = bytes.get(..RECORD_HEADER)?;
+        if head[4] != RECORD {
+            return None;
+        }
+        let key_len = usize::from(u16::from_le_bytes([head[6], head[7]])) + 1;
+        let value_len = word(&head[8..]) as usize;
+        let key = bytes.get(RECORD_HEADER..RECORD_HEADER + key_len)?;
+        let value_at = RECORD_HEADER + key_len;
+        let value = bytes.get(value_at..value_at.checked_add(value_len)?)?;
+        (sum_of(place, head, key, value) == word(head)).then_some(Self { key, value })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        record_len(self.key.len(), self.value.len())
+    }
+}
+
+fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&place.segment.to_le_bytes());
+    bytes[4..8].copy_from_slice(&place.generation.to_le_bytes());
+    bytes[8..].copy_from_slice(&place.at.to_le_bytes());
+    crc32c(&[&bytes, &head[4..], key, value])
+}
+
+/// Calls `each` for every record of this use of a segment, with its pointer, and says whether there was nothing else but padding. What is neither is passed over up to the next block.
+pub(crate) fn each_record<'a>(
+    bytes: &'a [u8],
+    (segment, generation): (u32, u32),
+    mut each: impl FnMut(Pointer, Record<'a>),
+) -> bool {
+    let (mut at, mut whole) = (SEGMENT_HEADER, true);
+    while at < bytes.len() {
+        let place = Place { segment, generation, at: at as u32 };
+        if let Some(record) = Record::read(&bytes[at..], place) {
+            let len = record.len();
+            each(Pointer { segment, generation, at: place.at, len: len as u32 }, record);
+            at += len;
+            continue;
+        }
+        let next = (at + 1).next_multiple_of(BlockFile::BLOCK as usize).min(bytes.len());
+        whole &= bytes[at..next].iter().all(|byte| *byte == 0);
+        at = next;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_is_read_as_written_and_refused_when_damaged() {
+        let superblock = Superblock { segment_bytes: 65536 };
+        let bytes = superblock.encode();
+        assert_eq!(Superblock::decode(&bytes).expect("whole"), superblock);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            Superblock::decode(&damaged).expect_err("one bit is wrong");
+        }
+    }
+
+    #[test]
+    fn halves_of_a_prefix_share_its_keys_between_them() {
+        let mut prefix = Prefix::ALL;
+        for step in 0..Prefix::DEPTH_MAX {
+            let [low, high] = prefix.halves();
+            let hash = prefix.bits | 0x5555_5555_5555_5555 >> prefix.depth;
+            assert!(prefix.has(hash) && low.has(hash) != high.has(hash), "at {step}");
+            prefix = if step % 3 == 0 { high } else { low };
+        }
+    }
+
+    #[test]
+    fn a_header_is_that_of_its_own_segment_and_says_whose_it_is() {
+        let [low, high] = Prefix::ALL.halves();
+        for home in [Home::Group(Prefix::ALL), Home::Group(low), Home::Group(high.halves()[1]), Home::Cold] {
+            let bytes = encode_segment((9, 1 << 20), home);
+            assert_eq!(decode_segment(&bytes, 9), Some((home, 1 << 20)));
+            assert_eq!(decode_segment(&bytes, 8), None);
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes;
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode_segment(&damaged, 9), None, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_a_segment_are_found_behind_padding_and_damage() {
+        let mut bytes = Blocks::new();
+        bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
+        let mut wanted = Vec::new();
+        for round in 0..4u8 {
+            for index in 0..5u8 {
+                let (key, value) = (vec![0, round, index], vec![index; usize::from(index) * 100]);
+                let at = bytes.len() as u32;
+                Record::append(&mut bytes, Place { segment: 7, generation: 3, at }, &key, &value);
+                wanted.push((at, key, value));
+            }
+            bytes.resize(bytes.len().next_multiple_of(4096));
+        }
+        // The third batch's first record.
+        let (at, ..) = wanted[10];
+        bytes[at as usize + 17] ^= 1;
+        let mut found = Vec::new();
+        let mut find = |bytes: &[u8]| {
+            found.clear();
+            let whole = each_record(bytes, (7, 3), |pointer, record| {
+                found.push((pointer.at, record.key.to_vec(), record.value.to_vec()))
+            });
+            (whole, found.clone())
+        };
+        assert_eq!(find(&bytes), (false, [&wanted[..10], &wanted[15..]].concat()));
+        bytes[at as usize + 17] ^= 1;
+        assert_eq!(find(&bytes), (true, wanted));
+        for other in [(8, 3), (7, 4)] {
+            assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, or another use of it")));
+        }
+    }
+
+    #[test]
+    fn what_the_index_holds_is_a_value_or_a_pointer_and_nothing_else() {
+        let pointer = Pointer { segment: 3, generation: u32::MAX - 9, at: 40, len: (16 << 20) - 8 };
+        assert_eq!(Stored::read(&pointer.stored()).expect("a pointer"), Stored::Pointer(pointer));
+        for value in [&b""[..], &[TAG_POINTER; POINTER + 1], &[0; 3]] {
+            let mut stored = value.to_vec();
+            tag_value(&mut stored);
+            assert_eq!(Stored::read(&stored).expect("a value"), Stored::Value(value));
+        }
+        for wrong in [&b""[..], &[1], &[0, 0, 2]] {
+            Stored::read(wrong).expect_err("neither");
+        }
+    }
+}

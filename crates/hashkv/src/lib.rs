@@ -1,0 +1,29 @@
+//! The HashKV engine (HashKV, ATC 2018): keys and small values in an LSM, large values in segments of a file, grouped by the hash of their keys.
+//!
+//! A write goes to the LSM ([`lodestore_fluidkv`]) with its value: the thread's log is the write-ahead log and the cache in one. When a memtable is flushed its large values are
+//! written to their groups' segments, in whole blocks, and the tables hold pointers (`separator.rs`). A group that is mostly garbage is collected by reading it, and nothing else
+//! (`collect.rs`). What is live and what is free follows from the LSM alone (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+#![forbid(unsafe_code)]
+
+mod append;
+mod begin;
+mod collect;
+mod late;
+mod layout;
+mod options;
+mod read;
+mod room;
+mod scan;
+mod separator;
+mod space;
+mod store;
+mod values;
+mod verify;
+
+pub use options::{HashKvOptions, Mode};
+pub use store::HashKv;
+
+/// The engine's name in options and pool headers.
+pub const ENGINE: &str = layout::ENGINE;
+/// Version of the pool's format, which is the LSM's. The file of values has a version of its own.
+pub const FORMAT: u32 = lodestore_fluidkv::FORMAT;

@@ -1,0 +1,95 @@
+//! What FluidKV's flushes ask for and tell ([`Separator`]).
+
+use lodestore_contract::{Error, Result};
+use lodestore_fluidkv::{Separable, Separator};
+
+use crate::append::Item;
+use crate::layout::{Pointer, Stored, record_len};
+use crate::room::TRIES;
+use crate::space::{Gain, Space};
+use crate::values::{Counts, Values, lock};
+
+impl Values {
+    /// Whether a stored value is one for the file.
+    pub(crate) fn may_separate(&self, stored: &[u8]) -> bool {
+        // It has its tag behind it; one that is a pointer is shorter than any threshold.
+        self.sizes.threshold > 0
+            && stored.len() > self.sizes.threshold
+            && record_len(0, stored.len()) < Space::record_max(self.sizes.segment_bytes)
+    }
+
+    /// Sends to the cold storage what takes the place of a value that nobody has updated for long (hotness awareness: HashKV, ATC 2018, section 3.4): it will hardly be updated soon.
+    fn mark_cold(&self, items: &mut [Item<'_>]) -> Result<()> {
+        let Some(index) = self.index().filter(|index| self.sizes.hotness && !index.is_closed()) else { return Ok(()) };
+        let mut stored = Vec::new();
+        for item in items {
+            if index.peek_tables(item.key, &mut stored)?
+                && let Stored::Pointer(before) = Stored::read(&stored)?
+            {
+                item.cold = lock(&self.space).is_old(before.generation);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Separator for Values {
+    fn wants(&self, value: &[u8]) -> bool {
+        value.len() < self.sizes.longest && self.may_separate(value)
+    }
+
+    fn separate(&self, values: &[Separable<'_>]) -> Result<Vec<Option<Box<[u8]>>>> {
+        self.wait_counted();
+        let mut items = Vec::with_capacity(values.len());
+        for value in values {
+            match Stored::read(value.value)? {
+                Stored::Value(own) => items.push(Item::new(value.key, own)),
+                Stored::Pointer(_) => return Err(Error::corrupt("a flush", "a pointer was to be separated")),
+            }
+        }
+        self.mark_cold(&mut items)?;
+        self.make_way(items.iter().map(|item| item.len() as u64).sum())?;
+        let (parts, pointers) = self.append(&items, self.spare())?.keep();
+        lock(&self.unpublished).extend(parts);
+        let placed = pointers.iter().flatten();
+        Counts::add(&self.counts.separated, placed.clone().count() as u64);
+        Counts::add(&self.counts.separated_bytes, placed.map(|pointer| u64::from(pointer.len)).sum());
+        let kept = pointers.iter().filter(|pointer| pointer.is_none()).count() as u64;
+        Counts::add(&self.counts.kept, kept);
+        if kept > 0 {
+            self.note_late();
+        }
+        Ok(pointers.into_iter().map(|pointer| pointer.map(Pointer::stored)).collect())
+    }
+
+    fn published(&self) {
+        let parts = std::mem::take(&mut *lock(&self.unpublished));
+        let mut space = lock(&self.space);
+        parts.iter().for_each(|(part, live)| space.written(part, *live));
+    }
+
+    fn make_room(&self) -> Result<()> {
+        self.wait_counted();
+        let Some(index) = self.index() else { return Ok(()) };
+        let mut tries = TRIES;
+        loop {
+            self.give_back(self.spare());
+            if self.pool.room() >= index.room_to_leave() || tries == 0 {
+                break;
+            }
+            if !self.gains(&Gain::ANY)? {
+                tries -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn died(&self, stored: &[&[u8]]) {
+        let mut space = lock(&self.space);
+        for stored in stored {
+            if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
+                space.died(pointer);
+            }
+        }
+    }
+}

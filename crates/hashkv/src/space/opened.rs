@@ -1,0 +1,82 @@
+//! The account of a store that is opened: what the LSM's pointers name, and whose the segments are.
+
+use lodestore_media::BlockFile;
+
+use crate::layout::{Home, Pointer, Prefix};
+use crate::space::{Owner, Segment, Space, State, is_newer};
+
+impl Space {
+    /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over.
+    pub(crate) fn count(&mut self, pointer: Pointer) {
+        let Pointer { segment, generation, at, len } = pointer;
+        let end = at.checked_add(len).filter(|end| *end <= self.segment_bytes);
+        let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
+        if segment.state != State::Held || is_newer(generation, segment.generation) {
+            *segment = Segment { generation, sealed: true, state: State::Held, ..Segment::default() };
+        }
+        if segment.generation == generation {
+            segment.live += u64::from(len);
+            segment.used = segment.used.max(end.next_multiple_of(BlockFile::BLOCK as u32));
+        }
+        if is_newer(generation, self.generation) {
+            self.generation = generation;
+        }
+    }
+
+    /// Takes all segments for full of what is live, at an open that could not count it: a collection finds out.
+    pub(crate) fn hold_all(&mut self) {
+        let bytes = self.segment_bytes;
+        for segment in &mut self.segments {
+            *segment =
+                Segment { live: u64::from(bytes), used: bytes, sealed: true, state: State::Held, ..segment.clone() };
+        }
+        self.guessed = true;
+    }
+
+    /// Segments with something live, at an open, when all is counted.
+    pub(crate) fn counted(&self) -> Vec<u32> {
+        (0..self.segments.len() as u32).filter(|number| self.segments[*number as usize].state == State::Held).collect()
+    }
+
+    /// Gives the segments with something live to the groups that their headers name, at an open: the deepest prefixes are groups, what is left are orphans.
+    pub(crate) fn arrange(&mut self, held: &[(u32, Option<(Home, u32)>)]) {
+        self.free = (0..self.segments.len() as u32)
+            .rev()
+            .filter(|number| self.segments[*number as usize].state == State::Free)
+            .collect();
+        let prefix_of = |header: &Option<(Home, u32)>| match header {
+            Some((Home::Group(prefix), _)) => Some(*prefix),
+            _ => None,
+        };
+        let mut prefixes: Vec<Prefix> = held.iter().filter_map(|(_, header)| prefix_of(header)).collect();
+        prefixes.sort_unstable_by_key(|prefix| (prefix.depth, prefix.bits));
+        prefixes.dedup();
+        for prefix in prefixes {
+            self.deepen_to(prefix);
+        }
+        for (number, header) in held {
+            if let Some((_, generation)) = header.filter(|_| self.guessed) {
+                self.segments[*number as usize].generation = generation;
+                self.generation = if is_newer(generation, self.generation) { generation } else { self.generation };
+            }
+            let prefix = prefix_of(header);
+            let group = prefix.and_then(|prefix| self.groups.iter().position(|group| group.prefix == prefix));
+            let owner = match header {
+                Some((Home::Cold, _)) => Owner::Cold,
+                _ => group.map_or(Owner::Orphans, Owner::Group),
+            };
+            self.list(owner).push(*number);
+        }
+    }
+
+    /// Splits groups until there is one of this prefix, unless there are deeper ones.
+    fn deepen_to(&mut self, prefix: Prefix) {
+        loop {
+            let group = self.group_of(prefix.bits);
+            if self.groups[group].prefix.depth >= prefix.depth {
+                return;
+            }
+            self.split(group);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+use super::*;
+
+const SEGMENT: u32 = 64 << 10;
+
+fn pointer(generation: u32, at: u32, len: u32) -> Pointer {
+    Pointer { segment: 1, generation, at, len }
+}
+
+/// The account of an open that meets these pointers, all of one segment.
+fn counted(pointers: impl IntoIterator<Item = Pointer>) -> Space {
+    let mut space = Space::new(SEGMENT, 3, 3);
+    pointers.into_iter().for_each(|pointer| space.count(pointer));
+    space
+}
+
+/// A newer version in a log hides a pointer of the tables into a segment that was collected and is in use again.
+#[test]
+fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind_those_of_a_newer_one() {
+    // Numbers of uses begin anew when there are no more.
+    for (earlier, newer) in [(4, 9), (u32::MAX - 2, 3)] {
+        let hidden = pointer(earlier, 40 << 10, 8 << 10);
+        let live = [pointer(newer, 32, 2000), pointer(newer, 4096, 600)];
+        for pointers in [[hidden, live[0], live[1]], [live[0], hidden, live[1]], [live[0], live[1], hidden]] {
+            let mut space = counted(pointers);
+            assert_eq!(space.live_bytes(), 2600, "in the order {pointers:?}");
+            let held = space.counted();
+            assert_eq!(held, [1]);
+            space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))]);
+            let victim = space.choose(&Gain { segments: 0, worth: 0.0 }, 8).expect("a segment with something live");
+            let [taken] = &victim.segments[..] else { panic!("one segment") };
+            assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
+            // The next use of a segment is none of those that were.
+            let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+            assert_eq!(part.generation, newer + 1, "in the order {pointers:?}");
+        }
+    }
+}
+
+#[test]
+fn what_dies_of_an_earlier_use_of_a_segment_changes_nothing() {
+    let mut space = counted([pointer(9, 32, 2000)]);
+    space.died(pointer(4, 32, 2000));
+    assert_eq!(space.live_bytes(), 2000);
+    space.died(pointer(9, 32, 1000));
+    assert_eq!(space.live_bytes(), 1000);
+}

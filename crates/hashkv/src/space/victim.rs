@@ -1,0 +1,207 @@
+//! What is to be collected, and what becomes of it.
+
+use crate::layout::Prefix;
+use crate::space::{Owner, Segment, Space, State};
+
+/// Segments of one collection, at most: they are all read into DRAM.
+pub(crate) const VICTIM_MAX: usize = 48;
+/// What a collection must bring, to be begun.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Gain {
+    /// Segments that come free, at least.
+    pub(crate) segments: u32,
+    /// Bytes that come free for each that is moved, at least.
+    pub(crate) worth: f64,
+}
+
+impl Gain {
+    /// A segment, whatever it takes.
+    pub(crate) const ANY: Self = Self { segments: 1, worth: 0.0 };
+    /// As little as a thread behind takes.
+    pub(crate) const SOME: Self = Self { segments: 8, worth: 0.0 };
+}
+
+/// What came of a collection.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Segments in which nothing is live any more.
+    pub(crate) done: Vec<u32>,
+    /// Segments in which something may be live that cannot be read.
+    pub(crate) damaged: Vec<u32>,
+}
+
+/// A segment that is collected.
+#[derive(Debug, Clone)]
+pub(crate) struct Taken {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    /// Bytes of it that are used.
+    pub(crate) end: u32,
+    /// Where its dead records begin, sorted; what is not among them is live, but for what was overwritten since the last flush. None: the LSM has to be asked.
+    pub(crate) dead: Option<Vec<u32>>,
+}
+
+/// What is to be collected.
+#[derive(Debug, Clone)]
+pub(crate) struct Victim {
+    owner: Owner,
+    pub(crate) segments: Vec<Taken>,
+    pub(crate) live: u64,
+}
+
+impl Space {
+    /// What is best collected: most bytes come free for each that is moved, at least `least` of them, and at least so many segments' worth; what survives takes `spare` segments at most. It is the caller's until
+    /// [`Self::collected`].
+    pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
+        let worth = |live: u64, count: usize| {
+            let free = (count as u64 * u64::from(self.segment_bytes)).saturating_sub(live);
+            let worth = free as f64 / (live + 1) as f64;
+            (free >= u64::from(gain.segments) * u64::from(self.segment_bytes) && worth >= gain.worth).then_some(worth)
+        };
+        let idle = |number: &u32| {
+            let segment = &self.segments[*number as usize];
+            segment.writers == 0 && segment.state == State::Held && !segment.damaged
+        };
+        let room = self.room_of(spare);
+        let mut best: Option<(f64, Owner, Vec<u32>)> = None;
+        let groups = self.groups.iter().enumerate().filter(|(_, group)| !group.collecting);
+        let groups = groups.map(|(index, group)| (Owner::Group(index), &group.segments));
+        for (owner, segments) in groups.chain([(Owner::Cold, &self.cold), (Owner::Orphans, &self.orphans)]) {
+            let mut idle: Vec<(f64, u32)> =
+                segments.iter().filter(|number| idle(number)).map(|number| (self.benefit(*number), *number)).collect();
+            let most_first = |one: &(f64, u32), other: &(f64, u32)| other.0.total_cmp(&one.0);
+            if idle.len() > VICTIM_MAX {
+                idle.select_nth_unstable_by(VICTIM_MAX, most_first);
+                idle.truncate(VICTIM_MAX);
+            }
+            idle.sort_unstable_by(most_first);
+            let mut idle: Vec<u32> = idle.into_iter().map(|(_, number)| number).collect();
+            // What survives must have room before anything comes free.
+            let live_in = |number: &u32| self.segments[*number as usize].counted();
+            let mut live = 0;
+            let fits = idle.iter().take_while(|number| {
+                live += live_in(number);
+                live <= room
+            });
+            let count = fits.count();
+            idle.truncate(count);
+            let live = idle.iter().map(live_in).sum();
+            if let Some(worth) = worth(live, idle.len()).filter(|_| !idle.is_empty())
+                && best.as_ref().is_none_or(|(known, ..)| worth > *known)
+            {
+                best = Some((worth, owner, idle));
+            }
+        }
+        let (_, owner, segments) = best?;
+        Some(self.begin(owner, segments))
+    }
+
+    /// The oldest segments, whosever they are, of which what survives takes `spare` segments at most: a circular log's next.
+    pub(crate) fn choose_oldest(&mut self, spare: u32) -> Option<Victim> {
+        let Self { segments, generation, .. } = &*self;
+        let mut idle: Vec<(u32, u32)> = (0..segments.len() as u32)
+            .filter(|number| {
+                let segment = &segments[*number as usize];
+                segment.writers == 0 && segment.state == State::Held && !segment.damaged
+            })
+            .map(|number| (generation.wrapping_sub(segments[number as usize].generation), number))
+            .collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        let (room, mut live) = (self.room_of(spare), 0);
+        let fits = idle.iter().take(VICTIM_MAX).take_while(|(_, number)| {
+            live += self.segments[*number as usize].counted();
+            live <= room
+        });
+        let chosen: Vec<u32> = fits.map(|(_, number)| *number).collect();
+        // They may be of the group and of what a split has left.
+        (!chosen.is_empty()).then(|| self.begin(Owner::Orphans, chosen))
+    }
+
+    /// How much a segment is worth collecting among its owner's: what comes free and how long it will stay so, which its age tells, over what it takes to read it and write what survives
+    /// (Rosenblum and Ousterhout, SOSP 1991, section 3.5).
+    fn benefit(&self, number: u32) -> f64 {
+        let segment = &self.segments[number as usize];
+        let (bytes, live) = (f64::from(self.segment_bytes), segment.counted() as f64);
+        let age = f64::from(self.generation.wrapping_sub(segment.generation)) + 1.0;
+        (bytes - live).max(0.0) * age / (bytes + live)
+    }
+
+    /// Bytes that survivors may take in so many segments: a part of the last of each is lost to whole blocks.
+    fn room_of(&self, spare: u32) -> u64 {
+        u64::from(spare.saturating_sub(2)) * u64::from(self.segment_bytes) * 3 / 4
+    }
+
+    fn begin(&mut self, owner: Owner, segments: Vec<u32>) -> Victim {
+        if let Owner::Group(group) = owner {
+            self.groups[group].collecting = true;
+        }
+        let (mut taken, mut live) = (Vec::with_capacity(segments.len()), 0);
+        for number in segments {
+            let segment = &mut self.segments[number as usize];
+            (segment.state, segment.sealed) = (State::Collecting, true);
+            live += segment.live;
+            let dead = segment.told.then(|| {
+                let mut dead = segment.dead.clone();
+                dead.sort_unstable();
+                dead
+            });
+            taken.push(Taken { segment: number, generation: segment.generation, end: segment.used, dead });
+        }
+        Victim { owner, segments: taken, live }
+    }
+
+    /// The end of a collection: of its segments those in `done` have nothing live any more, whatever was counted, and wait from `moment` on. The others stay; those in `damaged` are not chosen
+    /// again before something there dies.
+    pub(crate) fn collected(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
+        for Taken { segment: number, .. } in &victim.segments {
+            let segment = &mut self.segments[*number as usize];
+            segment.state = State::Held;
+            segment.damaged = outcome.damaged.contains(number);
+            if outcome.done.contains(number) {
+                segment.live = 0;
+            }
+        }
+        if let Owner::Group(group) = victim.owner {
+            self.groups[group].collecting = false;
+        }
+        self.let_go(moment);
+    }
+
+    /// Lets go of segments with nothing live.
+    pub(crate) fn let_go(&mut self, moment: u64) {
+        let Self { segments, groups, cold, orphans, waiting, .. } = self;
+        let mut keep = |number: &u32| {
+            let segment = &mut segments[*number as usize];
+            let gone = segment.live == 0 && segment.sealed && segment.writers == 0 && segment.state == State::Held;
+            if gone {
+                segment.state = State::Waiting;
+                waiting.push_back((moment, *number));
+            }
+            !gone
+        };
+        groups.iter_mut().filter(|group| !group.collecting).for_each(|group| group.segments.retain(&mut keep));
+        cold.retain(&mut keep);
+        orphans.retain(&mut keep);
+    }
+
+    /// Frees what was let go up to `moment`; how many.
+    pub(crate) fn release_until(&mut self, moment: u64) -> usize {
+        let mut count = 0;
+        while let Some((_, number)) = self.waiting.front().copied().filter(|(then, _)| *then <= moment) {
+            self.waiting.pop_front();
+            self.segments[number as usize] = Segment::default();
+            self.free.push(number);
+            count += 1;
+        }
+        count
+    }
+
+    /// Which of a victim's groups are so large that they are to be split: live bytes, and most groups.
+    pub(crate) fn should_split(&self, victim: &Victim, group_bytes: u64, groups_max: usize) -> Option<usize> {
+        let Owner::Group(group) = victim.owner else { return None };
+        let splits = victim.live > group_bytes
+            && self.groups.len() < groups_max
+            && self.groups[group].prefix.depth < Prefix::DEPTH_MAX;
+        splits.then_some(group)
+    }
+}

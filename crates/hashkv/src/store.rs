@@ -1,0 +1,290 @@
+//! The open store: making, opening, closing, and the contract's operations.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lodestore_contract::{
+    Batch, BatchOp, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store,
+    Swap, VerifyReport, Visit,
+};
+use lodestore_fluidkv::FluidKv;
+use lodestore_media::{OpenReport, Pool, own_work};
+
+use crate::begin;
+use crate::layout::{ENGINE, tag_value};
+use crate::options::HashKvOptions;
+use crate::values::{Values, lock};
+use crate::{FORMAT, scan, verify};
+
+/// How long the collector sleeps where there is nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// A HashKV store, open in this process. See the crate's page for what it promises.
+///
+/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost.
+pub struct HashKv {
+    pub(crate) running: Arc<Running>,
+}
+
+/// The store with its threads, which scans and snapshots hold as well.
+pub(crate) struct Running {
+    pub(crate) index: Arc<FluidKv>,
+    pub(crate) values: Arc<Values>,
+    collector: Mutex<Option<JoinHandle<()>>>,
+    stopping: Arc<Stopping>,
+}
+
+#[derive(Default)]
+struct Stopping {
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl HashKv {
+    /// Makes a new store in directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    pub fn create(dir: &Path, options: &HashKvOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool())?;
+        Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
+    }
+
+    /// Opens the store in directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Locked`],
+    /// [`Error::MachineRestarted`], [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open(dir: &Path, options: &HashKvOptions) -> Result<Self> {
+        options.check()?;
+        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool())?;
+        Self::start(pool, &report, options)
+    }
+
+    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    ///
+    /// # Errors
+    /// As [`HashKv::create`] and [`HashKv::open`].
+    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Self> {
+        let (values, index) = begin::start(&pool, report, options)?;
+        let running = Arc::new(Running { index, values, collector: Mutex::new(None), stopping: Arc::default() });
+        if options.index.workers > 0 {
+            let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
+            let thread = std::thread::Builder::new()
+                .name("lodestore-hash-collect".into())
+                .spawn(move || own_work(|| collect_behind(&values, &stopping)))
+                .map_err(|source| Error::io("starting a thread for", "the store", source))?;
+            *lock(&running.collector) = Some(thread);
+        }
+        Ok(Self { running })
+    }
+
+    fn stored(value: &[u8]) -> Vec<u8> {
+        let mut stored = Vec::with_capacity(value.len() + 1);
+        stored.extend_from_slice(value);
+        tag_value(&mut stored);
+        stored
+    }
+}
+
+/// Collects while segments are few, until the store is closed.
+fn collect_behind(values: &Values, stopping: &Stopping) {
+    while !stopping.stop.load(Ordering::Acquire) {
+        let found = values.tend();
+        if !found {
+            values.release();
+            let guard = lock(&stopping.lock);
+            if !stopping.stop.load(Ordering::Acquire) {
+                drop(stopping.changed.wait_timeout(guard, IDLE));
+            }
+        }
+    }
+}
+
+impl Running {
+    fn stop(&self) {
+        {
+            let _guard = lock(&self.stopping.lock);
+            self.stopping.stop.store(true, Ordering::Release);
+        }
+        self.stopping.changed.notify_all();
+        if let Some(thread) = lock(&self.collector).take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+        // Its workers hold it while they separate.
+        self.index.halt();
+    }
+}
+
+impl Store for HashKv {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { interval: false, ..self.running.index.capabilities() }
+    }
+
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.running.values.get_into(&self.running.index, key, value)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.running.index.contains(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        scan::multi_get(&self.running, keys, each)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.running.index.expiry(key)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        lodestore_contract::limits::check_value(value)?;
+        self.running.index.put_expiring(key, &Self::stored(value), expiry)
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        lodestore_contract::limits::check_value(value)?;
+        self.running.index.insert(key, &Self::stored(value))
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        lodestore_contract::limits::check_value(value)?;
+        self.running.index.update(key, &Self::stored(value))
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.running.index.delete(key)
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        new.map_or(Ok(()), lodestore_contract::limits::check_value)?;
+        let mut swap = Swap::Done;
+        self.update_with(key, &mut |now| {
+            if now != expected {
+                swap = Swap::Differs(now.map(<[u8]>::to_vec));
+                return Change::Keep;
+            }
+            swap = Swap::Done;
+            match new {
+                Some(new) => Change::Put(new.to_vec(), None),
+                None => Change::Delete,
+            }
+        })?;
+        Ok(swap)
+    }
+
+    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        let values = &self.running.values;
+        let mut failed = None;
+        // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
+        let outcome = self.running.index.update_with(key, &mut |stored| {
+            failed = None;
+            let value = stored.map(|stored| {
+                let mut value = stored.to_vec();
+                values.value(key, &mut value).map(|()| value)
+            });
+            match value.transpose() {
+                Ok(value) => match change(value.as_deref()) {
+                    Change::Put(mut value, expiry) => match lodestore_contract::limits::check_value(&value) {
+                        Ok(()) => {
+                            tag_value(&mut value);
+                            Change::Put(value, expiry)
+                        }
+                        Err(error) => {
+                            failed = Some(error);
+                            Change::Keep
+                        }
+                    },
+                    other => other,
+                },
+                Err(error) => {
+                    failed = Some(error);
+                    Change::Keep
+                }
+            }
+        });
+        failed.map_or(outcome, Err)
+    }
+
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        scan::scan_each(&self.running, range, visit)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        scan::scan(&self.running, range)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        scan::for_each(&self.running, visit)
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        lodestore_contract::limits::check_batch(batch)?;
+        let ops = batch.ops.iter().map(|op| match op {
+            BatchOp::Put { key, value, expiry } => {
+                BatchOp::Put { key: key.clone(), value: Self::stored(value), expiry: *expiry }
+            }
+            delete => delete.clone(),
+        });
+        self.running.index.write(&Batch { ops: ops.collect() })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        scan::snapshot(&self.running)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.running.index.len()
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        self.running.index.is_empty()
+    }
+
+    fn stats(&self) -> Stats {
+        begin::account(&self.running)
+    }
+
+    fn sync(&self) -> Result<()> {
+        // What the LSM points to is there before its pointers are.
+        self.running.values.file.sync_now()?;
+        self.running.index.sync()
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.running.index.settle()?;
+        self.running.values.settle()?;
+        // What was moved has left pointers in a memtable.
+        self.running.index.settle()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.running.index.wait_recovered()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        verify::verify(&self.running, progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.running.stop();
+        self.running.index.close()
+    }
+}

@@ -1,0 +1,210 @@
+//! The values' file with its account, and reading. A segment is written again only when nothing that is durable points into it, and no reader of an older state is left. Appending stands in `append.rs`, making
+//! way in `room.rs`, collections in `collect.rs`, what flushes ask for in `separator.rs`.
+//!
+//! Readers take no lock. What a get finds at its pointer is right if its checksum is, and the pointer's; where it is not, the value has moved meanwhile and the LSM is asked again.
+//! Snapshots and scans, which keep pointers for long, hold the moment at which they began ([`Hold`]).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use lodestore_contract::Result;
+use lodestore_fluidkv::FluidKv;
+use lodestore_media::{BlockFile, Pool};
+
+use crate::late::Late;
+use crate::layout::{Pointer, RECORD_HEADER, Record};
+use crate::space::{Part, Space};
+
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts since the open.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) separated: AtomicU64,
+    pub(crate) separated_bytes: AtomicU64,
+    /// Values that stayed in the LSM for want of a segment.
+    pub(crate) kept: AtomicU64,
+    /// Values that were separated behind their flush.
+    pub(crate) late: AtomicU64,
+    pub(crate) collections: AtomicU64,
+    pub(crate) moved: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
+    /// Of these, to the cold storage.
+    pub(crate) cooled: AtomicU64,
+    pub(crate) scanned_bytes: AtomicU64,
+    pub(crate) freed: AtomicU64,
+    pub(crate) splits: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn add(count: &AtomicU64, by: u64) {
+        count.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// Who may still have pointers of the past.
+#[derive(Default)]
+pub(crate) struct Holds {
+    clock: u64,
+    pub(crate) held: BTreeMap<u64, usize>,
+}
+
+/// Holds a moment: what was let go since stays readable.
+pub(crate) struct Hold {
+    values: Arc<Values>,
+    moment: u64,
+}
+
+impl Hold {
+    pub(crate) fn now(values: &Arc<Values>) -> Self {
+        let mut holds = lock(&values.holds);
+        let moment = holds.clock;
+        *holds.held.entry(moment).or_default() += 1;
+        Self { values: Arc::clone(values), moment }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut holds = lock(&self.values.holds);
+        let count = holds.held.get_mut(&self.moment).expect("a moment that is held");
+        *count -= 1;
+        if *count == 0 {
+            holds.held.remove(&self.moment);
+        }
+    }
+}
+
+/// What a store keeps its values with.
+pub(crate) struct Sizes {
+    pub(crate) segment_bytes: u32,
+    /// Values of so many bytes and more are separated; 0: none is.
+    pub(crate) threshold: usize,
+    /// Values of so many bytes and more stand in the LSM's value log from their put on, and stay there.
+    pub(crate) longest: usize,
+    pub(crate) group_bytes: u64,
+    pub(crate) groups_max: usize,
+    /// Whether values that were not updated between two collections go to the cold storage.
+    pub(crate) hotness: bool,
+    /// Whether the oldest segments are collected, whatever is in them.
+    pub(crate) circular: bool,
+    /// Bytes that a flush brings, at most, about.
+    pub(crate) flush_bytes: u64,
+}
+
+/// The values' file with its account.
+pub(crate) struct Values {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) file: BlockFile,
+    pub(crate) sizes: Sizes,
+    pub(crate) space: Mutex<Space>,
+    pub(crate) holds: Mutex<Holds>,
+    /// Parts that a flush has written and that the LSM does not name yet: nobody collects them.
+    pub(crate) unpublished: Mutex<Vec<(Part, u64)>>,
+    /// What is to be separated behind its flush.
+    pub(crate) late: Mutex<Late>,
+    /// Held by whoever collects: one at a time has the spare segments.
+    pub(crate) collecting: Mutex<()>,
+    /// The LSM, from when it is open.
+    index: Mutex<Weak<FluidKv>>,
+    /// Whether what is live is counted; flushes wait for it.
+    counted: Mutex<bool>,
+    changed: Condvar,
+    pub(crate) counts: Counts,
+}
+
+impl Values {
+    pub(crate) fn new(pool: Arc<Pool>, file: BlockFile, sizes: Sizes, space: Space) -> Self {
+        Self {
+            pool,
+            file,
+            sizes,
+            space: Mutex::new(space),
+            holds: Mutex::default(),
+            unpublished: Mutex::default(),
+            late: Mutex::default(),
+            collecting: Mutex::default(),
+            index: Mutex::default(),
+            counted: Mutex::new(false),
+            changed: Condvar::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn set_index(&self, index: &Arc<FluidKv>) {
+        *lock(&self.index) = Arc::downgrade(index);
+    }
+
+    pub(crate) fn index(&self) -> Option<Arc<FluidKv>> {
+        lock(&self.index).upgrade()
+    }
+
+    pub(crate) fn set_counted(&self) {
+        *lock(&self.counted) = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wait_counted(&self) {
+        let counted = lock(&self.counted);
+        drop(self.changed.wait_while(counted, |counted| !*counted));
+    }
+
+    /// Where a segment begins in the file.
+    pub(crate) fn offset(&self, segment: u32) -> u64 {
+        BlockFile::BLOCK + u64::from(segment) * u64::from(self.sizes.segment_bytes)
+    }
+
+    /// Appends the value at `pointer` to `value`; false where that is not (any more) the record of this key.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn read(&self, pointer: Pointer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let Some(mut bytes) = self.record_bytes(pointer)? else { return Ok(false) };
+        let record = Record::read(&bytes, pointer.place());
+        let Some(record) = record.filter(|record| record.key == key) else {
+            return Ok(false);
+        };
+        if value.is_empty() {
+            // The record's own bytes, without what stands around the value.
+            let (from, len) = (RECORD_HEADER + record.key.len(), record.value.len());
+            bytes.truncate(from + len);
+            bytes.drain(..from);
+            std::mem::swap(value, &mut bytes);
+        } else {
+            value.extend_from_slice(record.value);
+        }
+        Ok(true)
+    }
+
+    /// The bytes where a record may stand; none where it cannot be there.
+    fn record_bytes(&self, pointer: Pointer) -> Result<Option<Vec<u8>>> {
+        let end = u64::from(pointer.at) + u64::from(pointer.len);
+        let from = self.offset(pointer.segment) + u64::from(pointer.at);
+        if end > u64::from(self.sizes.segment_bytes) || from + u64::from(pointer.len) > self.file.len() {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; pointer.len as usize];
+        self.file.read(from, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// The bytes of a segment up to `end`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn segment_bytes(&self, segment: u32, end: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; end as usize];
+        self.file.read(self.offset(segment), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A moment behind all that are held.
+    pub(crate) fn moment(&self) -> u64 {
+        let mut holds = lock(&self.holds);
+        holds.clock += 1;
+        holds.clock
+    }
+}

@@ -1,0 +1,59 @@
+//! Reading and checking everything: the LSM by its own verify, then each value that it points to.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
+
+use crate::layout::{RECORD_HEADER, Stored};
+use crate::scan::everything;
+use crate::store::Running;
+use crate::values::Hold;
+
+/// Values between two calls of `progress`.
+const STEP: u64 = 1024;
+
+pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+    let mut last = Progress { done: 0, total: 0 };
+    let mut report = running.index.verify(&mut |step| {
+        last = step;
+        progress(step);
+    })?;
+    let _hold = Hold::now(&running.values);
+    let (mut done, mut value) = (last.done, Vec::new());
+    let mut outcome = Ok(());
+    let walked = running.index.scan_each(&everything(), &mut |key, stored| {
+        let Ok(Stored::Pointer(pointer)) = Stored::read(stored) else { return Visit::More };
+        value.clear();
+        match running.values.read(pointer, key, &mut value) {
+            Ok(true) => {
+                report.records += 1;
+                report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
+            }
+            Ok(false) => report.find(
+                format!("values.0000, segment {} at {}", pointer.segment, pointer.at),
+                "what stands there is not the value that the index names",
+            ),
+            Err(Error::Io { source, .. }) => {
+                report
+                    .find(format!("values.0000, segment {}", pointer.segment), format!("it cannot be read: {source}"));
+            }
+            Err(error) => {
+                outcome = Err(error);
+                return Visit::Stop;
+            }
+        }
+        done += 1;
+        if done.is_multiple_of(STEP) {
+            progress(Progress { done, total: done.max(last.total) });
+        }
+        Visit::More
+    });
+    // What of the LSM cannot be read is in its part of the report.
+    match walked {
+        Err(Error::Corrupt { .. }) | Ok(_) => {}
+        Err(error) => return Err(error),
+    }
+    outcome?;
+    progress(Progress { done, total: done.max(last.total) });
+    Ok(report)
+}

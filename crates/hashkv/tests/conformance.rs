@@ -1,0 +1,48 @@
+//! The contract's suite over HashKV: each medium, level and mode that it offers.
+
+use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_inplace::testing::{self, Kind};
+
+type Place = testing::Place<HashKv, HashKvOptions>;
+
+static KIND: Kind<HashKv, HashKvOptions> =
+    Kind { engine: "hashkv", create: HashKv::create, open: HashKv::open, pool: |options| &mut options.index.pool };
+
+/// Tiny memtables, segments and groups, so that flushes, collections and splits go on all the time; nearly every value is separated.
+fn place(name: &'static str) -> Place {
+    let mut options = HashKvOptions {
+        value_threshold: 32,
+        segment_bytes: 16 << 10,
+        group_bytes: 64 << 10,
+        ..HashKvOptions::default()
+    };
+    options.index.memtable_bytes = 128 << 10;
+    options.index.segment_bytes = 16 << 10;
+    options.index.table_bytes = 16 << 10;
+    options.index.range_bytes = 64 << 10;
+    options.index.runs_max = 3;
+    Place::new(&KIND, name, options)
+}
+
+fn shm_process() -> Place {
+    place("tmpfs, process")
+}
+
+fn shm_dax() -> Place {
+    place("tmpfs as DAX, power").dax()
+}
+
+fn file_power() -> Place {
+    place("file, power").on_file(env!("CARGO_TARGET_TMPDIR")).power()
+}
+
+/// As users get it but for the capacity.
+fn shm_defaults() -> Place {
+    place("tmpfs, process, default options").short().with(|old| *old = HashKvOptions::default())
+}
+
+fn no_threads() -> Place {
+    place("tmpfs as DAX, no threads").dax().with(|options| options.index.workers = 0)
+}
+
+lodestore_contract::conformance! { over shm_process shm_dax file_power shm_defaults no_threads }
