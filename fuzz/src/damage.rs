@@ -12,6 +12,11 @@ const EDITS_MAX: usize = 64;
 /// Bytes that say one edit.
 const EDIT: usize = 8;
 
+/// The values file, among the regions.
+const VALUES: usize = usize::MAX;
+/// Bytes before its segments, and of each of them.
+const SEGMENTS: (usize, usize) = (4096, 8192);
+
 /// What carries a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sealed {
@@ -38,6 +43,10 @@ enum Sealed {
     TableIndex,
     TableFilter,
     TableKeys,
+    /// What the values file of `hashkv` begins with.
+    ValuesSuperblock,
+    /// The header of a segment of it.
+    ValuesSegment,
     /// The header of a table of `fluidkv`, which has the checksums of its parts: made right behind them.
     TableHeader,
 }
@@ -46,13 +55,15 @@ enum Sealed {
 pub struct Base {
     image: SimImage,
     sealed: Vec<(usize, usize, Sealed)>,
+    /// Where records of `hashkv` stand in the values file: their checksums are of their places as well.
+    records: Vec<usize>,
     chunk_bytes: u32,
 }
 
 impl Base {
     /// Of an image whose pool has chunks of this size.
     pub fn new(image: SimImage, chunk_bytes: u32) -> Self {
-        const KINDS: [Sealed; 20] = [
+        const KINDS: [Sealed; 22] = [
             Sealed::PoolHeader,
             Sealed::RegionHeader,
             Sealed::Superblock,
@@ -73,9 +84,12 @@ impl Base {
             Sealed::TableFilter,
             Sealed::TableKeys,
             Sealed::TableHeader,
+            Sealed::ValuesSuperblock,
+            Sealed::ValuesSegment,
         ];
         let mut sealed = Vec::new();
-        for (region, bytes) in image.regions.iter().enumerate() {
+        let regions = image.regions.iter().enumerate();
+        for (region, bytes) in regions.chain([(VALUES, &image.values)]) {
             for at in (0..bytes.len()).step_by(16) {
                 let here = |kind: &Sealed| {
                     let sum = kind.sum(&bytes[at..]);
@@ -85,12 +99,17 @@ impl Base {
                 sealed.extend(KINDS.iter().filter(|kind| here(kind)).map(|kind| (region, at, *kind)));
             }
         }
-        Self { image, sealed, chunk_bytes }
+        let records = (SEGMENTS.0..image.values.len()).step_by(8);
+        let is_record =
+            |at: &usize| values_record(&image.values, *at).is_some_and(|sum| read(&image.values, *at) == Some(sum));
+        let records: Vec<_> = records.filter(is_record).collect();
+        Self { image, sealed, records, chunk_bytes }
     }
 
     /// How many checksums there are of each kind, for a test that all are found.
     pub fn kinds(&self) -> usize {
-        self.sealed.iter().map(|(.., kind)| std::mem::discriminant(kind)).collect::<HashSet<_>>().len()
+        let kinds: HashSet<_> = self.sealed.iter().map(|(.., kind)| std::mem::discriminant(kind)).collect();
+        kinds.len() + usize::from(!self.records.is_empty())
     }
 
     /// The image with the damage that `data` says; whether checksums were made right again.
@@ -103,9 +122,14 @@ impl Base {
         let reseal = flags & 1 == 1;
         if reseal {
             for (region, at, kind) in &self.sealed {
-                let Some(bytes) = image.regions.get_mut(*region) else { continue };
+                let Some(bytes) = part(&mut image, *region) else { continue };
                 if let Some((place, sum)) = bytes.get(*at..).and_then(|bytes| kind.sum(bytes)) {
                     write(bytes, at + place, &sum.to_le_bytes());
+                }
+            }
+            for at in &self.records {
+                if let Some(sum) = values_record(&image.values, *at) {
+                    write(&mut image.values, *at, &sum.to_le_bytes());
                 }
             }
         }
@@ -115,9 +139,11 @@ impl Base {
     fn edit(&self, image: &mut SimImage, edit: &[u8]) {
         let number = u32::from_le_bytes([edit[2], edit[3], edit[4], edit[5]]) as usize;
         let value = u16::from_le_bytes([edit[6], edit[7]]);
-        let region = usize::from(edit[0] >> 5) % image.regions.len().min(self.image.regions.len());
+        let regions = image.regions.len().min(self.image.regions.len());
+        let parts = regions + usize::from(!self.image.values.is_empty());
+        let region = Some(usize::from(edit[0] >> 5) % parts).filter(|region| *region < regions).unwrap_or(VALUES);
         let at = self.place(image, region, edit[1], number);
-        let bytes = &mut image.regions[region];
+        let Some(bytes) = part(image, region) else { return };
         match edit[0] & 15 {
             0..=3 => flip(bytes, at, 1 << (value & 7)),
             4 => flip(bytes, at, value as u8),
@@ -141,8 +167,9 @@ impl Base {
 
     /// Where an edit goes: mostly to bytes that mean something.
     fn place(&self, image: &SimImage, region: usize, hint: u8, number: usize) -> usize {
-        let len = image.regions[region].len().max(1);
-        let tables = RegionLayout::new(region as u16, self.image.regions[region].len() as u64, self.chunk_bytes);
+        let bytes = image.regions.get(region).unwrap_or(&image.values);
+        let len = bytes.len().max(1);
+        let tables = self.layout(region);
         let table_at = tables.map_or(0, |layout| layout.extent_word(0).offset() as usize);
         let at = match hint & 7 {
             0 => number % 160,
@@ -155,7 +182,6 @@ impl Base {
             }
             5 | 6 => {
                 // A byte that is not zero, from somewhere on.
-                let bytes = &image.regions[region];
                 let from = number % len;
                 bytes.iter().skip(from).position(|byte| *byte != 0).map_or(from, |further| from + further)
             }
@@ -164,12 +190,15 @@ impl Base {
         at % len
     }
 
+    /// None of the values file.
+    fn layout(&self, region: usize) -> Option<RegionLayout> {
+        let bytes = self.image.regions.get(region)?;
+        RegionLayout::new(region as u16, bytes.len() as u64, self.chunk_bytes)
+    }
+
     /// A word of the extent table that its own check calls right.
     fn extent_word(&self, bytes: &mut [u8], region: usize, number: usize, value: u16) {
-        let Some(layout) = RegionLayout::new(region as u16, self.image.regions[region].len() as u64, self.chunk_bytes)
-        else {
-            return;
-        };
+        let Some(layout) = self.layout(region) else { return };
         let chunk = number as u32 % layout.chunks;
         let (kind, class, chunks) = ((value & 31) as u8, value >> 5 & 63, u32::from(value >> 11));
         let word = fuzz::extent_word(kind, class, chunks, region as u16, chunk);
@@ -189,6 +218,8 @@ impl Sealed {
             Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
             Self::Superblock if is(b"LSNVHT") => Some((40, one(0..40)?)),
             Self::Superblock if is(b"LFLUID1") => Some((56, one(0..56)?)),
+            Self::ValuesSuperblock if is(b"LSHASHKV") => Some((16, one(0..16)?)),
+            Self::ValuesSegment if is(b"SHSG") => Some((28, one(0..28)?)),
             Self::Reach if is(b"LFREACH\0") => Some((8, one(12..64)?)),
             Self::LogSegment if is(b"LLOG") => Some((4, one(8..64)?)),
             Self::Manifest if is(b"LMAN") => Some((4, one(8..32)?)),
@@ -279,6 +310,21 @@ fn first_log_record(bytes: &[u8]) -> Option<(usize, u32)> {
     let expiry = if bytes.get(AT + 10)? & 2 == 2 { 8 } else { 0 };
     let record = bytes.get(AT + 4..(AT + 16).checked_add(expiry + key + value)?)?;
     Some((AT, crc32c(&[bytes.get(32..40)?, &((AT / 8) as u32).to_le_bytes(), record])))
+}
+
+/// The checksum that a record of `hashkv` at this place of the values file ought to have: over its segment, the use of that which the header names, its place in it, and itself.
+fn values_record(bytes: &[u8], at: usize) -> Option<u32> {
+    let (segment, place) = ((at - SEGMENTS.0) / SEGMENTS.1, (at - SEGMENTS.0) % SEGMENTS.1);
+    let generation = read(bytes, at - place + 20)?;
+    let key = usize::from(*bytes.get(at + 6)?) + 256 * usize::from(*bytes.get(at + 7)?) + 1;
+    (*bytes.get(at + 4)? == 1).then_some(())?;
+    let record = bytes.get(at + 4..(at + 16 + key).checked_add(read(bytes, at + 8)? as usize)?)?;
+    let place = [segment as u32, generation, place as u32].map(u32::to_le_bytes);
+    Some(crc32c(&[place.as_flattened(), record]))
+}
+
+fn part(image: &mut SimImage, region: usize) -> Option<&mut Vec<u8>> {
+    if region == VALUES { Some(&mut image.values) } else { image.regions.get_mut(region) }
 }
 
 fn read(bytes: &[u8], at: usize) -> Option<u32> {

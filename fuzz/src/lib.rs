@@ -3,6 +3,7 @@
 
 pub mod damage;
 pub mod fluidkv;
+pub mod hashkv;
 pub mod hikv;
 pub mod media;
 pub mod nvht;

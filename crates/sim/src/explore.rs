@@ -87,6 +87,22 @@ pub fn script_at(seed: u64, index: u64) -> Script {
     by_hand.swap_remove(place)
 }
 
+/// The script of an index for this engine: where it has some of its own, these are every other one.
+pub fn script_of(engine: &dyn Engine, seed: u64, index: u64) -> Script {
+    let mut own = engine.scripts(seed, 0);
+    if own.is_empty() {
+        return script_at(seed, index);
+    }
+    let (turn, count) = (index / 2, own.len() as u64);
+    if index % 2 == 1 {
+        return script_at(seed, turn);
+    }
+    if turn >= count {
+        own = engine.scripts(seed, turn / count);
+    }
+    own.swap_remove((turn % count) as usize)
+}
+
 /// Explores `engine` until a bound of `config` is reached or something fails.
 pub fn explore(engine: &dyn Engine, config: &Config) -> Report {
     let started = Instant::now();
@@ -112,7 +128,7 @@ fn worker(engine: &dyn Engine, config: &Config, shared: &Shared, next: &AtomicU6
             Some(index) if turn == 0 => index,
             Some(_) => return,
         };
-        let script = script_at(config.seed, index);
+        let script = script_of(engine, config.seed, index);
         let (counts, sites, result) = run_script(engine, config, &script, index, shared);
         let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         total.counts.add(&counts);

@@ -14,6 +14,7 @@ pub mod counts;
 pub mod explore;
 pub mod failure;
 pub mod fluidkv;
+pub mod hashkv;
 pub mod hikv;
 pub mod history;
 pub mod kill9;

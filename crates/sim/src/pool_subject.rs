@@ -140,6 +140,10 @@ impl Subject for PoolSubject {
         self.checkpoint_bytes
     }
 
+    fn counter(&self, name: &str) -> u64 {
+        self.store.stats().engine_counters.get(name).copied().unwrap_or(0)
+    }
+
     fn close(&self) -> Result<()> {
         self.store.close()
     }

@@ -42,12 +42,12 @@ impl Script {
 }
 
 /// A far expiry, the same in all runs of one process.
-fn future() -> u64 {
+pub(crate) fn future() -> u64 {
     static FUTURE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *FUTURE.get_or_init(|| now_millis() + 1_000_000_000_000)
 }
 
-fn key(index: u64) -> Vec<u8> {
+pub(crate) fn key(index: u64) -> Vec<u8> {
     // Lengths that cross words and lines, and keys that are prefixes of others.
     match index % 5 {
         0 => format!("k{index}").into_bytes(),
@@ -141,7 +141,7 @@ pub fn random(seed: u64, index: u64) -> Script {
     Script { name: format!("random {index}"), shape, ops, explore_every: 1, cuts_sweeps: true }
 }
 
-fn put(index: u64, value: Vec<u8>) -> Op {
+pub(crate) fn put(index: u64, value: Vec<u8>) -> Op {
     Op::Put { key: key(index), value, expiry: None }
 }
 
@@ -207,7 +207,7 @@ fn single_key() -> Vec<Op> {
     ]
 }
 
-fn batch_of(ops: impl IntoIterator<Item = (u64, Option<Vec<u8>>)>) -> Op {
+pub(crate) fn batch_of(ops: impl IntoIterator<Item = (u64, Option<Vec<u8>>)>) -> Op {
     let op = |(index, value): (u64, Option<Vec<u8>>)| match value {
         Some(value) => BatchOp::Put { key: key(index), value, expiry: None },
         None => BatchOp::Delete { key: key(index) },

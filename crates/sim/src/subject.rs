@@ -5,6 +5,7 @@ use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 use lodestore_media::{Mutant, PoolOptions, Prefault};
 
 use crate::op::{Op, Outcome};
+use crate::script::Script;
 
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -61,6 +62,11 @@ pub trait Engine: Send + Sync {
     /// Those of them that do harm only where threads meet: they are looked for in concurrent histories.
     fn mutants_of_threads(&self) -> &'static [Mutant] {
         &[]
+    }
+
+    /// Scripts that lead this engine alone through what it has and others do not. Keys and values differ by `round`.
+    fn scripts(&self, _seed: u64, _round: u64) -> Vec<Script> {
+        Vec::new()
     }
 
     /// Whether its stores can see that a sync failed. Where they cannot, none fails.
@@ -141,6 +147,11 @@ pub trait Subject: Send + Sync {
 
     /// Bytes of a clean stop's checkpoint that count as live although a crash gives them back.
     fn checkpoint_bytes(&self) -> u64 {
+        0
+    }
+
+    /// What one of the engine's own counters says; 0 where it has none of this name.
+    fn counter(&self, _name: &str) -> u64 {
         0
     }
 

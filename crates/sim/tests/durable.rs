@@ -4,6 +4,7 @@ use lodestore_media::Mutant;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
 use lodestore_sim::config::Config;
 use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
+use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::{Engine, Shape};
@@ -162,4 +163,25 @@ fn what_returned_of_fluidkv_survives_a_crash_and_no_batch_by_half() {
 #[test]
 fn a_replay_that_ignores_the_numbers_of_its_entries_is_seen() {
     a_mutant_is_seen(&FluidEngine, Mutant::ReplayIgnoresNumbers, Load { keys: 1, ops: 40, ..LOAD });
+}
+
+#[test]
+fn live_histories_of_hashkv_are_linearizable_with_batches_too() {
+    live_histories_are_linearizable(&HashEngine, LOAD);
+    live_histories_are_linearizable(&HashEngine, BATCHES);
+}
+
+#[test]
+fn what_returned_of_hashkv_survives_a_crash_and_no_batch_by_half() {
+    what_returned_survives_a_crash(&HashEngine, LOAD);
+    what_returned_survives_a_crash(&HashEngine, BATCHES);
+    what_returned_survives_a_crash(&HashEngine, SCATTERED);
+}
+
+/// So many writes that values are scattered while others are written.
+const SCATTERED: Load = Load { threads: 3, keys: 8, ops: 200, batches: false };
+
+#[test]
+fn values_that_are_named_before_they_are_synced_are_seen_beside_other_writers() {
+    a_mutant_is_seen(&HashEngine, Mutant::ScatterNotSynced, SCATTERED);
 }

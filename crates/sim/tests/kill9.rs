@@ -91,3 +91,39 @@ fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
     assert_eq!(std::fs::read_to_string(dir.join("others")).expect("it is there"), "kept");
     std::fs::remove_dir_all(dir).expect("removed");
 }
+
+/// Tiny memtables and room for some hundred segments, so that the child is killed while it scatters and collects.
+const HASHKV: [&str; 16] = [
+    "--engine",
+    "hashkv",
+    "--size",
+    "2097152",
+    "--shape",
+    "value-segment=16384",
+    "--set",
+    "separate-from=64",
+    "--set",
+    "group-bytes=65536",
+    "--set",
+    "memtable-bytes=65536",
+    "--set",
+    "segment-bytes=16384",
+    "--set",
+    "table-bytes=16384",
+];
+
+#[test]
+fn two_writers_of_hashkv_lose_nothing() {
+    run("hashkv-process", &[&TWO_WRITERS[..], &HASHKV].concat());
+}
+
+#[test]
+fn one_writer_of_hashkv_loses_nothing_where_every_flush_is_executed() {
+    run("hashkv-dax", &[&ONE_WRITER_FLUSHED[..], &HASHKV].concat());
+}
+
+#[test]
+fn writers_of_hashkv_on_a_file_lose_nothing_when_they_are_killed() {
+    let rest = ["--rounds", "5", "--threads", "4", "--keys", "200", "--seed", "4", "--durability", "power"];
+    run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), "hashkv-file", &[&rest[..], &HASHKV].concat());
+}

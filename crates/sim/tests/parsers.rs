@@ -4,6 +4,8 @@
 mod damage;
 #[path = "../../../fuzz/src/fluidkv.rs"]
 mod fluidkv;
+#[path = "../../../fuzz/src/hashkv.rs"]
+mod hashkv;
 #[path = "../../../fuzz/src/hikv.rs"]
 mod hikv;
 #[path = "../../../fuzz/src/media.rs"]
@@ -40,6 +42,7 @@ fn all_checksums_of_the_format_are_found_to_be_forged() {
         12,
         "pool header, occupancy, superblock, log segment, its first record, manifest, its checkpoint, how far it reaches, table, its index, filter and keys"
     );
+    assert_eq!(hashkv::TARGETS.kinds(), 15, "those of fluidkv, and the values file's superblock, segment and record");
     assert_eq!(nvht::TARGETS.kinds(), 8, "pool header, occupancy, superblock, table, cursor, keys, record, batch log");
 }
 
@@ -59,6 +62,7 @@ fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
     run("hikv_clean", 1000, |data| hikv::TARGETS.clean(data));
     run("nvht_clean", 1000, |data| nvht::TARGETS.clean(data));
     run("fluidkv_clean", 1000, |data| fluidkv::TARGETS.clean(data));
+    run("hashkv_clean", 1000, |data| hashkv::TARGETS.clean(data));
 }
 
 /// A count of keys below what was deleted then: it went below zero, and the clean stop panicked on it.
@@ -67,9 +71,26 @@ fn a_forged_count_of_keys_is_not_kept() {
     nvht::TARGETS.clean(&[0x9d, 0xe8, 0xc4, 0x73, 0xac, 0x89, 0xa9, 0x2d, 0x8d]);
 }
 
+/// Numbers that a damaged header may have are added to others.
+#[test]
+fn a_forged_capacity_of_a_pool_and_a_forged_length_of_segments_overflow_nothing() {
+    for bytes in 0..8 {
+        // As many low bytes of the capacity, in both copies of the header.
+        let edits = [[8, 0, 96, 0, 0, 0, bytes, 0], [8, 1, 96, 0, 0, 0, bytes, 0]];
+        hashkv::TARGETS.clean(&[&[1], edits.as_flattened()].concat());
+        hashkv::TARGETS.killed(&[&[1], edits.as_flattened()].concat());
+    }
+    for bit in 0..24 {
+        let edits = [[4 | 1 << 5, 7, 13 + bit / 8, 0, 0, 0, 1 << (bit % 8), 0]];
+        hashkv::TARGETS.clean(&[&[1], edits.as_flattened()].concat());
+        hashkv::TARGETS.killed(&[&[1], edits.as_flattened()].concat());
+    }
+}
+
 #[test]
 fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
     run("hikv_killed", 1000, |data| hikv::TARGETS.killed(data));
     run("nvht_killed", 1000, |data| nvht::TARGETS.killed(data));
     run("fluidkv_killed", 1000, |data| fluidkv::TARGETS.killed(data));
+    run("hashkv_killed", 1000, |data| hashkv::TARGETS.killed(data));
 }

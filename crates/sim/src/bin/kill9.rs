@@ -1,6 +1,6 @@
 //! Kills a writing process again and again, and looks what its store kept.
 //!
-//! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht|fluidkv]
+//! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht|fluidkv|hashkv]
 //! [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...`: `--shape` for options that are fixed when the store is made. The directory must not hold a store; it is removed at
 //! the end unless something failed.
 #![forbid(unsafe_code)]
@@ -12,7 +12,7 @@ use std::{env, fs};
 use lodestore::Durability;
 use lodestore_sim::kill9::{Plan, Totals, child, rounds};
 
-const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht|fluidkv] \
+const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht|fluidkv|hashkv] \
                      [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...";
 
 struct Args {

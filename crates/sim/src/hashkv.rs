@@ -1,0 +1,137 @@
+//! HashKV on simulated media.
+
+mod scripts;
+
+use std::sync::{Arc, LazyLock};
+
+use lodestore_contract::Store as _;
+use lodestore_contract::{Direction, Result};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
+use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use lodestore_media::{Mutant, OpenReport, Pool};
+
+use crate::op::{Op, Outcome};
+use crate::pool_subject::PoolSubject;
+use crate::script::Script;
+use crate::subject::{Engine, Pair, Shape, Subject};
+
+/// The HashKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes and the file some tens of segments, so that values are separated
+/// and collected all the time.
+#[derive(Debug, Clone, Copy)]
+pub struct HashEngine;
+
+/// Values longer than this are kept apart.
+const THRESHOLD: usize = 32;
+/// Bytes of a segment.
+const SEGMENT: u64 = 8 << 10;
+/// Live bytes over which a group is split.
+const GROUP: u64 = 8 << 10;
+/// Bytes of a memtable's log.
+const MEMTABLE: u64 = 4 << 10;
+
+/// Asking the machine for its cores takes longer than a small recovery: once.
+static BASE: LazyLock<HashKvOptions> = LazyLock::new(HashKvOptions::default);
+
+/// The options of a store of this size.
+pub fn options(shape: &Shape) -> HashKvOptions {
+    // Less than the least of the options: a segment takes two parts, and there is room for so few of them that nearly every flush collects.
+    let mut options =
+        HashKvOptions { segment_bytes: SEGMENT, value_threshold: THRESHOLD as u64, group_bytes: GROUP, ..BASE.clone() };
+    let index = &mut options.index;
+    // One region as large as the other engines' store; the file of values stands beside it.
+    index.pool = shape.pool();
+    index.pool.capacity = shape.capacity / 8 * 17;
+    index.workers = 0;
+    index.memtable_bytes = MEMTABLE;
+    index.block_bytes = 512;
+    index.runs_max = 3;
+    options
+}
+
+/// A store, whose account of live bytes depends on how far it is flushed.
+struct HashSubject(PoolSubject);
+
+impl Subject for HashSubject {
+    fn recorder(&self) -> &Recorder {
+        self.0.recorder()
+    }
+
+    fn wait_recovered(&self) -> Result<()> {
+        self.0.wait_recovered()
+    }
+
+    fn apply(&self, op: &Op) -> Result<Outcome> {
+        self.0.apply(op)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {
+        self.0.scan(direction)
+    }
+
+    fn pairs(&self) -> Result<Vec<Pair>> {
+        self.0.pairs()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn verify(&self) -> Result<Vec<String>> {
+        self.0.verify()
+    }
+
+    fn live_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.0.counter(name)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
+    let store = Arc::new(HashKv::start(Arc::clone(&pool), report, &options(shape))?);
+    let settler = Arc::clone(&store);
+    // What expired is swept by compactions.
+    let sweep = Box::new(move || settler.settle());
+    Ok(Box::new(HashSubject(PoolSubject { store, pool, checkpoint_bytes: 0, sweep })))
+}
+
+impl Engine for HashEngine {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn mutants(&self) -> &'static [Mutant] {
+        &[
+            Mutant::ScatterNotSynced,
+            Mutant::CopiesNotSynced,
+            Mutant::CollectedFreedEarly,
+            Mutant::MovedUnasked,
+            Mutant::LogPointersNotCounted,
+            Mutant::SuperblockEarly,
+        ]
+    }
+
+    fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {
+        scripts::all(seed, round)
+    }
+
+    fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool())?;
+        start(pool, &report, shape)
+    }
+
+    fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
+        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options(shape).pool())?;
+        start(pool, &report, shape)
+    }
+}

@@ -1,0 +1,122 @@
+//! Scripts for values kept apart: what scatters, collects and splits, and what crosses the threshold meanwhile.
+
+use lodestore_media::sim::Rng;
+
+use super::THRESHOLD;
+use crate::op::Op;
+use crate::script::{Script, batch_of, future, key, put};
+use crate::subject::Shape;
+
+const PAST: u64 = 1;
+
+/// The scripts of a round: keys and values differ by it.
+pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
+    let mut rng = Rng::part(seed, !round ^ 0xa54);
+    let script = |name: &str, explore_every: u64, ops: Vec<Op>| Script {
+        name: name.into(),
+        shape: Shape::default(),
+        ops,
+        explore_every,
+        cuts_sweeps: true,
+    };
+    vec![
+        script("values over the threshold and under it", 3, crossings(&mut rng, round)),
+        script("values are collected", 4, collected(&mut rng, round)),
+        script("collections beside what is in the log", 4, beside_the_log(&mut rng, round)),
+        script("groups split", 8, splits(&mut rng, round)),
+    ]
+}
+
+fn large(rng: &mut Rng, mark: u64, most: u64) -> Vec<u8> {
+    vec![mark as u8; THRESHOLD + rng.below(most) as usize]
+}
+
+fn small(mark: u64) -> Vec<u8> {
+    vec![mark as u8; 9]
+}
+
+fn stop(number: u64) -> Op {
+    [Op::PowerCut, Op::Kill, Op::Reopen][number as usize % 3].clone()
+}
+
+/// Few keys, whose values are separated, then small, then gone, and separated again, with a flush behind every few.
+fn crossings(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..72u64 {
+        let at = first + rng.below(6);
+        ops.push(match (step / 6 + at) % 4 {
+            0 => put(at, small(step)),
+            1 if step % 5 == 0 => Op::Delete { key: key(at) },
+            1 => Op::Put {
+                key: key(at),
+                value: large(rng, step, 300),
+                expiry: Some([PAST, future()][step as usize % 2]),
+            },
+            _ => put(at, large(rng, step, 300)),
+        });
+        if step % 6 == 5 {
+            ops.push(Op::Sweep);
+        }
+        if step % 24 == 23 {
+            ops.push(stop(round + step / 24));
+        }
+    }
+    ops
+}
+
+/// Some keys are written over and over, so that segments hold little that is live, and others stay and are moved.
+fn collected(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops: Vec<Op> = (0..8).map(|index| put(first + index, large(rng, index, 700))).collect();
+    for step in 0..84u64 {
+        let at = first + rng.below(5);
+        ops.push(if step % 9 == 8 {
+            batch_of([(at, Some(large(rng, step, 400))), (at + 1, None), (at + 2, Some(small(step)))])
+        } else {
+            put(at, large(rng, step, 700))
+        });
+        if step % 6 == 5 {
+            ops.push(Op::Sweep);
+        }
+        if step % 28 == 27 {
+            ops.push(stop(round + step / 28));
+        }
+    }
+    ops
+}
+
+/// What a flush collects has newer versions in the log that is written meanwhile: small ones, large ones, deletes.
+fn beside_the_log(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..150u64 {
+        let at = first + rng.below(14);
+        ops.push(match rng.below(6) {
+            0 => put(at, small(step)),
+            1 => Op::Delete { key: key(at) },
+            2 => Op::Append { key: key(at), bytes: vec![step as u8; 40] },
+            _ => put(at, large(rng, step, 900)),
+        });
+        if step % 50 == 49 {
+            ops.push(stop(round + step / 50));
+        }
+    }
+    ops
+}
+
+/// More keys than a group is to have, updated in an order of their own, with stops.
+fn splits(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops: Vec<Op> = (0..60).map(|index| put(first + index, large(rng, index, 700))).collect();
+    for step in 0..140u64 {
+        ops.push(put(first + rng.below(60), large(rng, step, 700)));
+        if step % 20 == 19 {
+            ops.push(Op::Sweep);
+        }
+        if step % 47 == 46 {
+            ops.push(stop(round + step / 47));
+        }
+    }
+    ops
+}
