@@ -84,6 +84,15 @@ pub trait Separator: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The store is being closed, and all that could be flushed was: behind this the pool says that this was a clean stop, whatever the durability. So what the separator wrote is to be durable
+    /// when it returns.
+    ///
+    /// # Errors
+    /// Any: the stop is none then.
+    fn closing(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// These bytes were a key's newest stored value in the tables, and a flush, which is durable, has hidden them behind a newer version or a delete; or they were put by
     /// [`FluidKv::replace`](crate::FluidKv::replace) and overwritten before their flush. Some 256 at a time, in no order, one call at a time; each is told once. A snapshot or a scan may still show them. Not told is what
     /// expires before anything newer hides it, what cannot be read for damage, what stands in FluidKV's own value log, and, after a crash behind the flush, all that was not

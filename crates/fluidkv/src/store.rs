@@ -245,8 +245,9 @@ impl Running {
         }
         // A poisoned store is left as after a crash.
         let ended = inner.pool.check().and_then(|()| self.flush_out());
+        let settled = inner.separator.as_ref().map_or(Ok(()), |separator| separator.closing());
         // How far the manifest reaches must be durable before the pool says that this was a clean stop.
-        let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool));
+        let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool)).and(settled);
         let closed = inner.pool.close(whole.is_ok());
         whole.and(ended).and(closed)
     }

@@ -86,7 +86,8 @@ impl Values {
             let Some(part) = self.take(items, &order[next..], spare)? else {
                 // More groups take segments than their bytes say. Collections, which spare none, have what they need.
                 if spare > 0 && tries > 0 {
-                    tries -= u32::from(!self.gains(&Gain::ANY)?);
+                    tries -= 1;
+                    self.gains(&Gain::ANY)?;
                     continue;
                 }
                 // No segment for this one; a group with an open tail may have room for another.

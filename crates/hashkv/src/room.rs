@@ -97,10 +97,13 @@ impl Values {
         // Counts are of what flushes knew: a victim may bring nothing. And the oldest of a log may all be live.
         let mut tries =
             if self.sizes.circular { lock(&self.space).counts().all / VICTIM_MAX as u32 + 1 } else { TRIES };
-        while self.available() < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {
-            if !self.gains(&Gain::SOME)? && !self.gains(&Gain::ANY)? {
-                tries -= 1;
-            }
+        // What one collection takes in vain the next may give back: only more room than there ever was is a gain.
+        let mut most = self.available();
+        while most < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {
+            let _ = self.gains(&Gain::SOME)? || self.gains(&Gain::ANY)?;
+            let now = self.available();
+            tries -= u32::from(now <= most);
+            most = most.max(now);
         }
         Ok(())
     }
@@ -139,10 +142,11 @@ impl Values {
 
     /// Lets go of segments without anything live, and frees those that nobody can come to any more; how many.
     pub(crate) fn release(&self) -> usize {
+        // Under the account's lock: nothing is let go between the look at who holds what and the freeing.
+        let mut space = lock(&self.space);
         let moment = self.moment();
         let oldest = lock(&self.holds).held.keys().next().copied();
         let oldest = oldest.filter(|_| !self.file.mutant(Mutant::HoldsIgnored)).unwrap_or(u64::MAX);
-        let mut space = lock(&self.space);
         space.let_go(moment);
         let freed = space.release_until(oldest);
         Counts::add(&self.counts.freed, freed as u64);

@@ -71,17 +71,22 @@ impl Separator for Values {
     fn make_room(&self) -> Result<()> {
         self.wait_counted();
         let Some(index) = self.index() else { return Ok(()) };
-        let mut tries = TRIES;
+        let (mut tries, mut most) = (TRIES, 0);
         loop {
             self.give_back(self.spare());
-            if self.pool.room() >= index.room_to_leave() || tries == 0 {
+            let room = self.pool.room();
+            tries -= u32::from(room <= most);
+            if room >= index.room_to_leave() || tries == 0 {
                 break;
             }
-            if !self.gains(&Gain::ANY)? {
-                tries -= 1;
-            }
+            most = most.max(room);
+            self.gains(&Gain::ANY)?;
         }
         Ok(())
+    }
+
+    fn closing(&self) -> Result<()> {
+        self.file.sync_now()
     }
 
     fn died(&self, stored: &[&[u8]]) {

@@ -101,6 +101,7 @@ pub(crate) struct Values {
     pub(crate) file: BlockFile,
     pub(crate) sizes: Sizes,
     pub(crate) space: Mutex<Space>,
+    /// Locked by itself, or with the lock of `space` held.
     pub(crate) holds: Mutex<Holds>,
     /// Parts that a flush has written and that the LSM does not name yet: nobody collects them.
     pub(crate) unpublished: Mutex<Vec<(Part, u64)>>,
