@@ -4,14 +4,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use lodestore_contract::Store as _;
-use lodestore_contract::{Direction, Durability, Result};
+use lodestore_contract::{Durability, Result};
 use lodestore_fluidkv::{Compression, ENGINE, FORMAT, FluidKv, FluidOptions};
-use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
 
-use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::subject::{Engine, Shape, Subject};
 
 /// The FluidKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes, so that flushes,
 /// compactions and splits go on all the time; value segments hold a few values, so that they are collected often.
@@ -58,61 +57,12 @@ fn options(shape: &Shape) -> FluidOptions {
     }
 }
 
-/// A store, whose account of live bytes depends on how far it is flushed: leaks are found by its own `verify`, which knows every extent.
-struct FluidSubject(PoolSubject);
-
-impl Subject for FluidSubject {
-    fn recorder(&self) -> &Recorder {
-        self.0.recorder()
-    }
-
-    fn wait_recovered(&self) -> Result<()> {
-        self.0.wait_recovered()
-    }
-
-    fn apply(&self, op: &Op) -> Result<Outcome> {
-        self.0.apply(op)
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
-        self.0.get(key)
-    }
-
-    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {
-        self.0.scan(direction)
-    }
-
-    fn pairs(&self) -> Result<Vec<Pair>> {
-        self.0.pairs()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-
-    fn verify(&self) -> Result<Vec<String>> {
-        self.0.verify()
-    }
-
-    fn live_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn checkpoint_bytes(&self) -> u64 {
-        0
-    }
-
-    fn close(&self) -> Result<()> {
-        self.0.close()
-    }
-}
-
 fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
     let store = Arc::new(FluidKv::start(Arc::clone(&pool), report, &options(shape))?);
     let settler = Arc::clone(&store);
     // What expired is swept by compactions.
     let sweep = Box::new(move || settler.settle());
-    Ok(Box::new(FluidSubject(PoolSubject { store, pool, checkpoint_bytes: 0, sweep })))
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep }))
 }
 
 impl Engine for FluidEngine {

@@ -4,16 +4,15 @@ mod scripts;
 
 use std::sync::{Arc, LazyLock};
 
+use lodestore_contract::Result;
 use lodestore_contract::Store as _;
-use lodestore_contract::{Direction, Result};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
-use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool};
 
-use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
 use crate::script::Script;
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::subject::{Engine, Shape, Subject};
 
 /// The HashKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes and the file some tens of segments, so that values are separated
 /// and collected all the time.
@@ -48,61 +47,12 @@ pub fn options(shape: &Shape) -> HashKvOptions {
     options
 }
 
-/// A store, whose account of live bytes depends on how far it is flushed.
-struct HashSubject(PoolSubject);
-
-impl Subject for HashSubject {
-    fn recorder(&self) -> &Recorder {
-        self.0.recorder()
-    }
-
-    fn wait_recovered(&self) -> Result<()> {
-        self.0.wait_recovered()
-    }
-
-    fn apply(&self, op: &Op) -> Result<Outcome> {
-        self.0.apply(op)
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
-        self.0.get(key)
-    }
-
-    fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {
-        self.0.scan(direction)
-    }
-
-    fn pairs(&self) -> Result<Vec<Pair>> {
-        self.0.pairs()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-
-    fn verify(&self) -> Result<Vec<String>> {
-        self.0.verify()
-    }
-
-    fn live_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        self.0.counter(name)
-    }
-
-    fn close(&self) -> Result<()> {
-        self.0.close()
-    }
-}
-
 fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
     let store = Arc::new(HashKv::start(Arc::clone(&pool), report, &options(shape))?);
     let settler = Arc::clone(&store);
     // What expired is swept by compactions.
     let sweep = Box::new(move || settler.settle());
-    Ok(Box::new(HashSubject(PoolSubject { store, pool, checkpoint_bytes: 0, sweep })))
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep }))
 }
 
 impl Engine for HashEngine {

@@ -193,6 +193,23 @@ fn an_open_makes_durable_what_was_written_to_the_file_without_syncs() {
     assert!(seen, "the fault is not seen");
 }
 
+/// Where durability needs no syncs a clean stop does all the same: the pool's header vouches for the file of values as well as for the regions. Nothing of the file is left to chance behind it.
+#[test]
+fn a_clean_stop_makes_the_file_of_values_durable_whatever_the_durability() {
+    let spec = SimSpec { stores_persist: true, ..SimSpec::default() };
+    let simulated = create(&spec);
+    simulated.put_stable(1);
+    simulated.store.close().expect("close");
+    assert!(simulated.counter("values_separated") >= u64::from(KEYS[0]));
+    let events = simulated.pool.recorder().expect("a simulation").take().events;
+    let last = |is: fn(&What) -> bool| events.iter().rposition(|event| is(&event.what));
+    let written = last(|what| matches!(what, What::Word { region: VALUES, .. } | What::Size { .. }));
+    let synced = last(|what| matches!(what, What::Sync { .. }));
+    assert!(written.is_some() && synced > written, "the file was written at {written:?} and synced at {synced:?}");
+    let named = last(|what| matches!(what, What::Word { region: 0, offset: 0..8192, .. }));
+    assert!(named > synced, "the header was written at {named:?}, the file synced at {synced:?}");
+}
+
 /// Drops a store in the middle of a flush that collects; whether it is closed when the drop returns.
 fn is_closed_behind_its_drop() -> bool {
     let simulated = create_with(&SimSpec { record: false, ..SimSpec::default() }, 1);
