@@ -50,7 +50,7 @@ pub struct Separable<'a> {
 
 /// Keeps values apart from the tables: see [`FluidKv::start_separating`](crate::FluidKv::start_separating) (HashKV, ATC 2018, section 3).
 ///
-/// It is called on a worker's thread, or, with `workers` 0 and in `settle` and `close`, on the caller's; and as soon as the store is being opened, whose flushes begin before its owner has it. A
+/// It is called on a worker's thread, or, with `workers` 0 and in `settle` and `close`, on the caller's; never before [`FluidKv::begin_workers`](crate::FluidKv::begin_workers). A
 /// panic in it poisons the store. It may read the store and call [`FluidKv::replace`](crate::FluidKv::replace); no other write, nor `settle`, which may wait for this very
 /// flush. While the store is being closed all of these answer [`Error::Closed`].
 pub trait Separator: Send + Sync + 'static {

@@ -72,11 +72,15 @@ impl FluidKv {
     /// # Errors
     /// As [`FluidKv::create`] and [`FluidKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Self> {
-        Self::start_with(pool, report, options, None)
+        let store = Self::start_with(pool, report, options, None)?;
+        store.begin_workers()?;
+        Ok(store)
     }
 
     /// As [`FluidKv::start`], of a store whose flushes hand values to `separator`; stored values may be of 2^30 + 16 bytes then, so that its owner can mark them. Each open is to be
     /// given the same separator, or one that knows what it answered.
+    ///
+    /// Its threads begin with [`FluidKv::begin_workers`], when the owner of the separator knows what is stored; nothing is flushed before.
     ///
     /// # Errors
     /// As [`FluidKv::create`] and [`FluidKv::open`].
@@ -118,7 +122,16 @@ impl FluidKv {
         let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let ready_after = running.inner.recovery.end(opened);
         running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
-        for number in 0..options.workers {
+        Ok(Self { running: Arc::new(running) })
+    }
+
+    /// Starts the threads of a store that [`FluidKv::start_separating`] has opened. To be called once, and before the first write: without them nobody flushes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system gives no thread: the store is to be dropped then.
+    pub fn begin_workers(&self) -> Result<()> {
+        let running = &self.running;
+        for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
             running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()))?;
         }
@@ -126,7 +139,7 @@ impl FluidKv {
             let behind = Arc::clone(&running.inner);
             running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
         }
-        Ok(Self { running: Arc::new(running) })
+        Ok(())
     }
 
     /// For each key whose newest version is a live value of exactly the bytes `old`: puts `new`, with the expiry that it has. Others are left alone. Which were replaced, in

@@ -41,10 +41,12 @@ pub(crate) fn start(
     let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
     let space = Space::new(segment_bytes, there, limit);
     let index_options = options.index_options(pool.options().capacity, u64::from(segment_bytes));
+    let longest = index_options.value_threshold;
+    options.check_threshold(longest)?;
     let sizes = Sizes {
         segment_bytes,
         threshold: options.threshold(),
-        longest: index_options.value_threshold as usize,
+        longest: longest as usize,
         group_bytes: options.group_bytes,
         groups_max: options.groups_max(index_options.memtable_bytes),
         hotness: options.hotness && options.mode == Mode::Hash,
@@ -56,9 +58,9 @@ pub(crate) fn start(
     let index = FluidKv::start_separating(Arc::clone(pool), report, &index_options, separator)?;
     let index = Arc::new(index);
     values.set_index(&index);
-    let counted = count(&values, &index);
-    values.set_counted();
-    counted?;
+    // Nothing is flushed before: what a flush takes and lets go is reckoned from what is live.
+    count(&values, &index)?;
+    index.begin_workers()?;
     Ok((values, index))
 }
 
@@ -134,6 +136,7 @@ pub(crate) fn account(running: &Running) -> Stats {
         ("values_segments_waiting", u64::from(segments.waiting)),
         ("values_live_bytes", live),
         ("values_groups", groups as u64),
+        ("values_longest_bytes", values.sizes.longest as u64),
         ("values_separated", read(&own.separated)),
         ("values_separated_bytes", read(&own.separated_bytes)),
         ("values_kept_inline", read(&own.kept)),

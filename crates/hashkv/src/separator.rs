@@ -39,7 +39,6 @@ impl Separator for Values {
     }
 
     fn separate(&self, values: &[Separable<'_>]) -> Result<Vec<Option<Box<[u8]>>>> {
-        self.wait_counted();
         let mut items = Vec::with_capacity(values.len());
         for value in values {
             match Stored::read(value.value)? {
@@ -69,7 +68,6 @@ impl Separator for Values {
     }
 
     fn make_room(&self) -> Result<()> {
-        self.wait_counted();
         let Some(index) = self.index() else { return Ok(()) };
         let (mut tries, mut most) = (TRIES, 0);
         loop {

@@ -120,6 +120,7 @@ impl Toyed {
     fn of(store: FluidKv, toy: Arc<Toy>, pool: Arc<Pool>) -> Self {
         let store = Arc::new(store);
         let _ = toy.store.set(Arc::downgrade(&store));
+        store.begin_workers().expect("threads");
         Self { store, toy, pool }
     }
 
