@@ -11,6 +11,7 @@ mod collect;
 mod late;
 mod layout;
 mod options;
+mod pace;
 mod read;
 mod room;
 mod scan;

@@ -57,6 +57,8 @@ pub struct HashKvOptions {
     pub hotness: bool,
     /// Whether reads and writes of the values' file go past the page cache.
     pub direct: bool,
+    /// Bytes a second that the thread which collects behind reads and writes, at most, over some seconds; 0: no limit. A flush that finds no room collects for itself, at any rate.
+    pub collect_rate: u64,
 }
 
 impl Default for HashKvOptions {
@@ -70,6 +72,7 @@ impl Default for HashKvOptions {
             group_bytes: MIB,
             hotness: true,
             direct: false,
+            collect_rate: 0,
         }
     }
 }
@@ -94,13 +97,24 @@ const SPECS: &[OptionSpec] = &[
         true,
         "bytes of a segment of the file, a power of two from 16384 to 16777216; 0: 65536, or more in a store of over 64 GiB"
     ),
-    spec!("separate-from", "256", false, "bytes from which a value is kept in the file, 32 to 1048576; 0: none is"),
+    spec!(
+        "separate-from",
+        "256",
+        false,
+        "bytes from which a value is kept in the file, 32 to 1048576; 0: none is. What a segment or half a segment of the index's log does not hold (counter values_longest_bytes) stands in the index's value log instead"
+    ),
     spec!("group-bytes", "1048576", false, "live bytes over which a group of keys is split, 65536 to 1073741824"),
     spec!(
         "hotness",
         "on",
         false,
         "whether values that are not updated between two collections of their group are kept apart: on or off"
+    ),
+    spec!(
+        "collect-rate",
+        "0",
+        false,
+        "bytes a second that collections behind the writers read and write, 1048576 to 1099511627776; 0: no limit. Flushes that find no room collect at any rate"
     ),
     spec!("direct", "off", false, "whether the file is read and written past the page cache (O_DIRECT): on or off"),
 ];
@@ -155,6 +169,7 @@ impl HashKvOptions {
             mode: options.read("mode", base.mode, "hash, vlog or nosep", Mode::parse)?,
             hotness: on_or_off("hotness", base.hotness)?,
             direct: on_or_off("direct", base.direct)?,
+            collect_rate: options.read_size("collect-rate", base.collect_rate)?,
         };
         read.check()?;
         Ok(read)
@@ -175,6 +190,7 @@ impl HashKvOptions {
         within("value-segment", self.segment_bytes, 16 * KIB, 16 * MIB, true)?;
         within("separate-from", self.value_threshold, 32, MIB, true)?;
         within("group-bytes", self.group_bytes, 64 * KIB, 1 << 30, false)?;
+        within("collect-rate", self.collect_rate, MIB, 1 << 40, true)?;
         if self.segment_bytes != 0 && !self.segment_bytes.is_power_of_two() {
             let why = "it takes a power of two, or 0".into();
             return Err(Error::InvalidOption {
@@ -213,6 +229,20 @@ impl HashKvOptions {
         let longest = (segment_bytes - ROUND).min(log_segment / 2);
         index.value_threshold = if self.mode == Mode::Nosep { 0 } else { longest };
         index
+    }
+
+    /// Refuses a threshold that no value passes which the file takes: all from `longest` bytes on stand in the LSM's value log.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub(crate) fn check_threshold(&self, longest: u64) -> Result<()> {
+        if self.threshold() == 0 || (self.threshold() as u64) < longest {
+            return Ok(());
+        }
+        let why = format!(
+            "in this store values from {longest} bytes on stand in the index's value log: take less, or 0, or a larger value-segment, segment-bytes or capacity"
+        );
+        Err(Error::InvalidOption { name: "separate-from".into(), value: self.value_threshold.to_string(), why })
     }
 
     /// The pool's options: regions are short beside the capacity, which the file of values has a part of.

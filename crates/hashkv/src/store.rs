@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store,
@@ -16,6 +16,7 @@ use lodestore_media::{OpenReport, Pool, own_work};
 use crate::begin;
 use crate::layout::{ENGINE, tag_value};
 use crate::options::HashKvOptions;
+use crate::pace::Pace;
 use crate::values::{Values, lock};
 use crate::{FORMAT, scan, verify};
 
@@ -75,9 +76,10 @@ impl HashKv {
         let running = Arc::new(Running { index, values, collector: Mutex::new(None), stopping: Arc::default() });
         if options.index.workers > 0 {
             let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
+            let rate = options.collect_rate;
             let thread = std::thread::Builder::new()
                 .name("lodestore-hash-collect".into())
-                .spawn(move || own_work(|| collect_behind(&values, &stopping)))
+                .spawn(move || own_work(|| collect_behind(&values, rate, &stopping)))
                 .map_err(|source| Error::io("starting a thread for", "the store", source))?;
             *lock(&running.collector) = Some(thread);
         }
@@ -92,17 +94,24 @@ impl HashKv {
     }
 }
 
-/// Collects while segments are few, until the store is closed.
-fn collect_behind(values: &Values, stopping: &Stopping) {
+impl Stopping {
+    /// Waits, or less where the store is being closed.
+    fn rest(&self, time: Duration) {
+        let guard = lock(&self.lock);
+        drop(self.changed.wait_timeout_while(guard, time, |()| !self.stop.load(Ordering::Acquire)));
+    }
+}
+
+/// Collects while segments are few, at `rate` bytes a second, until the store is closed.
+fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
+    let mut pace = Pace::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.tend();
         if !found {
             values.release();
-            let guard = lock(&stopping.lock);
-            if !stopping.stop.load(Ordering::Acquire) {
-                drop(stopping.changed.wait_timeout(guard, IDLE));
-            }
         }
+        let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
+        stopping.rest(if found { paced } else { paced.max(IDLE) });
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lodestore_contract::Result;
 use lodestore_fluidkv::FluidKv;
@@ -42,6 +42,11 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn add(count: &AtomicU64, by: u64) {
         count.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Bytes that collections have read and written.
+    pub(crate) fn collected_bytes(&self) -> u64 {
+        self.scanned_bytes.load(Ordering::Relaxed) + self.moved_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -111,9 +116,6 @@ pub(crate) struct Values {
     pub(crate) collecting: Mutex<()>,
     /// The LSM, from when it is open.
     index: Mutex<Weak<FluidKv>>,
-    /// Whether what is live is counted; flushes wait for it.
-    counted: Mutex<bool>,
-    changed: Condvar,
     pub(crate) counts: Counts,
 }
 
@@ -129,8 +131,6 @@ impl Values {
             late: Mutex::default(),
             collecting: Mutex::default(),
             index: Mutex::default(),
-            counted: Mutex::new(false),
-            changed: Condvar::new(),
             counts: Counts::default(),
         }
     }
@@ -141,16 +141,6 @@ impl Values {
 
     pub(crate) fn index(&self) -> Option<Arc<FluidKv>> {
         lock(&self.index).upgrade()
-    }
-
-    pub(crate) fn set_counted(&self) {
-        *lock(&self.counted) = true;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn wait_counted(&self) {
-        let counted = lock(&self.counted);
-        drop(self.changed.wait_while(counted, |counted| !*counted));
     }
 
     /// Where a segment begins in the file.

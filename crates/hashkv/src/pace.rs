@@ -1,0 +1,56 @@
+//! The rate of collections behind the writers.
+
+use std::time::{Duration, Instant};
+
+/// Says how long the thread behind is to wait, so that collections keep to a rate. What flushes collect for themselves counts, and waits for nothing.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Bytes a second; 0: as fast as it goes.
+    rate: u64,
+    /// Bytes up to the last look.
+    seen: u64,
+    /// When what was seen is paid for.
+    due: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: u64, now: Instant) -> Self {
+        Self { rate, seen: 0, due: now }
+    }
+
+    /// How long to wait from `now` on, with so many bytes read and written since the open.
+    pub(crate) fn wait(&mut self, bytes: u64, now: Instant) -> Duration {
+        let new = bytes.saturating_sub(self.seen);
+        self.seen = bytes;
+        if self.rate == 0 {
+            return Duration::ZERO;
+        }
+        // Rest is not saved up: a pause is followed by no burst.
+        self.due = self.due.max(now) + Duration::from_secs_f64(new as f64 / self.rate as f64);
+        self.due - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn collections_keep_to_their_rate_and_save_up_no_rest() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(MIB, begin);
+        assert_eq!(pace.wait(2 * MIB, begin), Duration::from_secs(2));
+        assert_eq!(pace.wait(2 * MIB, begin + Duration::from_secs(2)), Duration::ZERO, "what is paid is paid");
+        let later = begin + Duration::from_secs(60);
+        assert_eq!(pace.wait(3 * MIB, later), Duration::from_secs(1), "a minute's rest saves nothing up");
+        assert_eq!(pace.wait(4 * MIB, later), Duration::from_secs(2), "what others did meanwhile counts");
+    }
+
+    #[test]
+    fn without_a_rate_nobody_waits() {
+        let now = Instant::now();
+        assert_eq!(Pace::new(0, now).wait(1 << 40, now), Duration::ZERO);
+    }
+}
