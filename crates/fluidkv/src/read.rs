@@ -7,6 +7,7 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
+use crate::separate::LOOKUPS;
 use crate::table::{Block, Slot, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
@@ -139,16 +140,30 @@ impl Inner {
     }
 
     /// As [`Self::peek_into`], of what stands in the tables themselves: what a pointer there names may have gone, behind a newer version in a memtable.
-    pub(crate) fn peek_tables(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        check_key(key)?;
-        value.clear();
+    pub(crate) fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
-        let (view, slot) = (self.view.load(), Slot::new());
-        let range = &view.ranges.list[view.ranges.index_of(key)];
-        let known = range.find(key, hash(key), How { reads: self.reads, filtered: true }, &slot)?;
-        let Some(Known::Value(found, _)) = known.filter(|known| known.is_live()) else { return Ok(false) };
-        value.extend_from_slice(found);
-        Ok(true)
+        let view = self.view.load();
+        let (mut first, mut hashed, mut damage) = (0, Vec::new(), Ok(()));
+        while let Some(key) = keys.get(first) {
+            let range = view.ranges.index_of(key);
+            let upper = view.ranges.upper_of(range);
+            let rest = keys[first..].iter().take(LOOKUPS).take_while(|key| upper.is_none_or(|upper| **key < upper));
+            hashed.clear();
+            hashed.extend(rest.map(|key| (*key, hash(key))));
+            let how = How { reads: self.reads, filtered: true };
+            view.ranges.list[range].find_each(&hashed, how, &mut |place, known| match known {
+                Ok(known) if known.is_live() => {
+                    if let Known::Value(found, _) = known {
+                        each(first + place, found);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => damage = Err(error),
+            });
+            first += hashed.len();
+        }
+        damage
     }
 
     /// The value to show of what is known of `key`, and its expiry: none where it was deleted or has expired. The caller holds the view that knows it.

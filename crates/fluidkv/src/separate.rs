@@ -29,13 +29,15 @@ use crate::flush::on_threads;
 use crate::inner::{Inner, lock};
 use crate::memtable::apart::Separated;
 use crate::memtable::{Memtable, Records};
-use crate::table::{Reads, Slot, hash};
+use crate::table::{Reads, hash};
 use crate::tables::How;
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
 /// Most values of one call of [`Separator::separate`].
 const TOGETHER: usize = 64 << 10;
+/// Keys that are looked up together.
+pub(crate) const LOOKUPS: usize = 1024;
 /// Most stored values of one call of [`Separator::died`], and bytes of them that are copied for it.
 const DEATHS: (usize, usize) = (256, 64 << 10);
 
@@ -278,16 +280,21 @@ impl Inner {
         }
         let how = How { reads: self.reads, filtered: true };
         let mut cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Included(&range.lower), Direction::Forward);
-        while let Some(pair) = cursor.next()? {
-            if upper.is_some_and(|upper| pair.key >= upper) {
-                break;
+        let mut keys = Vec::new();
+        loop {
+            let next = cursor.next()?.filter(|pair| upper.is_none_or(|upper| pair.key < upper));
+            keys.extend(next.as_ref().map(|pair| (pair.key, hash(pair.key))));
+            if next.is_none() || keys.len() == LOOKUPS {
+                range.find_each(&keys, how, &mut |_, known| match known {
+                    Ok(Known::Value(stored, _)) => deaths.add(stored),
+                    Ok(_) => {}
+                    // A count that is not told harms nothing; the damage is told.
+                    Err(error) => self.corrupt(&error),
+                });
+                keys.clear();
             }
-            let slot = Slot::new();
-            match range.find(pair.key, hash(pair.key), how, &slot) {
-                Ok(Some(Known::Value(stored, _))) => deaths.add(stored),
-                Ok(_) => {}
-                // A count that is not told harms nothing; the damage is told.
-                Err(error) => self.corrupt(&error),
+            if next.is_none() {
+                break;
             }
         }
         Ok(())

@@ -177,13 +177,14 @@ impl FluidKv {
         inner.is_buffered(key).inspect_err(|error| inner.corrupt(error))
     }
 
-    /// As [`FluidKv::peek_into`], of what was flushed and stands in tables, not in the value log: to a [`Separator`], what the values that it is handed take the place of.
+    /// What was flushed of these keys, which ascend, and stands in tables, not in the value log: to a [`Separator`], what the values that it is handed take the place of. `each` is told a key's
+    /// place in `keys` and its value, in any order; of a key without one nothing. Uncounted, as [`FluidKv::peek_into`].
     ///
     /// # Errors
-    /// As [`Store::get_into`].
-    pub fn peek_tables(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    /// As [`Store::get_into`]; behind [`Error::Corrupt`] `each` was told of all keys that can be read.
+    pub fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         let inner = &self.running.inner;
-        inner.peek_tables(key, value).inspect_err(|error| inner.corrupt(error))
+        inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
     }
 
     /// Stops the store as dropping it does, which is a crash as far as the medium is concerned, and waits for its threads: for an owner whose [`Separator`] holds the store now and then, so that

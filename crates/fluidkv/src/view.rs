@@ -78,6 +78,25 @@ impl Range {
         }
         Ok(self.stable.get(key, hash, how, slot)?.map(|item| Known::of_item(&item)))
     }
+
+    /// As [`Self::find`] for many keys with their hashes: `each` is told a key's place in `keys` and what is known of it, of those of which something is. One list of tables after the other is
+    /// asked for all keys, so that its filters and index stay in the cache.
+    pub(crate) fn find_each(&self, keys: &[(&[u8], u64)], how: How, each: &mut dyn FnMut(usize, Result<Known<'_>>)) {
+        let mut wanted: Vec<usize> = (0..keys.len()).collect();
+        let how = How { filtered: true, ..how };
+        for sorted in self.sorted() {
+            wanted.retain(|place| {
+                let ((key, hash), slot) = (keys[*place], Slot::new());
+                let known = match sorted.get(key, hash, how, &slot) {
+                    Ok(None) => return true,
+                    Ok(Some(item)) => Ok(Known::of_item(&item)),
+                    Err(error) => Err(error),
+                };
+                each(*place, known);
+                false
+            });
+        }
+    }
 }
 
 /// All ranges, in key order; the first begins at the empty key.

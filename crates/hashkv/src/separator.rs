@@ -21,14 +21,15 @@ impl Values {
     /// Sends to the cold storage what takes the place of a value that nobody has updated for long (hotness awareness: HashKV, ATC 2018, section 3.4): it will hardly be updated soon.
     fn mark_cold(&self, items: &mut [Item<'_>]) -> Result<()> {
         let Some(index) = self.index().filter(|index| self.sizes.hotness && !index.is_closed()) else { return Ok(()) };
-        let mut stored = Vec::new();
-        for item in items {
-            if index.peek_tables(item.key, &mut stored)?
-                && let Stored::Pointer(before) = Stored::read(&stored)?
-            {
-                item.cold = lock(&self.space).is_old(before.generation);
+        let keys: Vec<_> = items.iter().map(|item| item.key).collect();
+        let mut before = Vec::with_capacity(keys.len());
+        index.peek_tables(&keys, &mut |place, stored| {
+            if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
+                before.push((place, pointer.generation));
             }
-        }
+        })?;
+        let space = lock(&self.space);
+        before.iter().for_each(|(place, generation)| items[*place].cold = space.is_old(*generation));
         Ok(())
     }
 }

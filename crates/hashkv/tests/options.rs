@@ -38,13 +38,13 @@ fn with_a_rate_for_collections_a_store_that_is_overwritten_keeps_everything_and_
     let value = |round: u32, key: u32| vec![(round * 31 + key) as u8; 4000];
     for round in 0..8 {
         for key in 0..3000u32 {
-            store.put(&key.to_be_bytes(), &value(round, key)).expect("put");
+            store.put(&key.to_le_bytes(), &value(round, key)).expect("put");
         }
     }
     store.close().expect("close");
     drop(store);
     let store = HashKv::open(&scratch.store(), &options).expect("open");
     for key in 0..3000u32 {
-        assert_eq!(store.get(&key.to_be_bytes()).expect("get"), Some(value(7, key)));
+        assert_eq!(store.get(&key.to_le_bytes()).expect("get"), Some(value(7, key)));
     }
 }

@@ -51,12 +51,15 @@ impl<'a> Standing<'a> {
 }
 
 /// Several sources as one: of equal keys the newest source's is shown.
+///
+/// Invariant: `heap` is a binary heap of the sources that have not ended, by their keys in the direction of the merge, then by age. So what is shown stands at its top, and
+/// older versions of that key, if there are any, at its top's children first.
 pub(crate) struct Merge<'a> {
     direction: Direction,
-    /// Newest first; those that ended are gone.
+    /// Newest first.
     sources: Vec<Standing<'a>>,
-    /// The source whose pair is shown, and whether one is: it steps on when the next pair is asked for.
-    best: usize,
+    heap: Vec<u32>,
+    /// Whether a pair is shown: its source steps on when the next pair is asked for.
     shown: bool,
     dead: Dead,
 }
@@ -71,13 +74,43 @@ impl<'a> Merge<'a> {
         for source in sources {
             standing.extend(Standing::first(source)?);
         }
-        Ok(Self { direction, sources: standing, best: 0, shown: false, dead: Dead::default() })
+        let heap = (0..standing.len() as u32).collect::<Vec<_>>();
+        let mut this = Self { direction, sources: standing, heap, shown: false, dead: Dead::default() };
+        (0..this.heap.len() / 2).rev().for_each(|place| this.sift_down(place));
+        Ok(this)
     }
 
-    /// Whether `a` comes before `b`.
-    fn order(&self, a: &Standing<'_>, b: &Standing<'_>) -> Ordering {
-        let forward = a.head.cmp(&b.head).then_with(|| a.pair().key.cmp(b.pair().key));
-        if self.direction == Direction::Forward { forward } else { forward.reverse() }
+    /// The source at a place of the heap.
+    #[inline]
+    fn at(&self, place: usize) -> &Standing<'a> {
+        &self.sources[self.heap[place] as usize]
+    }
+
+    /// Whether what stands at place `a` of the heap comes before what stands at `b`.
+    #[inline]
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (one, other) = (self.at(a), self.at(b));
+        let forward = one.head.cmp(&other.head).then_with(|| one.pair().key.cmp(other.pair().key));
+        let order = if self.direction == Direction::Forward { forward } else { forward.reverse() };
+        order.then_with(|| self.heap[a].cmp(&self.heap[b])) == Ordering::Less
+    }
+
+    /// Puts what stands at a place where it belongs, at that place or below.
+    #[inline]
+    fn sift_down(&mut self, mut place: usize) {
+        loop {
+            let left = 2 * place + 1;
+            if left >= self.heap.len() {
+                return;
+            }
+            let right = left + 1;
+            let least = if right < self.heap.len() && self.before(right, left) { right } else { left };
+            if !self.before(least, place) {
+                return;
+            }
+            self.heap.swap(place, least);
+            place = least;
+        }
     }
 
     /// Large values of versions that were passed over.
@@ -97,12 +130,12 @@ impl<'a> Merge<'a> {
     /// The pair that is shown.
     #[inline]
     pub(super) fn pair(&self) -> Option<Pair<'_>> {
-        self.sources.get(self.best).map(Standing::pair)
+        self.heap.first().map(|top| self.sources[*top as usize].pair())
     }
 
     /// The same as a source says it.
     pub(super) fn stop(&self) -> Stop<'a> {
-        match self.sources.get(self.best) {
+        match self.heap.first().map(|top| &self.sources[*top as usize]) {
             Some(Standing { pair: Some(pair), .. }) => Stop::Lasting(*pair),
             Some(_) => Stop::Passing,
             None => Stop::End,
@@ -113,22 +146,24 @@ impl<'a> Merge<'a> {
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool> {
         if std::mem::take(&mut self.shown) {
-            self.step_source(self.best)?;
+            self.step_at(0)?;
         }
-        self.best = 0;
-        if self.sources.len() > 1 {
-            self.choose()?;
+        if self.heap.len() > 1 {
+            self.pass_older()?;
         }
-        self.shown = !self.sources.is_empty();
+        self.shown = !self.heap.is_empty();
         Ok(self.shown)
     }
 
-    /// Steps a source on, which is taken out at its end.
+    /// Steps the source at a place on, which is the top or one of its children; it leaves the heap at its end.
     #[inline]
-    fn step_source(&mut self, index: usize) -> Result<()> {
+    fn step_at(&mut self, place: usize) -> Result<()> {
+        let index = self.heap[place] as usize;
         if !self.sources[index].step()? {
-            self.sources.remove(index);
+            self.heap.swap_remove(place);
         }
+        // What took its place came from below: nothing above is behind it.
+        self.sift_down(place);
         Ok(())
     }
 
@@ -138,42 +173,31 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// As [`next`](Self::next).
     pub(crate) fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
-        while self.sources.len() > 1 {
+        while self.heap.len() > 1 {
             if self.step()? && self.pair().is_some_and(|pair| !visit(&pair)) {
                 return Ok(false);
             }
         }
         let shown = std::mem::take(&mut self.shown);
-        match self.sources.first_mut() {
+        match self.heap.first().map(|only| &mut self.sources[*only as usize]) {
             Some(only) => Ok((shown || visit(&only.pair())) && only.source.visit(visit)?),
             None => Ok(true),
         }
     }
 
-    /// Finds the source of the next pair, and passes over older versions of its key.
-    fn choose(&mut self) -> Result<()> {
-        let mut best = 0;
-        for index in 1..self.sources.len() {
-            if self.order(&self.sources[index], &self.sources[best]) == Ordering::Less {
-                best = index;
-            }
-        }
-        self.best = best;
-        // From behind, so that those which end can be taken out.
-        for index in (best + 1..self.sources.len()).rev() {
-            let (first, other) = (&self.sources[best], &self.sources[index]);
-            if first.head != other.head {
-                continue;
-            }
-            let (first, other) = (first.pair(), other.pair());
-            if first.key != other.key {
-                continue;
-            }
+    /// Passes over older versions of the key at the top.
+    fn pass_older(&mut self) -> Result<()> {
+        loop {
+            let same = |place: &usize| {
+                let (top, other) = (self.at(0), self.at(*place));
+                top.head == other.head && top.pair().key == other.pair().key
+            };
+            let Some(place) = (1..self.heap.len().min(3)).find(same) else { return Ok(()) };
+            let other = self.sources[self.heap[place] as usize].pair();
             if let Known::Pointer(pointer, _) = other.known {
-                self.dead.add(first.key, pointer);
+                self.dead.add(other.key, pointer);
             }
-            self.step_source(index)?;
+            self.step_at(place)?;
         }
-        Ok(())
     }
 }
