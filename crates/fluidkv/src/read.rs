@@ -7,7 +7,6 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
-use crate::separate::LOOKUPS;
 use crate::table::{Block, Slot, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
@@ -144,25 +143,16 @@ impl Inner {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
         let view = self.view.load();
-        let (mut first, mut hashed, mut damage) = (0, Vec::new(), Ok(()));
-        while let Some(key) = keys.get(first) {
-            let range = view.ranges.index_of(key);
-            let upper = view.ranges.upper_of(range);
-            let rest = keys[first..].iter().take(LOOKUPS).take_while(|key| upper.is_none_or(|upper| **key < upper));
-            hashed.clear();
-            hashed.extend(rest.map(|key| (*key, hash(key))));
-            let how = How { reads: self.reads, filtered: true };
-            view.ranges.list[range].find_each(&hashed, how, &mut |place, known| match known {
-                Ok(known) if known.is_live() => {
-                    if let Known::Value(found, _) = known {
-                        each(first + place, found);
-                    }
+        let mut damage = Ok(());
+        view.ranges.find_each(keys, How { reads: self.reads, filtered: true }, &mut |place, known| match known {
+            Ok(known) if known.is_live() => {
+                if let Known::Value(found, _) = known {
+                    each(place, found);
                 }
-                Ok(_) => {}
-                Err(error) => damage = Err(error),
-            });
-            first += hashed.len();
-        }
+            }
+            Ok(_) => {}
+            Err(error) => damage = Err(error),
+        });
         damage
     }
 

@@ -9,6 +9,7 @@
 //! 2. It waits for no flush and makes no room: a flush may wait for it. Its log may take of the reserve as deletes may, since it makes room elsewhere.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use lodestore_contract::{Expiry, Result};
 use lodestore_media::Mutant;
@@ -17,7 +18,8 @@ use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
-use crate::view::View;
+use crate::tables::How;
+use crate::view::{Known, Ranges, View};
 
 /// Most keys of a record, and bytes of log from which it takes no more of them.
 const TOGETHER: (usize, usize) = (256, 64 << 10);
@@ -51,6 +53,43 @@ fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize
     keys.len()
 }
 
+/// What tables had of keys before their stripes were locked: no writer waits for look-ups in many tables.
+struct Ahead {
+    ranges: Arc<Ranges>,
+    /// Of each move whether the newest version in the tables is a value of just the old bytes, and its expiry; none where only a look-up can tell.
+    seen: Vec<Option<Seen>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    Same(Option<u64>),
+    Other,
+}
+
+impl Ahead {
+    /// What the tables of a view have of these.
+    fn look(view: &View, how: How, moves: &[Replace<'_>]) -> Self {
+        let mut order: Vec<_> = (0..moves.len()).collect();
+        order.sort_unstable_by_key(|place| moves[*place].key);
+        let keys: Vec<_> = order.iter().map(|place| moves[*place].key).collect();
+        let mut seen = vec![Some(Seen::Other); moves.len()];
+        view.ranges.find_each(&keys, how, &mut |at, known| {
+            let place = order[at];
+            seen[place] = match known {
+                Ok(Known::Value(value, expiry)) if value == moves[place].old => Some(Seen::Same(expiry)),
+                Ok(Known::Value(..) | Known::Deleted) => Some(Seen::Other),
+                Ok(Known::Pointer(..)) | Err(_) => None,
+            };
+        });
+        Self { ranges: Arc::clone(&view.ranges), seen }
+    }
+
+    /// What it says of the move at `place` in a view whose memtables have nothing of that key.
+    fn of(&self, view: &View, place: usize) -> Option<Seen> {
+        if Arc::ptr_eq(&self.ranges, &view.ranges) { self.seen[place] } else { None }
+    }
+}
+
 impl Inner {
     /// See [`crate::FluidKv::replace`].
     pub(crate) fn replace(&self, moves: &[Replace<'_>]) -> Result<Vec<bool>> {
@@ -59,25 +98,26 @@ impl Inner {
             self.check_value(replace.new)?;
         }
         let _guard = self.enter_write()?;
+        let ahead = Ahead::look(&self.view.load(), self.how(), moves);
         let (mut rest, mut replaced) = (moves, Vec::with_capacity(moves.len()));
         while !rest.is_empty() {
             // With room for an expiry, which is not known yet.
             let record;
             (record, rest) =
                 rest.split_at(together(rest, |replace| self.logged_len(&replace.op(None)) + size_of::<u64>()));
-            replaced.extend(self.replace_together(record)?);
+            replaced.extend(self.replace_together(record, &ahead, replaced.len())?);
         }
         Ok(replaced)
     }
 
-    /// Replaces what is still there of a record's worth, no key twice.
-    fn replace_together(&self, moves: &[Replace<'_>]) -> Result<Vec<bool>> {
+    /// Replaces what is still there of a record's worth, no key twice; the first of it is at place `first` of all.
+    fn replace_together(&self, moves: &[Replace<'_>], ahead: &Ahead, first: usize) -> Result<Vec<bool>> {
         let hashes = || moves.iter().map(|replace| hash(replace.key));
         let writing = self.order.writing();
         let stripes = self.order.lock_all(hashes());
         self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()))?;
         let view = self.view.load();
-        let looked = self.look_and_replace(&view, moves);
+        let looked = self.look_and_replace(&view, moves, (ahead, first));
         drop((stripes, view, writing));
         let (replaced, number) = looked?;
         if let (Some(log), Some(number)) = (self.group_log(), number) {
@@ -94,14 +134,17 @@ impl Inner {
     }
 
     /// Looks at these keys, whose stripes are held, and stores what takes the place of what is still there; the number of its record, if all threads share a log.
-    fn look_and_replace(&self, view: &View, moves: &[Replace<'_>]) -> Result<(Vec<bool>, Option<u64>)> {
+    fn look_and_replace(
+        &self,
+        view: &View,
+        moves: &[Replace<'_>],
+        ahead: (&Ahead, usize),
+    ) -> Result<(Vec<bool>, Option<u64>)> {
         let (mut replaced, mut ops) = (Vec::with_capacity(moves.len()), Vec::with_capacity(moves.len()));
-        for replace in moves {
-            let slot = Slot::new();
-            let now = self.live_until(view, replace.key, hash(replace.key), &slot)?;
-            let same = now.filter(|(value, _)| *value == replace.old || self.pool.mutant(Mutant::ReplacedBlindly));
+        for (place, replace) in moves.iter().enumerate() {
+            let same = self.has_still(view, replace, (ahead.0, ahead.1 + place))?;
             replaced.push(same.is_some());
-            ops.extend(same.map(|(_, expiry)| replace.op(expiry.map(Expiry::at_millis))));
+            ops.extend(same.map(|expiry| replace.op(expiry.map(Expiry::at_millis))));
         }
         let number = if ops.is_empty() {
             None
@@ -109,6 +152,23 @@ impl Inner {
             self.with_small(&ops, self.sizes.value_threshold, |ops| self.store_moved(view, ops))?
         };
         Ok((replaced, number))
+    }
+
+    /// Whether a key, whose stripe is held, has what a move is to replace; its expiry then.
+    #[expect(clippy::option_option, reason = "whether, and an expiry that there may be")]
+    fn has_still(&self, view: &View, replace: &Replace<'_>, ahead: (&Ahead, usize)) -> Result<Option<Option<u64>>> {
+        let (slot, hash) = (Slot::new(), hash(replace.key));
+        let known = match view.find_buffered(replace.key, hash, u64::MAX)? {
+            Some(known) => Some(known),
+            None => match ahead.0.of(view, ahead.1) {
+                Some(Seen::Same(expiry)) => Some(Known::Value(replace.old, expiry)),
+                Some(Seen::Other) if !self.pool.mutant(Mutant::ReplacedBlindly) => None,
+                _ => view.ranges.find(replace.key, hash, self.how(), &slot)?,
+            },
+        };
+        let now = known.map_or(Ok(None), |known| self.value_of(replace.key, known))?;
+        let same = now.filter(|(value, _)| *value == replace.old || self.pool.mutant(Mutant::ReplacedBlindly));
+        Ok(same.map(|(_, expiry)| expiry))
     }
 
     /// Writes a record that moves what is stored, and publishes it where no group does.

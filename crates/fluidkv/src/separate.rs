@@ -36,8 +36,6 @@ use crate::view::{Known, Range, Ranges};
 
 /// Most values of one call of [`Separator::separate`].
 const TOGETHER: usize = 64 << 10;
-/// Keys that are looked up together.
-pub(crate) const LOOKUPS: usize = 1024;
 /// Most stored values of one call of [`Separator::died`], and bytes of them that are copied for it.
 const DEATHS: (usize, usize) = (256, 64 << 10);
 
@@ -284,7 +282,7 @@ impl Inner {
         loop {
             let next = cursor.next()?.filter(|pair| upper.is_none_or(|upper| pair.key < upper));
             keys.extend(next.as_ref().map(|pair| (pair.key, hash(pair.key))));
-            if next.is_none() || keys.len() == LOOKUPS {
+            if next.is_none() || keys.len() == crate::view::LOOKUPS {
                 range.find_each(&keys, how, &mut |_, known| match known {
                     Ok(Known::Value(stored, _)) => deaths.add(stored),
                     Ok(_) => {}

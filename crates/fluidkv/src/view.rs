@@ -16,9 +16,12 @@ use crate::compact::crowd_of;
 use crate::entry::{Entry, POINTER, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
-use crate::table::{Item, ItemKind, Slot};
+use crate::table::{Item, ItemKind, Slot, hash};
 use crate::tables::{How, Sorted};
 use crate::value_log::segment::Hold;
+
+/// Keys that are looked up together.
+pub(crate) const LOOKUPS: usize = 1024;
 
 /// A stretch of the key space.
 pub(crate) struct Range {
@@ -128,6 +131,29 @@ impl Ranges {
         self.list.get(index + 1).map(|next| &*next.lower)
     }
 
+    /// As [`Range::find`], of the range that is the key's.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    #[inline]
+    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+        self.list[self.index_of(key)].find(key, hash, how, slot)
+    }
+
+    /// [`Range::find_each`] for keys of any ranges, which ascend.
+    pub(crate) fn find_each(&self, keys: &[&[u8]], how: How, each: &mut dyn FnMut(usize, Result<Known<'_>>)) {
+        let (mut first, mut together) = (0, Vec::new());
+        while let Some(key) = keys.get(first) {
+            let index = self.index_of(key);
+            let upper = self.upper_of(index);
+            let of_range = keys[first..].iter().take_while(|key| upper.is_none_or(|upper| **key < upper));
+            together.clear();
+            together.extend(of_range.take(LOOKUPS).map(|key| (*key, hash(key))));
+            self.list[index].find_each(&together, how, &mut |place, known| each(first + place, known));
+            first += together.len();
+        }
+    }
+
     pub(crate) fn dram_bytes(&self) -> u64 {
         let own = |range: &Arc<Range>| {
             size_of::<Range>() + range.lower.len() + range.cuts.iter().map(|cut| cut.len() + 16).sum::<usize>()
@@ -217,11 +243,23 @@ impl View {
         how: How,
         slot: &'v Slot,
     ) -> Result<Option<Known<'v>>> {
+        match self.find_buffered(key, hash, number)? {
+            None => self.ranges.find(key, hash, how, slot),
+            buffered => Ok(buffered),
+        }
+    }
+
+    /// What the memtables know of a key by its newest version up to `number`.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    #[inline]
+    pub(crate) fn find_buffered(&self, key: &[u8], hash: u64, number: u64) -> Result<Option<Known<'_>>> {
         for memtable in self.memtables() {
             if let Some(entry) = memtable.find(key, hash, number)? {
                 return Ok(Some(Known::of_entry(&entry)));
             }
         }
-        self.ranges.list[self.ranges.index_of(key)].find(key, hash, how, slot)
+        Ok(None)
     }
 }
