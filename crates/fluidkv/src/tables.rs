@@ -211,6 +211,11 @@ impl Sorted {
         }
     }
 
+    /// To ask for keys that ascend.
+    pub(crate) fn ascending(&self) -> Ascending<'_> {
+        Ascending { tables: &self.tables, here: None }
+    }
+
     /// The first table that has keys at or behind a lower bound.
     pub(crate) fn first_from(&self, from: Bound<&[u8]>) -> usize {
         let (Bound::Included(key) | Bound::Excluded(key)) = from else { return 0 };
@@ -229,5 +234,28 @@ impl Sorted {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let own = self.heads.capacity() * size_of::<u64>() + self.tables.capacity() * size_of::<Arc<TableHandle>>();
         own as u64
+    }
+}
+
+/// Looks for keys that ascend: a table is looked up once for all keys that stand there.
+pub(crate) struct Ascending<'a> {
+    /// Those behind `here`.
+    tables: &'a [Arc<TableHandle>],
+    /// The table that may have the last key, and how it is read; no way where it is damaged.
+    here: Option<(&'a TableHandle, Option<Table<'a, 'a>>)>,
+}
+
+impl<'a> Ascending<'a> {
+    /// The table that may have `key`, by its keys and its filter: none of the others has it. One that is damaged may.
+    #[inline]
+    pub(crate) fn may_have(&mut self, key: &[u8], hash: u64) -> Option<&'a TableHandle> {
+        while let Some((next, rest)) = self.tables.split_first()
+            && *next.descriptor.min <= *key
+        {
+            self.here = Some((next, next.table().ok()));
+            self.tables = rest;
+        }
+        let (handle, table) = self.here.as_ref()?;
+        table.as_ref().is_none_or(|table| table.may_have(hash)).then_some(*handle)
     }
 }

@@ -86,11 +86,13 @@ impl Range {
     /// asked for all keys, so that its filters and index stay in the cache.
     pub(crate) fn find_each(&self, keys: &[(&[u8], u64)], how: How, each: &mut dyn FnMut(usize, Result<Known<'_>>)) {
         let mut wanted: Vec<usize> = (0..keys.len()).collect();
-        let how = How { filtered: true, ..how };
+        let how = How { filtered: false, ..how };
         for sorted in self.sorted() {
+            let mut tables = sorted.ascending();
             wanted.retain(|place| {
                 let ((key, hash), slot) = (keys[*place], Slot::new());
-                let known = match sorted.get(key, hash, how, &slot) {
+                let Some(table) = tables.may_have(key, hash) else { return true };
+                let known = match table.get(key, hash, how, &slot) {
                     Ok(None) => return true,
                     Ok(Some(item)) => Ok(Known::of_item(&item)),
                     Err(error) => Err(error),
