@@ -199,12 +199,12 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
 }
 
 impl FluidKv {
-    /// Calls `each` with what the tables hold for each key, the newest of it, and then with what each memtable does; large values of the value log, deletes and what has expired are left out. For an engine that stands
+    /// Calls `each` with each key for which the tables hold a value, and the newest of it, and then with what each memtable does; large values of the value log, deletes and what has expired are left out. For an engine that stands
     /// on this one and names places of its own by what it stores ([`FluidKv::start_separating`]): whatever a read may come to, behind this call's begin, is among it.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Corrupt`], then it is not all.
-    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let inner = &self.running.inner;
         let _quiet = Quiet::begin();
         let _guard = inner.enter()?;
@@ -213,7 +213,7 @@ impl FluidKv {
             if let Known::Value(value, _) = pair.known
                 && pair.known.is_live()
             {
-                each(value);
+                each(pair.key, value);
             }
             true
         };

@@ -54,8 +54,8 @@ pub struct Separable<'a> {
 /// panic in it poisons the store. It may read the store and call [`FluidKv::replace`](crate::FluidKv::replace); no other write, nor `settle`, which may wait for this very
 /// flush. While the store is being closed all of these answer [`Error::Closed`].
 pub trait Separator: Send + Sync + 'static {
-    /// Whether a live value goes to [`separate`](Self::separate). Cheap: it is asked for each value of a memtable that is flushed.
-    fn wants(&self, value: &[u8]) -> bool;
+    /// Whether the live value of a key goes to [`separate`](Self::separate). Cheap: it is asked for each value of a memtable that is flushed.
+    fn wants(&self, key: &[u8], value: &[u8]) -> bool;
 
     /// What the tables are to hold in the place of each of these values, in their order; `None`: the value itself. The keys ascend, and there are 65,536 at most: a memtable with
     /// more takes several calls. What it wrote is as durable as the store promises when it returns. One call at a time, under none of the store's locks; no value is handed over twice
@@ -237,7 +237,7 @@ impl Inner {
             }
             Known::Deleted => return None,
         };
-        separator.wants(value).then_some(value)
+        separator.wants(pair.key, value).then_some(value)
     }
 
     /// Tells the separator, behind a flush that readers see, what that has hidden in the ranges as they were `before` it.

@@ -66,11 +66,11 @@ impl Drop for Appended<'_> {
 }
 
 impl Values {
-    /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, are left out.
+    /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, are left out. `unsynced` is the fault that leaves the sync out.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`]; nothing of it counts then.
-    pub(crate) fn append(&self, items: &[Item<'_>], spare: u32) -> Result<Appended<'_>> {
+    pub(crate) fn append(&self, items: &[Item<'_>], spare: u32, unsynced: Mutant) -> Result<Appended<'_>> {
         let most = Space::record_max(self.sizes.segment_bytes);
         let mut order: Vec<usize> = (0..items.len()).filter(|index| items[*index].len() <= most).collect();
         // A log has them in the order of their keys.
@@ -117,7 +117,6 @@ impl Values {
             bytes.resize(part.len as usize);
             self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes)?;
         }
-        let unsynced = if spare > 0 { Mutant::ScatterNotSynced } else { Mutant::CopiesNotSynced };
         if !appended.parts.is_empty() && !self.file.mutant(unsynced) {
             self.file.sync()?;
         }

@@ -155,7 +155,7 @@ impl Values {
     /// Writes survivors anew and turns their pointers.
     fn move_all(&self, index: &FluidKv, survivors: &[Survivor<'_>]) -> Result<()> {
         let items: Vec<_> = survivors.iter().map(|survivor| survivor.item).collect();
-        let appended = self.append(&items, 0)?;
+        let appended = self.append(&items, 0, Mutant::CopiesNotSynced)?;
         if appended.pointers.iter().any(Option::is_none) {
             // What was placed is garbage, of segments that will be collected.
             let garbage: Vec<_> = appended.pointers.iter().flatten().copied().collect();

@@ -5,8 +5,9 @@
 
 use std::ops::Bound;
 
-use lodestore_contract::{Result, Visit};
+use lodestore_contract::{Error, Result, Visit};
 use lodestore_fluidkv::FluidKv;
+use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::Stored;
@@ -24,8 +25,8 @@ pub(crate) struct Late {
     due: bool,
     /// The key up to which this round has come; none between two.
     from: Option<Vec<u8>>,
-    /// It has found something, which may still stand where it was.
-    found: bool,
+    /// It has found something that was not placed, for want of room or because a call failed.
+    left: bool,
 }
 
 impl Values {
@@ -34,10 +35,10 @@ impl Values {
         lock(&self.late).due = true;
     }
 
-    /// One turn; whether there may be more to do, and was room.
+    /// One turn; whether there may be more to do, and was room. What finds no room, in the file or in the LSM's log, stays where it is, as in a collection: that is no error.
     ///
     /// # Errors
-    /// As [`FluidKv::replace`] and [`Values::append`].
+    /// As [`FluidKv::replace`] and [`Values::append`], but for [`Error::Full`] and [`Error::Closed`].
     pub(crate) fn separate_late(&self) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         let from = {
@@ -46,20 +47,23 @@ impl Values {
                 if !std::mem::take(&mut late.due) {
                     return Ok(false);
                 }
-                late.found = false;
+                late.left = false;
             }
             late.from.clone()
         };
         let (found, last) = self.find_late(&index, from.as_deref())?;
+        let separated = match self.separate_found(&index, &found) {
+            Err(Error::Full { .. } | Error::Closed) => Ok(false),
+            other => other,
+        };
         let more = {
             let mut late = lock(&self.late);
-            late.found |= !found.is_empty();
-            late.due |= last.is_none() && late.found;
+            late.left |= !matches!(separated, Ok(true));
+            late.due |= last.is_none() && late.left;
             late.from = last;
             late.due || late.from.is_some()
         };
-        let placed = self.separate_found(&index, &found)?;
-        Ok(more && placed)
+        Ok(separated? && more)
     }
 
     /// Some of what is to be separated, and the key from which to go on.
@@ -68,7 +72,7 @@ impl Values {
         let (mut found, mut bytes, mut seen, mut last) = (Vec::new(), 0, 0, None);
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         index.each_flushed(from, &mut |key, stored| {
-            if self.may_separate(stored) && matches!(Stored::read(stored), Ok(Stored::Value(_))) {
+            if self.may_separate(key, stored) && matches!(Stored::read(stored), Ok(Stored::Value(_))) {
                 bytes += stored.len();
                 found.push((key.to_vec(), stored.to_vec()));
             }
@@ -97,7 +101,7 @@ impl Values {
             items.push(Item::new(key, value));
             olds.push(&stored[..]);
         }
-        let appended = self.append(&items, self.spare())?;
+        let appended = self.append(&items, self.spare(), Mutant::LateNotSynced)?;
         let all = appended.pointers.iter().all(Option::is_some);
         let turned = self.turn(index, &items, &olds, appended)?;
         Counts::add(&self.counts.late, turned.iter().filter(|turned| **turned).count() as u64);

@@ -2,6 +2,7 @@
 
 use lodestore_contract::{Error, Result};
 use lodestore_fluidkv::{Separable, Separator};
+use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::{Pointer, Stored, record_len};
@@ -10,12 +11,12 @@ use crate::space::{Gain, Space};
 use crate::values::{Counts, Values, lock};
 
 impl Values {
-    /// Whether a stored value is one for the file.
-    pub(crate) fn may_separate(&self, stored: &[u8]) -> bool {
+    /// Whether a stored value is one for the file: long enough, and no longer with its key than a segment takes.
+    pub(crate) fn may_separate(&self, key: &[u8], stored: &[u8]) -> bool {
         // It has its tag behind it; one that is a pointer is shorter than any threshold.
         self.sizes.threshold > 0
             && stored.len() > self.sizes.threshold
-            && record_len(0, stored.len()) < Space::record_max(self.sizes.segment_bytes)
+            && record_len(key.len(), stored.len() - 1) <= Space::record_max(self.sizes.segment_bytes)
     }
 
     /// Sends to the cold storage what takes the place of a value that nobody has updated for long (hotness awareness: HashKV, ATC 2018, section 3.4): it will hardly be updated soon.
@@ -35,8 +36,8 @@ impl Values {
 }
 
 impl Separator for Values {
-    fn wants(&self, value: &[u8]) -> bool {
-        value.len() < self.sizes.longest && self.may_separate(value)
+    fn wants(&self, key: &[u8], value: &[u8]) -> bool {
+        value.len() < self.sizes.longest && self.may_separate(key, value)
     }
 
     fn separate(&self, values: &[Separable<'_>]) -> Result<Vec<Option<Box<[u8]>>>> {
@@ -49,7 +50,7 @@ impl Separator for Values {
         }
         self.mark_cold(&mut items)?;
         self.make_way(items.iter().map(|item| item.len() as u64).sum())?;
-        let (parts, pointers) = self.append(&items, self.spare())?.keep();
+        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.keep();
         lock(&self.unpublished).extend(parts);
         let placed = pointers.iter().flatten();
         Counts::add(&self.counts.separated, placed.clone().count() as u64);

@@ -1,15 +1,24 @@
-//! What the code that was published with HashKV (ATC 2018) got wrong, by behaviour: each test is a run in which that code lost data, crashed or never came back.
+//! What the code that was published with HashKV (ATC 2018) got wrong, by behaviour. Seven of its bugs were reproduced by running it; each is a test here, by its number among the notes on that code:
+//!
+//! 1. the last version in a group counted as the newest, so that a value that had become small was large again;
+//! 2. a delete crashed;
+//! 3. a reader beside a writer crashed, or was answered with another key's bytes;
+//! 4. a put to a full store never came back;
+//! 5. a scan failed on small values, missed what was not flushed, and took the store's own records for pairs;
+//! 7. what was acknowledged was gone when the process ended;
+//! 9. a key that begins with zero was taken for padding.
+//!
+//! Two more were found by reading: no. 6, the journal of collections, has its test here; no. 8, values that go to the cold storage without a journal, is the crash explorer's.
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lodestore_contract::conformance::{Rng, seed};
-use lodestore_contract::{Direction, Error, ScanRange, Store, Visit};
+use common::{counter, key, value};
+use lodestore_contract::conformance::{Pairs, Rng, assert_holds, assert_sound, seed};
+use lodestore_contract::{Error, ScanRange, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Bytes of a large value and of a small one.
 const LARGE: usize = 1000;
@@ -17,44 +26,28 @@ const SMALL: usize = 20;
 /// The key of what is only written to make garbage.
 const FILLER: &[u8] = b"filler";
 
-/// Tiny memtables and segments, and room for some hundred of these, so that they are collected soon.
+/// Room for some hundred large values.
 fn tiny(workers: usize) -> HashKvOptions {
-    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
-    options.index.pool = PoolOptions { capacity: 2 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
-    options.index.memtable_bytes = 64 << 10;
-    options.index.segment_bytes = 16 << 10;
-    options.index.table_bytes = 16 << 10;
-    options.index.range_bytes = 64 << 10;
-    options.index.workers = workers;
-    options
+    common::tiny(2 << 20, workers)
 }
 
-fn key(index: usize) -> Vec<u8> {
-    format!("{:016x}", (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
+/// The store holds these pairs and no others, by every way to read, and finds itself whole.
+fn assert_all(store: &HashKv, model: &Pairs) {
+    assert_holds(store, model);
+    assert_sound(store);
 }
 
-/// A value that tells its key and version.
-fn value(index: usize, version: u32, len: usize) -> Vec<u8> {
-    let mut value = format!("{index} {version} ").into_bytes();
-    value.resize(len.max(value.len()), version as u8);
-    value
-}
-
-fn counter(store: &HashKv, name: &str) -> u64 {
-    store.stats().engine_counters[name]
-}
-
-fn put(store: &HashKv, model: &mut Model, key: Vec<u8>, value: Vec<u8>) {
+fn put(store: &HashKv, model: &mut Pairs, key: Vec<u8>, value: Vec<u8>) {
     store.put(&key, &value).expect("put");
     model.insert(key, value);
 }
 
-fn delete(store: &HashKv, model: &mut Model, key: &[u8]) {
+fn delete(store: &HashKv, model: &mut Pairs, key: &[u8]) {
     assert_eq!(store.delete(key).expect("delete"), model.remove(key).is_some());
 }
 
 /// Writes other keys over until there were so many more collections.
-fn collect(store: &HashKv, model: &mut Model, more: u64) {
+fn collect(store: &HashKv, model: &mut Pairs, more: u64) {
     let before = counter(store, "values_collections");
     for version in 0..20_000u32 {
         let key = [FILLER, &[(version % 50) as u8]].concat();
@@ -67,7 +60,7 @@ fn collect(store: &HashKv, model: &mut Model, more: u64) {
 }
 
 /// Lets collections go on until so many more values were moved, with `between` behind each.
-fn move_values(store: &HashKv, model: &mut Model, more: u64, between: impl Fn(&mut Model)) {
+fn move_values(store: &HashKv, model: &mut Pairs, more: u64, between: impl Fn(&mut Pairs)) {
     let before = counter(store, "values_moved");
     for _ in 0..200 {
         collect(store, model, 1);
@@ -77,31 +70,6 @@ fn move_values(store: &HashKv, model: &mut Model, more: u64, between: impl Fn(&m
         }
     }
     panic!("nothing is moved: {:?}", store.stats().engine_counters);
-}
-
-/// Everything, by gets and by walks in both directions.
-#[track_caller]
-fn assert_holds(store: &HashKv, model: &Model) {
-    for (key, value) in model {
-        assert!(store.get(key).expect("get").as_ref() == Some(value), "key {key:?}");
-    }
-    for direction in [Direction::Forward, Direction::Backward] {
-        let mut walked = Vec::new();
-        let range = ScanRange { direction, ..ScanRange::all() };
-        store
-            .scan_each(&range, &mut |key, value| {
-                walked.push((key.to_vec(), value.to_vec()));
-                Visit::More
-            })
-            .expect("scan");
-        if direction == Direction::Backward {
-            walked.reverse();
-        }
-        assert_eq!(walked.len(), model.len());
-        assert!(walked.iter().map(|(key, value)| (key, value)).eq(model.iter()));
-    }
-    let report = store.verify(&mut |_| ()).expect("verify");
-    assert!(report.is_clean(), "{:?}", report.findings);
 }
 
 /// A store whose process went without a word.
@@ -114,18 +82,18 @@ fn reopened(store: HashKv, scratch: &Scratch, workers: usize) -> HashKv {
 #[test]
 fn a_value_that_has_shrunk_below_the_threshold_stays_small_when_its_group_is_collected() {
     for workers in [0, 2] {
-        let (scratch, mut model) = (Scratch::new(), Model::new());
+        let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
         (0..50).for_each(|index| put(&store, &mut model, key(index), value(index, 1, LARGE)));
         store.settle().expect("settle");
         (0..50).for_each(|index| put(&store, &mut model, key(index), value(index, 2, SMALL)));
         collect(&store, &mut model, 12);
-        assert_holds(&store, &model);
+        assert_all(&store, &model);
         // And back again, half of them.
         (0..25).for_each(|index| put(&store, &mut model, key(index), value(index, 3, LARGE)));
         collect(&store, &mut model, 12);
-        assert_holds(&store, &model);
-        assert_holds(&reopened(store, &scratch, workers), &model);
+        assert_all(&store, &model);
+        assert_all(&reopened(store, &scratch, workers), &model);
     }
 }
 
@@ -133,21 +101,21 @@ fn a_value_that_has_shrunk_below_the_threshold_stays_small_when_its_group_is_col
 #[test]
 fn a_deleted_key_stays_deleted_through_collections_and_reopening() {
     for workers in [0, 2] {
-        let (scratch, mut model) = (Scratch::new(), Model::new());
+        let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let mut store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
         (0..120).for_each(|index| put(&store, &mut model, key(index), value(index, 1, LARGE)));
         store.settle().expect("settle");
         (0..120).step_by(2).for_each(|index| delete(&store, &mut model, &key(index)));
         for _ in 0..3 {
             collect(&store, &mut model, 8);
-            assert_holds(&store, &model);
+            assert_all(&store, &model);
             store = reopened(store, &scratch, workers);
-            assert_holds(&store, &model);
+            assert_all(&store, &model);
         }
         store.close().expect("close");
         let store = reopened(store, &scratch, workers);
         assert!((0..120).step_by(2).all(|index| store.get(&key(index)).expect("get").is_none()));
-        assert_holds(&store, &model);
+        assert_all(&store, &model);
     }
 }
 
@@ -178,6 +146,10 @@ fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_non
                     let version = version_of(index, &found);
                     assert!(version >= seen[index], "key {index} went back to {version} from {}", seen[index]);
                     seen[index] = version;
+                    if rng.below(50) == 0 {
+                        let all = store.scan(&ScanRange::all()).expect("scan").map(|pair| pair.expect("a pair"));
+                        assert_eq!(all.count(), keys, "keys of a scan");
+                    }
                 }
             });
         }
@@ -197,7 +169,7 @@ fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_non
 #[test]
 fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
     for workers in [0, 2] {
-        let (scratch, mut model) = (Scratch::new(), Model::new());
+        let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
         let count = (0..20_000)
             .take_while(|index| match store.put(&key(*index), &value(*index, 1, LARGE)) {
@@ -213,23 +185,23 @@ fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
             model.insert(key(count + index), value(0, 1, LARGE));
         });
         assert_eq!(model.len() + refused, count + 50, "what was refused is not there");
-        assert_holds(&store, &model);
+        assert_all(&store, &model);
         for index in (0..count).step_by(2) {
             delete(&store, &mut model, &key(index));
             assert_eq!(store.get(&key(index)).expect("get"), None);
         }
-        assert_holds(&store, &model);
+        assert_all(&store, &model);
         store.settle().expect("settle");
         (0..count / 4).for_each(|index| put(&store, &mut model, key(index), value(index, 2, LARGE)));
-        assert_holds(&store, &model);
-        assert_holds(&reopened(store, &scratch, workers), &model);
+        assert_all(&store, &model);
+        assert_all(&reopened(store, &scratch, workers), &model);
     }
 }
 
-/// No. 5: a scan looked for small values on the disk, and had none of those that were not flushed.
+/// No. 5: a scan looked for small values on the disk, had none of those that were not flushed, and took checkpoints of the store's own for pairs.
 #[test]
 fn a_scan_shows_what_is_buffered_small_large_and_moved() {
-    let (scratch, mut model) = (Scratch::new(), Model::new());
+    let (scratch, mut model) = (Scratch::new(), Pairs::new());
     let store = HashKv::create(&scratch.store(), &tiny(0)).expect("create");
     for index in 0..60 {
         put(&store, &mut model, key(index), value(index, 1, if index % 2 == 0 { LARGE } else { SMALL }));
@@ -241,7 +213,7 @@ fn a_scan_shows_what_is_buffered_small_large_and_moved() {
         put(&store, &mut model, key(index), value(index, 2, if index % 2 == 1 { LARGE } else { SMALL }));
     }
     delete(&store, &mut model, &key(3));
-    assert_holds(&store, &model);
+    assert_all(&store, &model);
     let range = ScanRange { limit: 7, ..ScanRange::from(key(10)) };
     let some: Vec<_> = store.scan(&range).expect("scan").map(|pair| pair.expect("a pair")).collect();
     let wanted: Vec<_> = model.range(key(10)..).take(7).collect();
@@ -251,7 +223,7 @@ fn a_scan_shows_what_is_buffered_small_large_and_moved() {
 /// No. 9: a first byte of zero was taken for padding, and the process ended.
 #[test]
 fn a_key_that_begins_with_zero_is_collected_as_any_other() {
-    let (scratch, mut model) = (Scratch::new(), Model::new());
+    let (scratch, mut model) = (Scratch::new(), Pairs::new());
     let store = HashKv::create(&scratch.store(), &tiny(0)).expect("create");
     let zero =
         |index: usize| vec![vec![0], vec![0; 9], vec![0, 0, index as u8], vec![0, index as u8, 0]][index % 4].clone();
@@ -260,15 +232,15 @@ fn a_key_that_begins_with_zero_is_collected_as_any_other() {
     }
     store.settle().expect("settle");
     move_values(&store, &mut model, 40, |model| put(&store, model, zero(7), value(7, 3, LARGE)));
-    assert_holds(&store, &model);
-    assert_holds(&reopened(store, &scratch, 0), &model);
+    assert_all(&store, &model);
+    assert_all(&reopened(store, &scratch, 0), &model);
 }
 
 /// No. 7: 157 of 1,000 puts were gone where the process ended without a flush.
 #[test]
 fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
     for workers in [0, 2] {
-        let (scratch, mut model) = (Scratch::new(), Model::new());
+        let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let mut store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
         for round in 0..4 {
             for index in 0..250 {
@@ -276,7 +248,7 @@ fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
                 put(&store, &mut model, key(index), value(index, round as u32, len));
             }
             store = reopened(store, &scratch, workers);
-            assert_holds(&store, &model);
+            assert_all(&store, &model);
         }
     }
 }
@@ -284,7 +256,7 @@ fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
 /// No. 6: the journal of a collection was read back and nothing was done with it. (And here a store that was dropped was not gone while a flush collected: it could not be opened.)
 #[test]
 fn a_store_that_goes_down_among_its_collections_has_every_value() {
-    let (scratch, mut model) = (Scratch::new(), Model::new());
+    let (scratch, mut model) = (Scratch::new(), Pairs::new());
     let mut store = HashKv::create(&scratch.store(), &tiny(2)).expect("create");
     let mut rng = Rng::new(seed());
     (0..150).for_each(|index| put(&store, &mut model, key(index), value(index, 0, LARGE)));
@@ -296,6 +268,6 @@ fn a_store_that_goes_down_among_its_collections_has_every_value() {
         // It goes down while a flush collects, more often than not.
         collect(&store, &mut model, 1 + u64::from(round % 3));
         store = reopened(store, &scratch, 2);
-        assert_holds(&store, &model);
+        assert_all(&store, &model);
     }
 }

@@ -147,6 +147,8 @@ pub enum Mutant {
     SuperblockEarly = 107,
     /// An open builds on a values file that was written and not synced.
     FileNotSettled = 108,
+    /// Values that are separated late are named before they are synced.
+    LateNotSynced = 109,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -159,7 +161,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 74] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -229,6 +231,7 @@ impl Mutant {
         Self::LogPointersNotCounted,
         Self::SuperblockEarly,
         Self::FileNotSettled,
+        Self::LateNotSynced,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -19,7 +19,7 @@ struct Counting {
 }
 
 impl Separator for Counting {
-    fn wants(&self, value: &[u8]) -> bool {
+    fn wants(&self, _key: &[u8], value: &[u8]) -> bool {
         value.len() >= 50
     }
 

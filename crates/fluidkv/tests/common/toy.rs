@@ -76,7 +76,7 @@ impl Toy {
 }
 
 impl Separator for Toy {
-    fn wants(&self, value: &[u8]) -> bool {
+    fn wants(&self, _key: &[u8], value: &[u8]) -> bool {
         value.len() > LARGE && value.last() == Some(&INLINE)
     }
 

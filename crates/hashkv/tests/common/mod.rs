@@ -1,0 +1,34 @@
+//! What tests of whole stores share.
+
+use lodestore_contract::Store as _;
+use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_media::PoolOptions;
+
+/// Tiny memtables and segments in a store of this capacity, so that flushes and collections go on all the time.
+pub fn tiny(capacity: u64, workers: usize) -> HashKvOptions {
+    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
+    options.index.pool = PoolOptions { capacity, region_bytes: capacity / 2, ..PoolOptions::default() };
+    options.index.memtable_bytes = 64 << 10;
+    options.index.segment_bytes = 16 << 10;
+    options.index.table_bytes = 16 << 10;
+    options.index.range_bytes = 64 << 10;
+    options.index.workers = workers;
+    options
+}
+
+/// A key by number, in no order.
+pub fn key(index: usize) -> Vec<u8> {
+    format!("{:016x}", (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
+}
+
+/// A value that tells its key and its version.
+pub fn value(index: usize, version: u32, len: usize) -> Vec<u8> {
+    let mut value = format!("{index} {version} ").into_bytes();
+    value.resize(len.max(value.len()), version as u8);
+    value
+}
+
+/// What one of the engine's own counters says.
+pub fn counter(store: &HashKv, name: &str) -> u64 {
+    store.stats().engine_counters[name]
+}
