@@ -342,8 +342,12 @@ fn calls_that_fail_are_told_by_their_kind_and_later_ones_go_on() {
             (4 * BLOCK, 4 * BLOCK),
             "it is as long as before"
         );
-        recorder(&pool).fail_call(fails(FileCall::Grow, 1, fault));
+        recorder(&pool).fail_call(fails(FileCall::Reserve, 1, fault));
+        file.grow(4 * BLOCK).expect("it is as long already");
         assert!(told(file.reserve(0, BLOCK)));
+        recorder(&pool).fail_call(fails(FileCall::Punch, 1, fault));
+        file.punch(3 * BLOCK, BLOCK).expect("nobody is told");
+        assert_eq!(recorder(&pool).values()[3 * 4096], b'a', "it holds what it held");
         recorder(&pool).fail_call(fails(FileCall::Write, 1, fault));
         let counts = file.counts();
         assert!(told(file.write(0, &filled(b'b', 4))));

@@ -6,9 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::Result;
 use lodestore_contract::Store as _;
-use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, Mode};
 use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pool_subject::PoolSubject;
 use crate::script::Script;
@@ -28,6 +29,16 @@ const GROUP: u64 = 8 << 10;
 /// Bytes of a memtable's log.
 const MEMTABLE: u64 = 4 << 10;
 
+/// Mode of a [`Shape`]: values go to one log.
+pub const MODE_VLOG: u32 = 1;
+/// Mode of a [`Shape`]: an open takes another mode, or another threshold, than the one before, by how often the store was opened and closed.
+pub const MODE_CHANGING: u32 = 2;
+/// Mode of a [`Shape`]: values stay with their keys.
+pub const MODE_NOSEP: u32 = 32;
+/// What opens of [`MODE_CHANGING`] take, in no order.
+const CHANGES: [(Mode, usize); 4] =
+    [(Mode::Hash, THRESHOLD), (Mode::Vlog, THRESHOLD), (Mode::Nosep, THRESHOLD), (Mode::Hash, 12 * THRESHOLD)];
+
 /// Asking the machine for its cores takes longer than a small recovery: once.
 static BASE: LazyLock<HashKvOptions> = LazyLock::new(HashKvOptions::default);
 
@@ -44,11 +55,29 @@ pub fn options(shape: &Shape) -> HashKvOptions {
     index.memtable_bytes = MEMTABLE;
     index.block_bytes = 512;
     index.runs_max = 3;
+    options.mode = match shape.mode {
+        mode if mode & MODE_NOSEP != 0 => Mode::Nosep,
+        mode if mode & MODE_VLOG != 0 => Mode::Vlog,
+        _ => Mode::Hash,
+    };
     options
 }
 
-fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
-    let store = Arc::new(HashKv::start(Arc::clone(&pool), report, &options(shape))?);
+/// The options of an open of this image.
+fn options_of(image: &SimImage, shape: &Shape) -> HashKvOptions {
+    let mut options = options(shape);
+    if shape.mode & MODE_CHANGING != 0 {
+        // Where the copies of the pool's header have their numbers.
+        let number = |at: usize| image.regions.first().and_then(|bytes| bytes.get(at..at + 8)).unwrap_or_default();
+        let turn = xxh3_64(number(16).max(number(4096 + 16))) as usize;
+        let (mode, threshold) = CHANGES[turn % CHANGES.len()];
+        (options.mode, options.value_threshold) = (mode, threshold as u64);
+    }
+    options
+}
+
+fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Box<dyn Subject>> {
+    let store = Arc::new(HashKv::start(Arc::clone(&pool), report, options)?);
     let settler = Arc::clone(&store);
     // What expired is swept by compactions.
     let sweep = Box::new(move || settler.settle());
@@ -68,6 +97,7 @@ impl Engine for HashEngine {
             Mutant::MovedUnasked,
             Mutant::LogPointersNotCounted,
             Mutant::SuperblockEarly,
+            Mutant::LateNotSynced,
         ]
     }
 
@@ -76,12 +106,14 @@ impl Engine for HashEngine {
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
-        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool())?;
-        start(pool, &report, shape)
+        let options = options(shape);
+        let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options.pool())?;
+        start(pool, &report, &options)
     }
 
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
-        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options(shape).pool())?;
-        start(pool, &report, shape)
+        let options = options_of(image, shape);
+        let (pool, report) = Pool::open_sim(image, ENGINE, FORMAT, options.pool())?;
+        start(pool, &report, &options)
     }
 }

@@ -8,7 +8,7 @@ use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
 use lodestore_media::Pool;
 use lodestore_media::sim::{FailingCall, FileCall, FileFault, LineModel, Rng, SimImage, SimSpec};
 use lodestore_sim::explore::script_of;
-use lodestore_sim::hashkv::{HashEngine, options};
+use lodestore_sim::hashkv::{HashEngine, MODE_NOSEP, options};
 use lodestore_sim::op::{Op, Outcome, State};
 use lodestore_sim::oracle;
 use lodestore_sim::script::Script;
@@ -74,6 +74,8 @@ fn script(name: &str) -> Script {
 
 struct Run<'a> {
     script: &'a Script,
+    /// What there is when the script begins, and its image; none: no store.
+    base: Option<&'a (State, SimImage)>,
     universe: Vec<Vec<u8>>,
     fails: Fails,
     nth: u64,
@@ -90,15 +92,21 @@ impl Run<'_> {
 
     /// Does the script; none where the store could not be made.
     fn all(&self) -> Option<Ended> {
-        let store = match HashEngine.create(&self.fails.spec(self.nth), &self.script.shape) {
+        let spec = self.fails.spec(self.nth);
+        let begun = match self.base {
+            Some((_, image)) => HashEngine.open(&SimImage { spec, ..image.clone() }, &self.script.shape),
+            None => HashEngine.create(&spec, &self.script.shape),
+        };
+        let store = match begun {
             Ok(store) => store,
             Err(error) => {
                 let excused = self.fails.excuses(&error) || matches!(error, Error::Poisoned { .. });
-                assert!(excused, "{}", self.place(&format!("create: {error}")));
+                assert!(excused, "{}", self.place(&format!("its begin: {error}")));
                 return None;
             }
         };
-        let (mut ended, mut allowed) = (Ended::default(), vec![State::default()]);
+        let (mut ended, mut allowed) =
+            (Ended::default(), vec![self.base.map_or_else(State::default, |base| base.0.clone())]);
         // A store that is poisoned by the last sweep tells the delete.
         let ends = [Op::Sweep, Op::Delete { key: b"nobody's".to_vec() }];
         for op in self.script.ops.iter().chain(&ends) {
@@ -145,7 +153,8 @@ impl Run<'_> {
 
     /// Whatever is left behind the process's end, by a kill or by a crash, holds what was acknowledged.
     fn reopen(&self, store: Box<dyn Subject>, states: &[&State]) {
-        let mut model = LineModel::new(SimImage { spec: self.fails.spec(0), ..SimImage::default() });
+        let base = self.base.map_or_else(SimImage::default, |base| base.1.clone());
+        let mut model = LineModel::new(SimImage { spec: self.fails.spec(0), ..base });
         store.recorder().take().events.iter().for_each(|event| model.apply(event));
         drop(store);
         self.look(&model.newest(), states, "after a kill");
@@ -165,11 +174,11 @@ impl Run<'_> {
 }
 
 /// Runs the script once for each call that may fail; how the runs ended.
-fn each_call(script: &Script, fails: Fails) -> Vec<Ended> {
+fn each_call(script: &Script, base: Option<&(State, SimImage)>, fails: Fails) -> Vec<Ended> {
     let universe = script.universe();
     let mut runs = Vec::new();
     for nth in 1.. {
-        match (Run { script, universe: universe.clone(), fails, nth }).all() {
+        match (Run { script, base, universe: universe.clone(), fails, nth }).all() {
             Some(Ended { untouched: true, .. }) => break,
             ended => runs.extend(ended),
         }
@@ -188,10 +197,12 @@ fn each_call(script: &Script, fails: Fails) -> Vec<Ended> {
 
 const SCRIPTS: [&str; 3] =
     ["values over the threshold and under it", "collections beside what is in the log", "groups split"];
+/// One that gives space back and takes it again.
+const HOLES: &str = "segments give back their space and take it again";
 
 /// Of all scripts.
 fn each_call_of_all(fails: Fails) -> Vec<Ended> {
-    SCRIPTS.into_iter().flat_map(|name| each_call(&script(name), fails)).collect()
+    SCRIPTS.into_iter().flat_map(|name| each_call(&script(name), None, fails)).collect()
 }
 
 #[test]
@@ -211,8 +222,65 @@ fn a_write_of_the_file_that_fails_loses_nothing() {
 #[test]
 fn a_growth_of_the_file_that_fails_loses_nothing() {
     for fault in [FileFault::Io, FileFault::NoSpace] {
-        let runs = each_call_of_all(Fails::Call(FileCall::Grow, fault));
+        let mut runs = each_call_of_all(Fails::Call(FileCall::Grow, fault));
+        runs.extend(each_call(&script(HOLES), None, Fails::Call(FileCall::Grow, fault)));
         assert!(runs.len() > 5 && !runs.iter().any(|ended| ended.poisoned));
+    }
+}
+
+#[test]
+fn a_segment_that_gets_no_space_again_loses_nothing() {
+    for fault in [FileFault::Io, FileFault::NoSpace] {
+        let runs = each_call(&script(HOLES), None, Fails::Call(FileCall::Reserve, fault));
+        assert!(runs.len() > 5 && !runs.iter().any(|ended| ended.poisoned));
+        // Where the medium has no room the store has none; what is broken is told.
+        assert!(runs.iter().all(|ended| (ended.refused > 0) == (fault == FileFault::Io)));
+    }
+}
+
+#[test]
+fn space_that_cannot_be_given_back_changes_nothing() {
+    let runs = each_call(&script(HOLES), None, Fails::Call(FileCall::Punch, FileFault::Io));
+    assert!(runs.len() >= 2 && runs.iter().all(|ended| *ended == Ended::default()));
+}
+
+/// What an earlier open has left in the tables is separated behind an open, among new writes.
+#[test]
+fn values_that_are_separated_late_are_not_lost_where_a_call_fails() {
+    let ordinary = script("groups split");
+    let (values, later) = ordinary.ops.split_at(80);
+    let unseparated = Shape { mode: MODE_NOSEP, ..ordinary.shape };
+    let store = HashEngine.create(&SimSpec::default(), &unseparated).expect("create");
+    let mut base = (State::default(), SimImage::default());
+    for op in values.iter().chain([&Op::Sweep]) {
+        oracle::step(&*store, &mut base.0, op, oracle::Oracle::Live).expect("an operation");
+    }
+    let mut model = LineModel::new(SimImage { spec: SimSpec::default(), ..SimImage::default() });
+    store.recorder().take().events.iter().for_each(|event| model.apply(event));
+    drop(store);
+    base.1 = model.newest();
+    let ops = [&[Op::Sweep], later].concat();
+    let script = Script { ops, name: "late".into(), ..ordinary };
+    let store = HashEngine.open(&base.1, &script.shape).expect("open");
+    store.apply(&Op::Sweep).expect("settle");
+    assert!(store.counter("values_separated_late") > 20, "{}", store.counter("values_separated_late"));
+    drop(store);
+    for (fails, least, poisons) in [
+        (Fails::Call(FileCall::Sync, FileFault::Io), 5, true),
+        (Fails::Call(FileCall::Write, FileFault::Io), 10, false),
+        (Fails::Call(FileCall::Write, FileFault::NoSpace), 10, false),
+        (Fails::Call(FileCall::Grow, FileFault::Io), 1, false),
+        (Fails::Call(FileCall::Grow, FileFault::NoSpace), 1, false),
+        (Fails::Call(FileCall::Read, FileFault::Io), 5, false),
+        (Fails::Fence, 50, true),
+    ] {
+        let runs = each_call(&script, Some(&base), fails);
+        assert!(runs.len() >= least && runs.iter().all(|ended| ended.poisoned == poisons), "{fails:?}");
+        let full = matches!(fails, Fails::Call(_, FileFault::NoSpace));
+        assert!(
+            !full || runs.iter().all(|ended| ended.refused == 0),
+            "{fails:?}: what finds no room stays where it is"
+        );
     }
 }
 
@@ -250,7 +318,7 @@ fn an_open_in_which_a_call_fails_loses_nothing() {
     ] {
         let mut runs = 0;
         for nth in 1.. {
-            let run = Run { script: &script, universe: universe.clone(), fails, nth };
+            let run = Run { script: &script, base: None, universe: universe.clone(), fails, nth };
             let mut model = killed.clone();
             match HashEngine.open(&SimImage { spec: fails.spec(nth), ..model.newest() }, &script.shape) {
                 Ok(store) => {

@@ -159,6 +159,31 @@ fn no_segment_is_written_again_that_a_snapshot_or_a_scan_may_come_to() {
     assert!(!what_a_snapshot_showed_stays_readable(Some(Mutant::HoldsIgnored)), "the fault is not seen");
 }
 
+/// Whether a snapshot shows what was there when all of it has gone, and segments have given back their space.
+fn what_a_snapshot_showed_keeps_its_space(mutant: Option<Mutant>) -> bool {
+    let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
+    let put = |index| simulated.store.put(&key(index), &large(index)).expect("put");
+    (0..120).for_each(put);
+    simulated.store.settle().expect("settle");
+    let snapshot = simulated.store.snapshot().expect("a snapshot");
+    (0..120).for_each(|index| assert!(simulated.store.delete(&key(index)).expect("delete")));
+    let holes = |simulated: &Simulated| {
+        (0..3).for_each(|_| simulated.store.settle().expect("settle"));
+        simulated.counter("values_segments_holes")
+    };
+    let before = holes(&simulated);
+    let holds = (0..120).all(|index| snapshot.get(&key(index)).is_ok_and(|value| value == Some(large(index))));
+    drop(snapshot);
+    assert!(holes(&simulated) > if holds { before } else { 0 }, "nothing is given back");
+    holds
+}
+
+#[test]
+fn no_segment_gives_back_its_space_that_a_snapshot_may_come_to() {
+    assert!(what_a_snapshot_showed_keeps_its_space(None));
+    assert!(!what_a_snapshot_showed_keeps_its_space(Some(Mutant::HoldsIgnored)), "the fault is not seen");
+}
+
 /// A store that needed no syncs, stopped cleanly, is raised to a durability that does: the pool's regions are synced by the raise, and its file of values by its open. Whether all is
 /// there when power is cut behind that.
 fn what_was_written_without_syncs_is_durable_behind_an_open(mutant: Option<Mutant>) -> bool {

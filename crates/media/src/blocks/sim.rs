@@ -4,7 +4,7 @@ use std::io;
 
 use crate::blocks::BlockFile;
 use crate::pool::Pool;
-use crate::sim::Recorder;
+use crate::sim::{FileCall, Recorder};
 
 /// Stands for the file; what there is of it is in the pool's recorder, so that it is there for the next open of it as well.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl SimFile {
     }
 
     pub(super) fn reserve(&self, pool: &Pool) -> io::Result<()> {
-        self.recorder(pool).reserve_values()
+        self.recorder(pool).find_room(FileCall::Reserve)
     }
 
     #[track_caller]
     pub(super) fn grow(&self, pool: &Pool, len: u64) -> io::Result<()> {
-        self.reserve(pool)?;
+        self.recorder(pool).find_room(FileCall::Grow)?;
         self.recorder(pool).resize_values(len);
         Ok(())
     }
@@ -51,7 +51,7 @@ impl SimFile {
 
     #[track_caller]
     pub(super) fn punch(&self, pool: &Pool, at: u64, len: u64) {
-        self.recorder(pool).zero_values(at, len);
+        self.recorder(pool).punch_values(at, len);
     }
 
     #[track_caller]

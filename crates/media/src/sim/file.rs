@@ -34,8 +34,12 @@ pub enum FileCall {
     Read,
     /// A write of blocks. One that fails has written the first half of them, rounded down.
     Write,
-    /// A growth, or a reservation.
+    /// A growth.
     Grow,
+    /// A reservation of space that was given back.
+    Reserve,
+    /// Giving space back: one that fails leaves the bytes as they are, and nobody is told.
+    Punch,
     /// A sync.
     Sync,
 }
@@ -128,10 +132,12 @@ impl Recorder {
         failed
     }
 
-    /// Bytes of the file become zero.
+    /// Bytes of the file become zero, where their space can be given back.
     #[track_caller]
-    pub(crate) fn zero_values(&self, at: u64, len: u64) {
-        self.put_values(at, &vec![0; len as usize]);
+    pub(crate) fn punch_values(&self, at: u64, len: u64) {
+        if self.fails(FileCall::Punch).is_ok() {
+            self.put_values(at, &vec![0; len as usize]);
+        }
     }
 
     #[track_caller]
@@ -146,9 +152,9 @@ impl Recorder {
         self.jitter();
     }
 
-    /// Room for more is looked for, and found unless a fault is planted.
-    pub(crate) fn reserve_values(&self) -> io::Result<()> {
-        self.fails(FileCall::Grow)
+    /// Room for a growth or a reservation is looked for, and found unless a fault is planted.
+    pub(crate) fn find_room(&self, call: FileCall) -> io::Result<()> {
+        self.fails(call)
     }
 
     /// The file gets another length: zeros are added, or its end is cut off.

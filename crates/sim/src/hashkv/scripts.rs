@@ -2,28 +2,33 @@
 
 use lodestore_media::sim::Rng;
 
-use super::THRESHOLD;
+use super::{MODE_CHANGING, MODE_VLOG, THRESHOLD};
 use crate::op::Op;
 use crate::script::{Script, batch_of, future, key, put};
 use crate::subject::Shape;
 
 const PAST: u64 = 1;
+/// Values that the space of as many segments takes as are given back.
+const HOLED: u64 = 240;
 
 /// The scripts of a round: keys and values differ by it.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, !round ^ 0xa54);
-    let script = |name: &str, explore_every: u64, ops: Vec<Op>| Script {
+    let script = |name: &str, mode: u32, explore_every: u64, ops: Vec<Op>| Script {
         name: name.into(),
-        shape: Shape::default(),
+        shape: Shape { mode, ..Shape::default() },
         ops,
         explore_every,
         cuts_sweeps: true,
     };
     vec![
-        script("values over the threshold and under it", 3, crossings(&mut rng, round)),
-        script("values are collected", 4, collected(&mut rng, round)),
-        script("collections beside what is in the log", 4, beside_the_log(&mut rng, round)),
-        script("groups split", 8, splits(&mut rng, round)),
+        script("values over the threshold and under it", 0, 3, crossings(&mut rng, round)),
+        script("values are collected", 0, 4, collected(&mut rng, round)),
+        script("collections beside what is in the log", 0, 4, beside_the_log(&mut rng, round)),
+        script("groups split", 0, 8, splits(&mut rng, round)),
+        script("one log of values is collected", MODE_VLOG, 4, collected(&mut rng, round)),
+        script("each open has another mode", MODE_CHANGING, 3, reopened(&mut rng, round)),
+        script("segments give back their space and take it again", 0, 6, holes(&mut rng, round)),
     ]
 }
 
@@ -117,6 +122,38 @@ fn splits(rng: &mut Rng, round: u64) -> Vec<Op> {
         if step % 47 == 46 {
             ops.push(stop(round + step / 47));
         }
+    }
+    ops
+}
+
+/// Values of all lengths, with a stop behind every few: an open separates what an earlier one did not, and collects what was separated otherwise.
+fn reopened(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops: Vec<Op> = (0..12).map(|index| put(first + index, large(rng, index, 700))).collect();
+    for step in 0..96u64 {
+        ops.push(match step % 8 {
+            3 => Op::Delete { key: key(first + rng.below(12)) },
+            5 => put(first + rng.below(12), small(step)),
+            _ => put(first + rng.below(12), large(rng, step, 700)),
+        });
+        if step % 8 == 7 {
+            ops.push(Op::Sweep);
+        }
+        if step % 12 == 11 {
+            ops.push(stop(round + step / 12));
+        }
+    }
+    ops
+}
+
+/// Most of what there is room for, which goes but for some, and comes again: more segments are free then than keep their space.
+fn holes(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for turn in 0..3u64 {
+        ops.extend((0..HOLED).map(|index| put(first + index, large(rng, turn + index, 470))));
+        ops.extend((0..HOLED).filter(|index| index % 16 != turn).map(|index| Op::Delete { key: key(first + index) }));
+        ops.extend([Op::Sweep, Op::Sweep, stop(round + turn)]);
     }
     ops
 }
