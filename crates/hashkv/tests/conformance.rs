@@ -1,6 +1,8 @@
 //! The contract's suite over HashKV: each medium, level and mode that it offers.
+//!
+//! All behaviours run in all places: those of one more take some seconds. Keeping all values with their keys has the default sizes, since tables as tiny as the others' find no pieces for values of 60 KB in a full store.
 
-use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::{self, Kind};
 
 type Place = testing::Place<HashKv, HashKvOptions>;
@@ -45,4 +47,26 @@ fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| options.index.workers = 0)
 }
 
-lodestore_contract::conformance! { over shm_process shm_dax file_power shm_defaults no_threads }
+/// One log for all values.
+fn vlog() -> Place {
+    place("tmpfs, process, one log").short().with(|options| options.mode = Mode::Vlog)
+}
+
+fn nosep() -> Place {
+    let options = HashKvOptions { mode: Mode::Nosep, ..HashKvOptions::default() };
+    place("tmpfs, process, values with their keys, default options").short().with(|old| *old = options)
+}
+
+fn hotness_off() -> Place {
+    place("tmpfs, process, hotness off").short().with(|options| options.hotness = false)
+}
+
+/// On a file system that takes O_DIRECT.
+fn direct() -> Place {
+    place("file, process, past the page cache")
+        .on_file(env!("CARGO_TARGET_TMPDIR"))
+        .short()
+        .with(|options| options.direct = true)
+}
+
+lodestore_contract::conformance! { over shm_process shm_dax file_power shm_defaults no_threads vlog nosep hotness_off direct }
