@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::{Result, Store};
-use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, fuzz};
 use lodestore_media::{OpenReport, Pool};
 
 use crate::store::{Engine, Targets, pool_options};
@@ -28,6 +28,11 @@ impl Engine for HashKv {
     fn sweep(&self) -> Result<u64> {
         self.settle().map(|()| 0)
     }
+}
+
+/// A superblock, a segment's header and records, what the index holds: each by itself. How many of these were read.
+pub fn parts(data: &[u8]) -> usize {
+    fuzz::parts(data)
 }
 
 /// The targets.

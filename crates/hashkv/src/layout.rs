@@ -15,6 +15,9 @@ const MAGIC: [u8; 8] = *b"LSHASHKV";
 const VERSION: u32 = 1;
 /// A segment's first bytes.
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
+/// Bytes of a segment, at least and at most: a pointer's place and length have 24 bits of steps.
+pub(crate) const SEGMENT_LEAST: u32 = 8 << 10;
+pub(crate) const SEGMENT_MOST: u32 = 16 << 20;
 /// Bytes of a segment's header.
 pub(crate) const SEGMENT_HEADER: usize = 32;
 /// Bytes of a record before its key.
@@ -51,7 +54,7 @@ impl Superblock {
     }
 
     /// # Errors
-    /// [`Error::Corrupt`], [`Error::NewerFormat`].
+    /// [`Error::Corrupt`] where a field is out of its bounds or the checksum fails, [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt("the superblock of values.0000", what);
         let bytes = bytes.get(..SUPERBLOCK).ok_or_else(|| corrupt("it is cut off"))?;
@@ -65,9 +68,12 @@ impl Superblock {
         if crc32c(&[&bytes[..16]]) != word(&bytes[16..]) {
             return Err(corrupt("its checksum fails"));
         }
+        if found < VERSION {
+            return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
+        }
         let segment_bytes = word(&bytes[12..]);
-        if !u64::from(segment_bytes).is_multiple_of(BlockFile::BLOCK) || segment_bytes == 0 {
-            return Err(corrupt("its segments are no whole blocks"));
+        if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
+            return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
         }
         Ok(Self { segment_bytes })
     }
@@ -94,6 +100,11 @@ impl Prefix {
     pub(crate) const ALL: Self = Self { bits: 0, depth: 0 };
     /// Most bits of one.
     pub(crate) const DEPTH_MAX: u8 = 20;
+
+    /// Whether it is no deeper than one may be, and the bits behind its depth are zero.
+    fn is_one(self) -> bool {
+        self.depth <= Self::DEPTH_MAX && self.bits.checked_shl(self.depth.into()) == Some(0)
+    }
 
     pub(crate) fn has(self, hash: u64) -> bool {
         self.depth == 0 || (hash ^ self.bits) >> (64 - u32::from(self.depth)) == 0
@@ -142,18 +153,17 @@ pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [
     bytes
 }
 
-/// Whose a segment is, by its header, and which use of it that is; none where that is no header of this segment.
+/// Whose a segment is, by its header, and which use of it that is; none where that is no header of this segment, with every field as it is written.
 pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> {
     let bytes = bytes.get(..SEGMENT_HEADER)?;
-    let right =
-        word(bytes) == SEGMENT_MAGIC && word(&bytes[4..]) == segment && crc32c(&[&bytes[..28]]) == word(&bytes[28..]);
     let prefix = Prefix { bits: long(&bytes[8..]), depth: bytes[16] };
     let home = match bytes[17] {
-        0 if prefix.depth <= Prefix::DEPTH_MAX => Home::Group(prefix),
+        0 if prefix.is_one() => Home::Group(prefix),
         1 => Home::Cold,
         _ => return None,
     };
-    right.then(|| (home, word(&bytes[20..])))
+    let generation = word(&bytes[20..]);
+    (encode_segment((segment, generation), home) == bytes).then_some((home, generation))
 }
 
 /// Where a value stands.
@@ -273,6 +283,20 @@ impl<'a> Record<'a> {
     pub(crate) fn len(&self) -> usize {
         record_len(self.key.len(), self.value.len())
     }
+
+    /// Makes the start of these bytes a record with the right checksum, of lengths that they have room for.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn seal(bytes: &mut [u8], place: Place) {
+        let Some(room) = bytes.len().checked_sub(RECORD_HEADER + 1) else { return };
+        let key = usize::from(bytes[6]) % (room + 1);
+        let value = usize::from(bytes[8]) % (room + 1 - key);
+        bytes[4] = RECORD;
+        bytes[6..8].copy_from_slice(&(key as u16).to_le_bytes());
+        bytes[8..12].copy_from_slice(&(value as u32).to_le_bytes());
+        let (head, rest) = bytes.split_at_mut(RECORD_HEADER);
+        let sum = sum_of(place, head, &rest[..key + 1], &rest[key + 1..key + 1 + value]);
+        head[..4].copy_from_slice(&sum.to_le_bytes());
+    }
 }
 
 fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
@@ -319,6 +343,34 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             Superblock::decode(&damaged).expect_err("one bit is wrong");
         }
+        Superblock::decode(&bytes[..SUPERBLOCK - 1]).expect_err("it is cut off");
+    }
+
+    /// A checksum says that the bytes are as somebody wrote them, and no more.
+    #[test]
+    fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
+        let with = |at: usize, value: u32| {
+            let mut bytes = Superblock { segment_bytes: 65536 }.encode();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let sum = crc32c(&[&bytes[..16]]);
+            bytes[16..].copy_from_slice(&sum.to_le_bytes());
+            Superblock::decode(&bytes)
+        };
+        for power in 0..32 {
+            let decoded = with(12, 1 << power);
+            if (13..=24).contains(&power) {
+                assert_eq!(decoded.expect("as long as a segment may be").segment_bytes, 1 << power);
+            } else {
+                assert!(matches!(decoded, Err(Error::Corrupt { .. })), "2^{power}: {decoded:?}");
+            }
+        }
+        for wrong in [0, 1, 3 << 12, 5 << 12, (64 << 10) + 4096, (16 << 20) - 4096, u32::MAX, u32::MAX - 4095] {
+            let decoded = with(12, wrong);
+            assert!(matches!(decoded, Err(Error::Corrupt { .. })), "{wrong}: {decoded:?}");
+        }
+        assert!(matches!(with(0, 0), Err(Error::Corrupt { .. })));
+        assert!(matches!(with(8, VERSION + 1), Err(Error::NewerFormat { .. })));
+        assert!(matches!(with(8, VERSION - 1), Err(Error::OlderFormat { .. })));
     }
 
     #[test]
@@ -344,6 +396,28 @@ mod tests {
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(decode_segment(&damaged, 9), None, "bit {bit}");
             }
+        }
+    }
+
+    #[test]
+    fn a_header_with_a_field_that_nobody_writes_is_none_although_its_checksum_is_right() {
+        let [low, high] = Prefix::ALL.halves();
+        for (home, at, byte) in [
+            (Home::Group(Prefix::ALL), 8, 1),
+            (Home::Group(low), 15, 0x40),
+            (Home::Group(high), 16, 0),
+            (Home::Group(high), 16, 21),
+            (Home::Group(high), 17, 1),
+            (Home::Group(high), 17, 2),
+            (Home::Group(low), 18, 1),
+            (Home::Group(low), 27, 1),
+            (Home::Cold, 8, 1),
+        ] {
+            let mut bytes = encode_segment((9, 5), home);
+            bytes[at] = byte;
+            let sum = crc32c(&[&bytes[..28]]);
+            bytes[28..].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(decode_segment(&bytes, 9), None, "{home:?}, byte {at}");
         }
     }
 

@@ -8,6 +8,8 @@
 mod append;
 mod begin;
 mod collect;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod late;
 mod layout;
 mod options;

@@ -4,6 +4,8 @@ use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
 use lodestore_fluidkv::FluidOptions;
 use lodestore_media::{BlockFile, BlockOptions, PoolOptions};
 
+use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
+
 /// Regions of a pool are whole pages, this part of the capacity at most, and so long at least where they are not set to be shorter.
 const PAGE: u64 = 4096;
 const REGIONS: u64 = 128;
@@ -47,7 +49,7 @@ pub struct HashKvOptions {
     pub index: FluidOptions,
     /// Where values go.
     pub mode: Mode,
-    /// Bytes of a segment, a power of two from 16 KiB to 16 MiB. Fixed when a store is made. 0: 64 KiB, or as many as leave a store of this capacity a million of them.
+    /// Bytes of a segment, a power of two from 8 KiB to 16 MiB. Fixed when a store is made. 0: 64 KiB, or as many as leave a store of this capacity a million of them.
     pub segment_bytes: u64,
     /// Bytes from which a value is kept in the file, from 32 (selective separation: HashKV, ATC 2018, section 3.5); 0: none is.
     pub value_threshold: u64,
@@ -95,7 +97,7 @@ const SPECS: &[OptionSpec] = &[
         "value-segment",
         "0",
         true,
-        "bytes of a segment of the file, a power of two from 16384 to 16777216; 0: 65536, or more in a store of over 64 GiB"
+        "bytes of a segment of the file, a power of two from 8192 to 16777216; 0: 65536, or more in a store of over 64 GiB"
     ),
     spec!(
         "separate-from",
@@ -187,7 +189,7 @@ impl HashKvOptions {
             let why = format!("it takes {least} to {most}{}", if off { ", or 0" } else { "" });
             Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why })
         };
-        within("value-segment", self.segment_bytes, 16 * KIB, 16 * MIB, true)?;
+        within("value-segment", self.segment_bytes, SEGMENT_LEAST.into(), SEGMENT_MOST.into(), true)?;
         within("separate-from", self.value_threshold, 32, MIB, true)?;
         within("group-bytes", self.group_bytes, 64 * KIB, 1 << 30, false)?;
         within("collect-rate", self.collect_rate, MIB, 1 << 40, true)?;

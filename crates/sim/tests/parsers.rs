@@ -50,6 +50,17 @@ fn all_checksums_of_the_format_are_found_to_be_forged() {
 fn any_bytes_are_read_as_headers_or_refused() {
     run("pool_header", 4000, media::pool_header);
     run("region_header", 4000, media::region_header);
+    run("hashkv_parts", 4000, |data| {
+        hashkv::parts(data);
+    });
+}
+
+#[test]
+fn parts_of_a_values_file_are_read_where_their_checksums_are_right() {
+    let read = |first: u8, second: u8| hashkv::parts(&[&[first, second][..], &[0; 126]].concat());
+    assert_eq!(read(2, 0), 1, "a pointer; no superblock of such segments");
+    assert_eq!(read(0, 16), 2, "a pointer, a superblock");
+    assert_eq!(read(3, 5), 3, "a pointer, a segment's header and a record");
 }
 
 #[test]

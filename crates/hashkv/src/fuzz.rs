@@ -1,0 +1,100 @@
+//! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `fuzz` only.
+
+use lodestore_media::crc32c;
+
+use crate::layout::{Place, Record, SEGMENT_HEADER, Stored, Superblock, decode_segment, each_record, encode_segment};
+
+/// Number of the segment that bytes are taken for.
+const SEGMENT: u32 = 9;
+/// A use of it, where no header tells one.
+const GENERATION: u32 = 3;
+
+/// Reads bytes as each part of the file of values and of what the index holds, as they are and with right checksums. What is read must be what would be written. How many parts were read.
+///
+/// # Panics
+/// If it is not.
+pub fn parts(bytes: &[u8]) -> usize {
+    stored(bytes)
+        + [bytes.to_vec(), sealed(bytes)].iter().map(|bytes| superblock(bytes) + segment(bytes)).sum::<usize>()
+}
+
+/// The end of the bytes is a pointer's, or a value's.
+fn stored(bytes: &[u8]) -> usize {
+    let mut tagged = bytes[bytes.len().saturating_sub(15)..].to_vec();
+    let mut read = 0;
+    for tag in 0..3 {
+        if let Some(last) = tagged.last_mut() {
+            *last = tag;
+        }
+        match Stored::read(&tagged) {
+            Ok(Stored::Pointer(pointer)) => {
+                assert_eq!(*pointer.stored(), *tagged, "a pointer");
+                read += 1;
+            }
+            Ok(Stored::Value(value)) => assert_eq!([value, &[0]].concat(), tagged, "a value"),
+            Err(_) => {}
+        }
+    }
+    read
+}
+
+fn superblock(bytes: &[u8]) -> usize {
+    let Ok(superblock) = Superblock::decode(bytes) else { return 0 };
+    assert!(bytes.starts_with(&superblock.encode()), "a superblock");
+    1
+}
+
+/// A header and what follows it. Records stand one behind the other, inside the bytes.
+fn segment(bytes: &[u8]) -> usize {
+    let header = decode_segment(bytes, SEGMENT);
+    if let Some((home, generation)) = header {
+        assert!(bytes.starts_with(&encode_segment((SEGMENT, generation), home)), "a header");
+    }
+    let generation = header.map_or(GENERATION, |(_, generation)| generation);
+    let (mut end, mut read) = (SEGMENT_HEADER, usize::from(header.is_some()));
+    each_record(bytes, (SEGMENT, generation), |pointer, record| {
+        let at = pointer.at as usize;
+        assert!(at >= end && at + record.key.len() + record.value.len() <= bytes.len(), "a record's place");
+        assert_eq!((pointer.segment, pointer.generation), (SEGMENT, generation), "a record's use of the segment");
+        assert_eq!(Record::read(&bytes[at..], pointer.place()), Some(record), "a record by its pointer");
+        (end, read) = (at + pointer.len as usize, read + 1);
+    });
+    read
+}
+
+/// The bytes with right beginnings and checksums of a superblock, or of a segment with a record, by their first one.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let (Some((how, rest)), mut sealed) = (bytes.split_first(), bytes.to_vec()) else { return Vec::new() };
+    let put = |to: &mut Vec<u8>, at: usize, with: &[u8]| {
+        to.resize(to.len().max(at + with.len()), 0);
+        to[at..at + with.len()].copy_from_slice(with);
+    };
+    if how % 2 == 0 {
+        put(&mut sealed, 0, b"LSHASHKV");
+        put(&mut sealed, 8, &1u32.to_le_bytes());
+        if let Some(power) = rest.first().filter(|_| how % 4 == 0) {
+            put(&mut sealed, 12, &(1u32 << (power % 32)).to_le_bytes());
+        }
+        put(&mut sealed, 16, &[]);
+        let sum = crc32c(&[&sealed[..16]]);
+        put(&mut sealed, 16, &sum.to_le_bytes());
+        return sealed;
+    }
+    put(&mut sealed, 0, b"SHSG");
+    put(&mut sealed, 4, &SEGMENT.to_le_bytes());
+    // As many bits as its depth, mostly, and no more.
+    if how % 8 != 1 {
+        let depth = rest.first().map_or(0, |depth| depth % 22);
+        let bits = u64::MAX.checked_shl(64 - u32::from(depth)).unwrap_or_default();
+        put(&mut sealed, 8, &(bits * u64::from(depth <= 20)).to_le_bytes());
+        put(&mut sealed, 16, &[depth, 0, 0, 0]);
+        put(&mut sealed, 24, &[0; 4]);
+    }
+    put(&mut sealed, SEGMENT_HEADER, &[]);
+    let sum = crc32c(&[&sealed[..28]]);
+    put(&mut sealed, 28, &sum.to_le_bytes());
+    let generation = decode_segment(&sealed, SEGMENT).map_or(GENERATION, |(_, generation)| generation);
+    let place = Place { segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
+    Record::seal(&mut sealed[SEGMENT_HEADER..], place);
+    sealed
+}
