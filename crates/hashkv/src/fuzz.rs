@@ -41,6 +41,11 @@ fn stored(bytes: &[u8]) -> usize {
 fn superblock(bytes: &[u8]) -> usize {
     let Ok(superblock) = Superblock::decode(bytes) else { return 0 };
     assert!(bytes.starts_with(&superblock.encode()), "a superblock");
+    assert!(
+        superblock.segment_bytes.is_power_of_two(),
+        "a superblock of segments of {} bytes",
+        superblock.segment_bytes
+    );
     1
 }
 
@@ -72,8 +77,9 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     if how % 2 == 0 {
         put(&mut sealed, 0, b"LSHASHKV");
         put(&mut sealed, 8, &1u32.to_le_bytes());
-        if let Some(power) = rest.first().filter(|_| how % 4 == 0) {
-            put(&mut sealed, 12, &(1u32 << (power % 32)).to_le_bytes());
+        if let Some(power) = rest.first().filter(|_| how % 8 != 2) {
+            let more = if how % 8 == 6 { 4096 } else { 0 };
+            put(&mut sealed, 12, &((1u32 << (power % 32)) + more).to_le_bytes());
         }
         put(&mut sealed, 16, &[]);
         let sum = crc32c(&[&sealed[..16]]);
@@ -83,7 +89,11 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     put(&mut sealed, 0, b"SHSG");
     put(&mut sealed, 4, &SEGMENT.to_le_bytes());
     // As many bits as its depth, mostly, and no more.
-    if how % 8 != 1 {
+    if how % 8 == 1 {
+        put(&mut sealed, SEGMENT_HEADER, &[]);
+        let kind = [sealed[16] % 22, sealed[17] % 2];
+        put(&mut sealed, 16, &kind);
+    } else {
         let depth = rest.first().map_or(0, |depth| depth % 22);
         let bits = u64::MAX.checked_shl(64 - u32::from(depth)).unwrap_or_default();
         put(&mut sealed, 8, &(bits * u64::from(depth <= 20)).to_le_bytes());
