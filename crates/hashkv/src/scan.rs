@@ -2,10 +2,9 @@
 //! walk's order. A walk holds its moment, so that no segment that it may come to is written again.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
+use lodestore_contract::{Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
 use crate::read::Window;
@@ -193,9 +192,4 @@ pub(crate) fn multi_get(running: &Running, keys: &[&[u8]], each: &mut dyn FnMut(
         each(index, Some(&value));
     }
     Ok(())
-}
-
-/// A range of no bound, for walks over everything.
-pub(crate) fn everything() -> ScanRange {
-    ScanRange { from: Bound::Unbounded, to: Bound::Unbounded, direction: Direction::Forward, limit: usize::MAX }
 }

@@ -1,11 +1,10 @@
-//! Reading and checking everything: the LSM by its own verify, then each value that it points to.
+//! Reading and checking everything: the LSM by its own verify, then each value that it points to, in spite of what is damaged of the LSM or of other values.
 
 use std::sync::Arc;
 
 use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
 
 use crate::layout::{RECORD_HEADER, Stored};
-use crate::scan::everything;
 use crate::store::Running;
 use crate::values::Hold;
 
@@ -21,7 +20,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
     let _hold = Hold::now(&running.values);
     let (mut done, mut value) = (last.done, Vec::new());
     let mut outcome = Ok(());
-    let walked = running.index.scan_each(&everything(), &mut |key, stored| {
+    let walked = running.index.for_each(&mut |key, stored| {
         let Ok(Stored::Pointer(pointer)) = Stored::read(stored) else { return Visit::More };
         value.clear();
         match running.values.read(pointer, key, &mut value) {
