@@ -21,7 +21,15 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
     let (mut done, mut value) = (last.done, Vec::new());
     let mut outcome = Ok(());
     let walked = running.index.for_each(&mut |key, stored| {
-        let Ok(Stored::Pointer(pointer)) = Stored::read(stored) else { return Visit::More };
+        let pointer = match Stored::read(stored) {
+            Ok(Stored::Pointer(pointer)) => pointer,
+            Ok(Stored::Value(_)) => return Visit::More,
+            Err(_) => {
+                let place = format!("the index, key {}", key[..key.len().min(24)].escape_ascii());
+                report.find(place, "what it holds is neither a value nor a pointer");
+                return Visit::More;
+            }
+        };
         value.clear();
         match running.values.read(pointer, key, &mut value) {
             Ok(true) => {

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use common::{counter, key, value};
 use lodestore_contract::conformance::Pairs;
 use lodestore_contract::{Error, Store, Visit};
-use lodestore_hashkv::HashKv;
+use lodestore_fluidkv::FluidKv;
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
 use lodestore_inplace::testing::Scratch;
+use lodestore_media::Pool;
 
 /// A closed store with separated values, tables of several blocks, and nothing in its logs.
 fn store(scratch: &Scratch) -> Pairs {
@@ -86,4 +88,25 @@ fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
     });
     walked.expect_err("it tells of damage");
     assert!(readable > 100 && report.records >= readable, "{} records were checked, {readable} read", report.records);
+}
+
+/// It was passed over, as if nothing of the file depended on it.
+#[test]
+fn what_is_neither_a_value_nor_a_pointer_is_reported() {
+    let scratch = Scratch::new();
+    let model = store(&scratch);
+    let options = common::tiny(8 << 20, 0);
+    {
+        let (pool, report) = Pool::open(&scratch.store(), ENGINE, FORMAT, options.pool()).expect("its pool");
+        let index = FluidKv::start(pool, &report, &options.index).expect("its index");
+        for tag in [2, 7] {
+            index.put(&[b'w', tag], &[1, tag]).expect("put");
+        }
+        index.close().expect("close");
+    }
+    let store = HashKv::open(&scratch.store(), &options).expect("open");
+    assert!(matches!(store.get(b"w\x07"), Err(Error::Corrupt { .. })));
+    let report = store.verify(&mut |_| ()).expect("verify");
+    assert_eq!(report.findings.len(), 2, "{:?}", report.findings);
+    assert!(report.records >= model.len() as u64);
 }

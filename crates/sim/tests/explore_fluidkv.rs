@@ -1,17 +1,15 @@
 //! FluidKV explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
 
+mod common;
+
 use lodestore_media::Mutant;
 use lodestore_sim::config::Config;
-use lodestore_sim::explore::{explore, script_at};
+use lodestore_sim::explore::script_at;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mutation::{Fault, planted, try_fault};
 
 fn must_pass(config: Config) {
-    let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
-    let config = Config { images: share.unwrap_or(config.images), ..config };
-    let report = explore(&FluidEngine, &config);
-    println!("seed {}, grain {}: {}", config.seed, config.grain, report.counts);
-    assert!(report.failure.is_none(), "{}", report.failure.map(|failure| failure.to_string()).unwrap_or_default());
+    common::must_pass(&FluidEngine, config);
 }
 
 #[test]
@@ -54,13 +52,8 @@ fn every_planted_fault_is_seen() {
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 
-/// Rare faults show in some scripts only, so many short runs see more than a long one.
 fn is_seen_by_some_seed(fault: &Fault) -> bool {
-    (1..=16).any(|seed| {
-        let row = try_fault(&FluidEngine, &Config { images: 80_000, seed, ..Config::default() }, fault.clone());
-        println!("seed {seed}: {row}");
-        row.caught.is_some()
-    })
+    common::is_seen_by_some_seed(&FluidEngine, &Config { images: 80_000, ..Config::default() }, fault)
 }
 
 /// Files: all threads share one log, whose writes become durable by groups.

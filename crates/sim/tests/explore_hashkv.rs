@@ -1,23 +1,21 @@
 //! HashKV explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use lodestore_media::Mutant;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
-use lodestore_sim::explore::{explore, script_of};
+use lodestore_sim::explore::script_of;
 use lodestore_sim::hashkv::HashEngine;
-use lodestore_sim::mutation::{Fault, planted, try_fault};
+use lodestore_sim::mutation::{Fault, planted};
 use lodestore_sim::op::Op;
 use lodestore_sim::script::Script;
 use lodestore_sim::subject::Engine;
 
 fn must_pass(config: Config) {
-    let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
-    let config = Config { images: share.unwrap_or(config.images), ..config };
-    let report = explore(&HashEngine, &config);
-    println!("seed {}, grain {}: {}", config.seed, config.grain, report.counts);
-    assert!(report.failure.is_none(), "{}", report.failure.map(|failure| failure.to_string()).unwrap_or_default());
+    common::must_pass(&HashEngine, config);
 }
 
 #[test]
@@ -120,16 +118,11 @@ fn every_planted_fault_is_seen() {
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 
-/// Rare faults show in some scripts only, so many short runs see more than a long one.
 fn is_seen_by_some_seed(fault: &Fault) -> bool {
     // Few scripts separate late, and none of the first ones.
     let late = *fault == Fault::Planted(Mutant::LateNotSynced);
     let only_script = script_named("each open has another mode").filter(|_| late);
     let base = Config { images: 80_000, only_script, ..Config::default() };
     let base = if late { Config { images_per_point: 8, store_point_every: 0, ..base } } else { base };
-    (1..=16).any(|seed| {
-        let row = try_fault(&HashEngine, &Config { seed, ..base.clone() }, fault.clone());
-        println!("seed {seed}: {row}");
-        row.caught.is_some()
-    })
+    common::is_seen_by_some_seed(&HashEngine, &base, fault)
 }

@@ -1,0 +1,24 @@
+//! What explorations of one engine share.
+
+use lodestore_sim::config::Config;
+use lodestore_sim::explore::explore;
+use lodestore_sim::mutation::{Fault, try_fault};
+use lodestore_sim::subject::Engine;
+
+/// Explores, and prints how much. `LODESTORE_SIM_IMAGES` makes the share larger.
+pub fn must_pass(engine: &dyn Engine, config: Config) {
+    let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
+    let config = Config { images: share.unwrap_or(config.images), ..config };
+    let report = explore(engine, &config);
+    println!("seed {}, grain {}: {}", config.seed, config.grain, report.counts);
+    assert!(report.failure.is_none(), "{}", report.failure.map(|failure| failure.to_string()).unwrap_or_default());
+}
+
+/// Rare faults show in some scripts only, so many short runs see more than a long one.
+pub fn is_seen_by_some_seed(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
+    (1..=16).any(|seed| {
+        let row = try_fault(engine, &Config { seed, ..config.clone() }, fault.clone());
+        println!("seed {seed}: {row}");
+        row.caught.is_some()
+    })
+}
