@@ -199,21 +199,20 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
 }
 
 impl FluidKv {
-    /// Calls `each` with each key for which the tables hold a value, and the newest of it, and then with what each memtable does; large values of the value log, deletes and what has expired are left out. For an engine that stands
-    /// on this one and names places of its own by what it stores ([`FluidKv::start_separating`]): whatever a read may come to, behind this call's begin, is among it.
+    /// Calls `each` with each key for which the tables hold a value, the newest of it, and whether that is live, and then with what each memtable does; large values of the value log and deletes are left out. For an engine
+    /// that stands on this one and names places of its own by what it stores ([`FluidKv::start_separating`]): whatever a read may come to, behind this call's begin, is among it, and so is whatever
+    /// [`Separator::died`](crate::Separator::died) may tell, which is not live where it has expired.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Corrupt`], then it is not all.
-    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         let inner = &self.running.inner;
         let _quiet = Quiet::begin();
         let _guard = inner.enter()?;
         let view = inner.view.load_full();
         let mut show = |pair: &Pair<'_>| {
-            if let Known::Value(value, _) = pair.known
-                && pair.known.is_live()
-            {
-                each(pair.key, value);
+            if let Known::Value(value, _) = pair.known {
+                each(pair.key, value, pair.known.is_live());
             }
             true
         };

@@ -84,10 +84,11 @@ fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
 /// # Errors
 /// [`Error::Io`] and the like. Where the LSM is damaged everything counts as in use; reads tell of the damage, key by key.
 fn count(values: &Values, index: &FluidKv) -> Result<()> {
-    let walked = index.each_stored(&mut |key, stored| match Stored::read(stored) {
+    let walked = index.each_stored(&mut |key, stored, live| match Stored::read(stored) {
         // One that points out of the file is damage, which its read tells.
-        Ok(Stored::Pointer(pointer)) => lock(&values.space).count(pointer),
-        Ok(Stored::Value(_)) if values.may_separate(key, stored) => values.note_late(),
+        Ok(Stored::Pointer(pointer)) if live => lock(&values.space).count(pointer),
+        Ok(Stored::Pointer(pointer)) => lock(&values.space).note_use(pointer.generation),
+        Ok(Stored::Value(_)) if live && values.may_separate(key, stored) => values.note_late(),
         _ => {}
     });
     match walked {

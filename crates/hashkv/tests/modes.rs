@@ -1,12 +1,13 @@
-//! Modes, and what they have in common: a store in each mode after another, direct I/O, and space that the file system has again.
+//! Modes, and what they have in common: a store in each mode after another, direct I/O, values that expire in a full store, and space that the file system has again.
 
 mod common;
 
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
 
 use common::{counter, key, value};
 use lodestore_contract::conformance::{Pairs, assert_holds, assert_sound};
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Error, Expiry, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::Scratch;
 
@@ -79,6 +80,53 @@ fn direct_io_is_done_or_refused_as_an_option_and_leaves_no_store() {
         }
         // Either way the next open may do without.
         let store = HashKv::open(&scratch.store(), &tiny(Mode::Hash)).expect("open");
+        assert_holds(&store, &model);
+    }
+}
+
+/// Puts values that expire so many milliseconds from now, until there is no room; their keys, and none where some have expired meanwhile.
+fn full_of_expiring(store: &HashKv, millis: u64) -> Option<usize> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time").as_millis() as u64;
+    let expiry = Some(Expiry::at_millis(now + millis));
+    let most = 4 * CAPACITY as usize / LARGE;
+    let count =
+        (0..most).take_while(|index| match store.put_expiring(&key(*index), &value(*index, 1, LARGE), expiry) {
+            Ok(()) => true,
+            Err(Error::Full { .. }) => false,
+            Err(error) => panic!("{error}"),
+        });
+    let count = count.count();
+    (count < most && store.get(&key(0)).expect("get").is_some()).then_some(count)
+}
+
+/// An open gave numbers of uses of segments again that pointers to expired values had: when these were written over, live values of the new uses counted as dead, and were not moved.
+#[test]
+fn a_store_full_of_values_that_have_expired_has_room_again_behind_an_open_and_loses_nothing() {
+    for mode in [Mode::Hash, Mode::Vlog] {
+        let full = [2, 8, 32].into_iter().find_map(|seconds| {
+            let scratch = Scratch::new();
+            let store = HashKv::create(&scratch.store(), &tiny(mode)).expect("create");
+            let count = full_of_expiring(&store, seconds * 1000)?;
+            Some((scratch, store, count))
+        });
+        let (scratch, store, count) = full.expect("it is full before the first has expired");
+        assert!(count * LARGE > CAPACITY as usize / 3, "{count} values fill it");
+        while store.get(&key(0)).expect("get").is_some() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        drop(store);
+        let store = HashKv::open(&scratch.store(), &tiny(mode)).expect("open");
+        let mut model = Pairs::new();
+        for index in 0..count * 3 / 4 {
+            let (key, value) = (key(2 * index), value(index, 2, LARGE));
+            store.put(&key, &value).unwrap_or_else(|error| panic!("{mode:?}, {index} of {count}: {error}"));
+            model.insert(key, value);
+        }
+        assert_holds(&store, &model);
+        assert_sound(&store);
+        drop(store);
+        let store = HashKv::open(&scratch.store(), &tiny(mode)).expect("open");
+        store.settle().expect("settle");
         assert_holds(&store, &model);
     }
 }

@@ -18,6 +18,11 @@ impl Space {
             segment.live += u64::from(len);
             segment.used = segment.used.max(end.next_multiple_of(BlockFile::BLOCK as u32));
         }
+        self.note_use(generation);
+    }
+
+    /// Knows of a use of some segment: no later use gets its number. What has expired counts for nothing, but flushes tell of it when it is written over.
+    pub(crate) fn note_use(&mut self, generation: u32) {
         if is_newer(generation, self.generation) {
             self.generation = generation;
         }
