@@ -36,6 +36,16 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
     }
 }
 
+/// A flush tells that it died when its key is written over.
+#[test]
+fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names() {
+    let mut space = counted([pointer(4, 32, 2000)]);
+    space.note_use(9);
+    space.arrange(&[(1, Some((Home::Cold, 4)))]);
+    let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+    assert_eq!(part.generation, 10);
+}
+
 #[test]
 fn what_dies_of_an_earlier_use_of_a_segment_changes_nothing() {
     let mut space = counted([pointer(9, 32, 2000)]);
