@@ -205,6 +205,7 @@ impl FluidKv {
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Corrupt`], then it is not all.
+    #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
     pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         let inner = &self.running.inner;
         let _quiet = Quiet::begin();
