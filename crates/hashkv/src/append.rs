@@ -12,6 +12,9 @@ use crate::room::TRIES;
 use crate::space::{Gain, More, Part, Space};
 use crate::values::{Values, lock};
 
+/// Segments that may refuse to be written, one after the other, until appending fails.
+const REFUSED: u32 = 4;
+
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
@@ -65,11 +68,39 @@ impl Drop for Appended<'_> {
     }
 }
 
+/// Makes the bytes of a part: the records of these items, in this order from the `next` one on, that are of its home and have room. The next one behind them, and bytes of records.
+fn fill(
+    bytes: &mut Blocks,
+    part: &Part,
+    (items, order): (&[Item<'_>], &[usize]),
+    (mut next, pointers): (usize, &mut [Option<Pointer>]),
+) -> (usize, u64) {
+    bytes.clear();
+    if part.from == 0 {
+        bytes.extend_from_slice(&encode_segment((part.segment, part.generation), part.home));
+    }
+    let header = bytes.len();
+    while let Some(index) = order.get(next) {
+        let item = &items[*index];
+        if !item.is_of(part.home) || bytes.len() + item.len() > part.len as usize {
+            break;
+        }
+        let at = part.from + bytes.len() as u32;
+        let pointer = Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
+        Record::append(bytes, pointer.place(), item.key, item.value);
+        pointers[*index] = Some(pointer);
+        next += 1;
+    }
+    let live = (bytes.len() - header) as u64;
+    bytes.resize(part.len as usize);
+    (next, live)
+}
+
 impl Values {
     /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, are left out. `unsynced` is the fault that leaves the sync out.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`]; nothing of it counts then.
+    /// [`Error::Io`] where several segments cannot be written, [`Error::Poisoned`]; nothing of it counts then.
     pub(crate) fn append(&self, items: &[Item<'_>], spare: u32, unsynced: Mutant) -> Result<Appended<'_>> {
         let most = Space::record_max(self.sizes.segment_bytes);
         let mut order: Vec<usize> = (0..items.len()).filter(|index| items[*index].len() <= most).collect();
@@ -79,7 +110,7 @@ impl Values {
         }
         let pointers = vec![None; items.len()];
         let mut appended = Appended { values: self, parts: Vec::new(), durable: false, pointers };
-        let mut tries = TRIES;
+        let (mut tries, mut refused) = (TRIES, 0);
         let mut bytes = Blocks::new();
         let mut next = 0;
         while next < order.len() {
@@ -95,27 +126,20 @@ impl Values {
                 continue;
             };
             appended.parts.push((part, 0));
-            bytes.clear();
-            if part.from == 0 {
-                bytes.extend_from_slice(&encode_segment((part.segment, part.generation), part.home));
-            }
-            let header = bytes.len();
-            while let Some(index) = order.get(next) {
-                let item = &items[*index];
-                if !item.is_of(part.home) || bytes.len() + item.len() > part.len as usize {
-                    break;
+            let before = next;
+            let live;
+            (next, live) = fill(&mut bytes, &part, (items, &order), (next, &mut appended.pointers));
+            match self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes) {
+                Ok(()) => appended.parts.last_mut().expect("pushed above").1 = live,
+                // Another segment takes what this place does not.
+                Err(Error::Io { .. }) if refused < REFUSED => {
+                    refused += 1;
+                    order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
+                    next = before;
+                    lock(&self.space).refused(&part);
                 }
-                let at = part.from + bytes.len() as u32;
-                let pointer =
-                    Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
-                Record::append(&mut bytes, pointer.place(), item.key, item.value);
-                appended.pointers[*index] = Some(pointer);
-                next += 1;
+                Err(error) => return Err(error),
             }
-            let live = (bytes.len() - header) as u64;
-            appended.parts.last_mut().expect("pushed above").1 = live;
-            bytes.resize(part.len as usize);
-            self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes)?;
         }
         if !appended.parts.is_empty() && !self.file.mutant(unsynced) {
             self.file.sync()?;

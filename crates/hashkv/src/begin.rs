@@ -135,6 +135,7 @@ pub(crate) fn account(running: &Running) -> Stats {
         ("values_segments_free", u64::from(segments.free)),
         ("values_segments_holes", u64::from(segments.holes)),
         ("values_segments_waiting", u64::from(segments.waiting)),
+        ("values_segments_damaged", u64::from(segments.damaged)),
         ("values_live_bytes", live),
         ("values_groups", groups as u64),
         ("values_longest_bytes", values.sizes.longest as u64),

@@ -7,6 +7,9 @@
 //!
 //! Persist order: copies in segments of their own, **sync**; pointers, in records of the LSM's log that each change those keys alone whose newest version is still the one that was
 //! copied, **durable**; then the old segments are let go. A crash leaves copies that nothing points to, or old segments to which nothing points: the next open counts neither.
+//!
+//! Damage costs what it hits and nothing else. A segment that cannot be read, or holds a record whose key's entry cannot be, stays as it is, and the others of the victim are collected. One that was
+//! read, though not all in it is a record, is let go when all that counts as live there was moved.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +18,8 @@ use lodestore_fluidkv::{FluidKv, Replace};
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
-use crate::layout::{Pointer, Stored, each_record};
-use crate::space::{Gain, Outcome, Victim};
+use crate::layout::{Pointer, Record, SEGMENT_HEADER, STEP, Stored, each_record};
+use crate::space::{Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// What flushes have told of a record.
@@ -31,6 +34,16 @@ enum Live {
 /// The records of a victim, by key.
 type Places<'a> = HashMap<&'a [u8], Vec<(Pointer, &'a [u8], Live)>>;
 
+/// What becomes of a pointer that is to take the place of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Done,
+    /// The key has something else by now.
+    Overtaken,
+    /// What the key has cannot be read.
+    Unknown,
+}
+
 /// A live record of a victim.
 struct Survivor<'a> {
     item: Item<'a>,
@@ -39,21 +52,41 @@ struct Survivor<'a> {
     stored: Box<[u8]>,
 }
 
+/// Whether an error is about what one place on the medium holds, and not about the store.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Corrupt { .. })
+}
+
+/// Calls `each` for all records of this use of a segment that are whole, wherever they begin: those behind a damaged one as well.
+fn each_whole<'a>(bytes: &'a [u8], taken: &Taken, mut each: impl FnMut(Pointer, Record<'a>)) {
+    let mut at = SEGMENT_HEADER;
+    while at < bytes.len() {
+        let pointer = Pointer { segment: taken.segment, generation: taken.generation, at: at as u32, len: 0 };
+        let record = Record::read(&bytes[at..], pointer.place());
+        let len = record.map_or(0, |record| record.len());
+        if let Some(record) = record {
+            each(Pointer { len: len as u32, ..pointer }, record);
+        }
+        at += len.max(STEP);
+    }
+}
+
 impl Values {
     /// Collects what is best collected, where it brings as much as that; whether there was any.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`], [`Error::Full`] where the LSM has no room for the pointers; nothing is lost by it.
+    /// [`Error::Poisoned`], [`Error::Io`] where copies cannot be written, [`Error::Full`] where the LSM has no room for the pointers; nothing is lost by it.
     pub(crate) fn collect(&self, gain: &Gain) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         if self.release() >= gain.segments as usize {
             return Ok(true);
         }
         let _turn = lock(&self.collecting);
-        let spare = self.spare();
+        // While somebody holds what was let go there may be less than what flushes leave.
+        let room = self.spare().min(self.available());
         let victim = {
             let mut space = lock(&self.space);
-            if self.sizes.circular { space.choose_oldest(spare) } else { space.choose(gain, spare) }
+            if self.sizes.circular { space.choose_oldest(room) } else { space.choose(gain, room) }
         };
         let Some(victim) = victim else { return Ok(false) };
         let mut done = Outcome::default();
@@ -71,53 +104,69 @@ impl Values {
                 Counts::add(&self.counts.splits, 1);
             }
         }
+        let read = self.read_victim(victim, outcome);
+        let mut places = Places::new();
+        let mut torn = HashSet::new();
+        for (taken, bytes) in &read {
+            if !find_records(bytes, taken, &mut places) {
+                torn.insert(taken.segment);
+            }
+        }
+        // Segments with records of which it cannot be told whether they are live.
+        let mut unclear = HashSet::new();
+        let survivors = self.survivors(index, &places, &mut unclear)?;
+        if self.file.mutant(Mutant::CollectedFreedEarly) {
+            let done = victim.segments.iter().map(|taken| taken.segment).collect();
+            let early = Outcome { done, ..Outcome::default() };
+            lock(&self.space).collected(victim, &early, self.moment());
+            self.release();
+            return self.move_all(index, &survivors, &mut unclear);
+        }
+        self.move_all(index, &survivors, &mut unclear)?;
+        // What cannot be read there may be live.
+        let known = |segment: u32| -> u64 {
+            survivors.iter().filter(|one| one.old.segment == segment).map(|one| u64::from(one.old.len)).sum()
+        };
+        let space = lock(&self.space);
+        let is_done = |segment: &u32| {
+            !unclear.contains(segment) && (!torn.contains(segment) || known(*segment) >= space.live_of(*segment))
+        };
+        let (done, damaged): (Vec<_>, Vec<_>) = read.iter().map(|(taken, _)| taken.segment).partition(is_done);
+        outcome.done = done;
+        outcome.damaged.extend(damaged);
+        Counts::add(&self.counts.collections, 1);
+        Ok(())
+    }
+
+    /// Reads a victim's segments. One that cannot be read is damaged.
+    fn read_victim<'v>(&self, victim: &'v Victim, outcome: &mut Outcome) -> Vec<(&'v Taken, Vec<u8>)> {
         // Together: one after the other each would wait for the disk by itself.
         for taken in &victim.segments {
             self.file.will_read(self.offset(taken.segment), u64::from(taken.end));
         }
         let mut read = Vec::with_capacity(victim.segments.len());
         for taken in &victim.segments {
-            read.push((taken, self.segment_bytes(taken.segment, taken.end)?));
-            Counts::add(&self.counts.scanned_bytes, u64::from(taken.end));
-        }
-        let mut places = Places::new();
-        let mut damaged = HashSet::new();
-        for (taken, bytes) in &read {
-            let whole = each_record(bytes, (taken.segment, taken.generation), |pointer, record| {
-                let known = match &taken.dead {
-                    Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
-                    Some(_) => Live::Yes,
-                    None => Live::Unknown,
-                };
-                places.entry(record.key).or_default().push((pointer, record.value, known));
-            });
-            if !whole {
-                damaged.insert(taken.segment);
+            match self.segment_bytes(taken.segment, taken.end) {
+                Ok(bytes) => {
+                    read.push((taken, bytes));
+                    Counts::add(&self.counts.scanned_bytes, u64::from(taken.end));
+                }
+                Err(_) => outcome.damaged.push(taken.segment),
             }
         }
-        let survivors = self.survivors(index, &places)?;
-        if self.file.mutant(Mutant::CollectedFreedEarly) {
-            let done = victim.segments.iter().map(|taken| taken.segment).collect();
-            let early = Outcome { done, ..Outcome::default() };
-            lock(&self.space).collected(victim, &early, self.moment());
-            self.release();
-            return self.move_all(index, &survivors);
-        }
-        self.move_all(index, &survivors)?;
-        // What cannot be read there may be live.
-        let known = |segment: u32| -> u64 {
-            survivors.iter().filter(|one| one.old.segment == segment).map(|one| u64::from(one.old.len)).sum()
-        };
-        let space = lock(&self.space);
-        let is_done = |segment: &u32| !damaged.contains(segment) || known(*segment) >= space.live_of(*segment);
-        let segments = victim.segments.iter().map(|taken| taken.segment);
-        (outcome.done, outcome.damaged) = segments.partition(is_done);
-        Counts::add(&self.counts.collections, 1);
-        Ok(())
+        read
     }
 
-    /// Those of these records that the LSM points to.
-    fn survivors<'a>(&self, index: &FluidKv, places: &Places<'a>) -> Result<Vec<Survivor<'a>>> {
+    /// Those of these records that the LSM points to. Where it cannot say, the records' segments are `unclear`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    fn survivors<'a>(
+        &self,
+        index: &FluidKv,
+        places: &Places<'a>,
+        unclear: &mut HashSet<u32>,
+    ) -> Result<Vec<Survivor<'a>>> {
         let (mut survivors, mut stored) = (Vec::new(), Vec::new());
         for (key, versions) in places {
             // One version: nobody has updated it since the group was collected before, or since it came.
@@ -132,28 +181,29 @@ impl Values {
                 survives(*old, value, stored.as_slice().into());
                 continue;
             }
-            let mut live = versions.iter().filter(|(.., known)| *known != Live::No).peekable();
-            if live.peek().is_none() {
+            let live = || versions.iter().filter(|(.., known)| *known != Live::No);
+            if live().next().is_none() {
                 continue;
             }
-            if versions.iter().any(|(.., known)| *known == Live::Unknown) || index.is_buffered(key)? {
-                if index.peek_into(key, &mut stored)?
-                    && let Stored::Pointer(now) = Stored::read(&stored)?
-                    && let Some((old, value, _)) = versions.iter().find(|(pointer, ..)| *pointer == now)
-                {
-                    survives(*old, value, now.stored());
+            let asks = versions.iter().any(|(.., known)| *known == Live::Unknown);
+            match named_now(index, key, asks, &mut stored) {
+                Ok(None) => live().for_each(|(old, value, _)| survives(*old, value, old.stored())),
+                Ok(Some(now)) => {
+                    if let Some((old, value, _)) = versions.iter().find(|(old, ..)| Stored::Pointer(*old) == now) {
+                        survives(*old, value, old.stored());
+                    }
                 }
-                continue;
+                Err(error) if is_damage(&error) => unclear.extend(live().map(|(old, ..)| old.segment)),
+                Err(error) => return Err(error),
             }
-            live.for_each(|(old, value, _)| survives(*old, value, old.stored()));
         }
         // In the order in which they stand, so that a run is the same each time.
         survivors.sort_unstable_by_key(|survivor| (survivor.old.segment, survivor.old.at));
         Ok(survivors)
     }
 
-    /// Writes survivors anew and turns their pointers.
-    fn move_all(&self, index: &FluidKv, survivors: &[Survivor<'_>]) -> Result<()> {
+    /// Writes survivors anew and turns their pointers. Where the LSM cannot say whether it has one, its segment is `unclear`.
+    fn move_all(&self, index: &FluidKv, survivors: &[Survivor<'_>], unclear: &mut HashSet<u32>) -> Result<()> {
         let items: Vec<_> = survivors.iter().map(|survivor| survivor.item).collect();
         let appended = self.append(&items, 0, Mutant::CopiesNotSynced)?;
         if appended.pointers.iter().any(Option::is_none) {
@@ -165,12 +215,16 @@ impl Values {
             return Err(Error::Full { needed, capacity: self.pool.options().capacity });
         }
         let olds: Vec<&[u8]> = survivors.iter().map(|survivor| &*survivor.stored).collect();
-        let turned = self.turn(index, &items, &olds, appended)?;
-        let moved = || survivors.iter().zip(&turned).filter(|(_, turned)| **turned).map(|(survivor, _)| survivor);
-        let bytes = |cold: bool| -> u64 {
-            moved().filter(|one| one.item.cold || !cold).map(|one| u64::from(one.old.len)).sum()
+        let turns = self.turn_each(index, &items, &olds, appended)?;
+        let of = |turn: Turn| {
+            let turned = survivors.iter().zip(&turns);
+            turned.filter(move |(_, is)| **is == turn).map(|(survivor, _)| survivor)
         };
-        Counts::add(&self.counts.moved, moved().count() as u64);
+        unclear.extend(of(Turn::Unknown).map(|survivor| survivor.old.segment));
+        let bytes = |cold: bool| -> u64 {
+            of(Turn::Done).filter(|one| one.item.cold || !cold).map(|one| u64::from(one.old.len)).sum()
+        };
+        Counts::add(&self.counts.moved, of(Turn::Done).count() as u64);
         Counts::add(&self.counts.moved_bytes, bytes(false));
         Counts::add(&self.counts.cooled, bytes(true));
         Ok(())
@@ -179,7 +233,7 @@ impl Values {
     /// Puts the pointers to what was appended in the places of `olds`, which the LSM holds for these items, where it still does; which were put. The copies of others are garbage.
     ///
     /// # Errors
-    /// As [`FluidKv::replace`]. Some may have been put then: all count as live until they are collected again.
+    /// As [`FluidKv::replace`], but for keys whose entries are damaged, which are left alone. What was put before counts, the other copies are garbage.
     pub(crate) fn turn(
         &self,
         index: &FluidKv,
@@ -187,23 +241,100 @@ impl Values {
         olds: &[&[u8]],
         appended: Appended<'_>,
     ) -> Result<Vec<bool>> {
+        let turns = self.turn_each(index, items, olds, appended)?;
+        Ok(turns.into_iter().map(|turn| turn == Turn::Done).collect())
+    }
+
+    /// As [`Self::turn`], with what became of each.
+    fn turn_each(
+        &self,
+        index: &FluidKv,
+        items: &[Item<'_>],
+        olds: &[&[u8]],
+        appended: Appended<'_>,
+    ) -> Result<Vec<Turn>> {
         let news: Vec<_> = appended.pointers.iter().map(|pointer| pointer.map(Pointer::stored)).collect();
-        let with_place = || news.iter().enumerate().filter_map(|(index, new)| Some((index, new.as_deref()?)));
-        let moves: Vec<_> = with_place().map(|(at, new)| Replace { key: items[at].key, old: olds[at], new }).collect();
-        let replaced = index.replace(&moves)?;
-        let mut turned = vec![false; items.len()];
-        let mut garbage = Vec::new();
-        for ((at, _), replaced) in with_place().zip(replaced) {
-            turned[at] = replaced;
-            garbage.extend(appended.pointers[at].filter(|_| !replaced));
-        }
+        let new = |at: usize| news[at].as_deref().unwrap_or_default();
+        let placed: Vec<usize> = (0..items.len()).filter(|at| news[*at].is_some()).collect();
+        let mut turns = vec![Turn::Overtaken; items.len()];
+        let mut left = placed.clone();
+        let outcome = loop {
+            let moves: Vec<_> =
+                left.iter().map(|at| Replace { key: items[*at].key, old: olds[*at], new: new(*at) }).collect();
+            let error = match index.replace(&moves) {
+                Ok(replaced) => {
+                    for (at, replaced) in left.iter().zip(replaced) {
+                        turns[*at] = if replaced { Turn::Done } else { Turn::Overtaken };
+                    }
+                    break Ok(());
+                }
+                Err(error) => error,
+            };
+            // Some may have been put. Those that cannot be looked at are left out.
+            let count = left.len();
+            left.retain(|at| {
+                turns[*at] = turned(index, items[*at].key, new(*at));
+                turns[*at] == Turn::Overtaken
+            });
+            if !is_damage(&error) || left.len() == count {
+                break Err(error);
+            }
+        };
+        let garbage = placed.iter().filter(|at| turns[**at] == Turn::Overtaken);
+        let garbage: Vec<_> = garbage.filter_map(|at| appended.pointers[*at]).collect();
         // The LSM names what was moved: it counts, and may be collected.
         drop(appended);
         garbage.into_iter().for_each(|pointer| self.forget(pointer));
-        Ok(turned)
+        outcome.map(|()| turns)
     }
 
     fn forget(&self, pointer: Pointer) {
         lock(&self.space).died(pointer);
+    }
+}
+
+/// Sorts the records of a segment by key into `places`; whether there was nothing else but padding.
+fn find_records<'a>(bytes: &'a [u8], taken: &Taken, places: &mut Places<'a>) -> bool {
+    let known = |pointer: Pointer| match &taken.dead {
+        Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
+        Some(_) => Live::Yes,
+        None => Live::Unknown,
+    };
+    let whole = each_record(bytes, (taken.segment, taken.generation), |pointer, record| {
+        places.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
+    });
+    if !whole {
+        // What stands behind damage in its block can be read, too.
+        each_whole(bytes, taken, |pointer, record| {
+            let versions = places.entry(record.key).or_default();
+            if versions.iter().all(|(there, ..)| *there != pointer) {
+                versions.push((pointer, record.value, known(pointer)));
+            }
+        });
+    }
+    whole
+}
+
+/// What the LSM has for a key, where it is to be `asked`, or something of the key waits for its flush; none where flushes have told all. What is no pointer is nothing that could be moved.
+///
+/// # Errors
+/// As [`FluidKv::peek_into`].
+fn named_now<'s>(index: &FluidKv, key: &[u8], asked: bool, stored: &'s mut Vec<u8>) -> Result<Option<Stored<'s>>> {
+    if !asked && !index.is_buffered(key)? {
+        return Ok(None);
+    }
+    if !index.peek_into(key, stored)? {
+        return Ok(Some(Stored::Value(&[])));
+    }
+    Stored::read(stored).map(Some)
+}
+
+/// Whether the LSM has `new` for a key.
+fn turned(index: &FluidKv, key: &[u8], new: &[u8]) -> Turn {
+    let mut stored = Vec::new();
+    match index.peek_into(key, &mut stored) {
+        Ok(true) if stored == new => Turn::Done,
+        Ok(_) => Turn::Overtaken,
+        Err(_) => Turn::Unknown,
     }
 }

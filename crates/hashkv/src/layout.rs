@@ -23,7 +23,7 @@ pub(crate) const SEGMENT_HEADER: usize = 32;
 /// Bytes of a record before its key.
 pub(crate) const RECORD_HEADER: usize = 16;
 /// Records begin at multiples of this.
-const STEP: usize = 8;
+pub(crate) const STEP: usize = 8;
 /// What marks a record.
 const RECORD: u8 = 1;
 /// Bytes of a pointer in the LSM, its tag left out.

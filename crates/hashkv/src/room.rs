@@ -74,19 +74,21 @@ impl Values {
     }
 
     /// Segments that may be taken now.
-    fn available(&self) -> u32 {
+    pub(crate) fn available(&self) -> u32 {
         let room = self.room_beside(self.leave());
         lock(&self.space).available(room)
     }
 
-    /// Collects; whether there are more segments to be taken than before. One that finds no room for what it moves is no error: values stay in the LSM then.
+    /// Collects; whether there are more segments to be taken than before. One that finds no room for what it moves, or meets what the medium refuses, is no error: values stay in the LSM then.
     ///
     /// # Errors
     /// As [`Values::collect`].
     pub(crate) fn gains(&self, gain: &Gain) -> Result<bool> {
         let before = lock(&self.space).counts().free;
         match self.collect(gain) {
-            Ok(_) | Err(Error::Full { .. } | Error::Closed) => Ok(lock(&self.space).counts().free > before),
+            Ok(_) | Err(Error::Full { .. } | Error::Closed | Error::Io { .. } | Error::Corrupt { .. }) => {
+                Ok(lock(&self.space).counts().free > before)
+            }
             Err(other) => Err(other),
         }
     }

@@ -20,18 +20,19 @@ impl Values {
     }
 
     /// Sends to the cold storage what takes the place of a value that nobody has updated for long (hotness awareness: HashKV, ATC 2018, section 3.4): it will hardly be updated soon.
-    fn mark_cold(&self, items: &mut [Item<'_>]) -> Result<()> {
-        let Some(index) = self.index().filter(|index| self.sizes.hotness && !index.is_closed()) else { return Ok(()) };
+    /// One of which that cannot be read is not cold.
+    fn mark_cold(&self, items: &mut [Item<'_>]) {
+        let Some(index) = self.index().filter(|index| self.sizes.hotness && !index.is_closed()) else { return };
         let keys: Vec<_> = items.iter().map(|item| item.key).collect();
         let mut before = Vec::with_capacity(keys.len());
-        index.peek_tables(&keys, &mut |place, stored| {
+        // Behind damage it has told of all that can be read.
+        let _ = index.peek_tables(&keys, &mut |place, stored| {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
                 before.push((place, pointer.generation));
             }
-        })?;
+        });
         let space = lock(&self.space);
         before.iter().for_each(|(place, generation)| items[*place].cold = space.is_old(*generation));
-        Ok(())
     }
 }
 
@@ -48,7 +49,7 @@ impl Separator for Values {
                 Stored::Pointer(_) => return Err(Error::corrupt("a flush", "a pointer was to be separated")),
             }
         }
-        self.mark_cold(&mut items)?;
+        self.mark_cold(&mut items);
         self.make_way(items.iter().map(|item| item.len() as u64).sum())?;
         let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.keep();
         lock(&self.unpublished).extend(parts);

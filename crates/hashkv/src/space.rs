@@ -21,7 +21,7 @@ use lodestore_media::BlockFile;
 
 use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER};
 
-pub(crate) use victim::{Gain, Outcome, VICTIM_MAX, Victim};
+pub(crate) use victim::{Gain, Outcome, Taken, VICTIM_MAX, Victim};
 
 /// A value is old when this part of all segments was taken since it was written.
 const OLD_PART: u32 = 16;
@@ -38,13 +38,15 @@ pub(crate) enum More {
     Grow(u32),
 }
 
-/// How many segments there are: in the file, and of these free with their space, free without, and waiting.
+/// How many segments there are: in the file, and of these free with their space, free without, waiting, and damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
     pub(crate) all: u32,
     pub(crate) free: u32,
     pub(crate) holes: u32,
     pub(crate) waiting: u32,
+    /// Those of which something could not be read or written.
+    pub(crate) damaged: u32,
 }
 
 /// One segment.
@@ -63,8 +65,10 @@ pub(crate) struct Segment {
     /// Where its dead records begin, in steps, in no order; and whether those are all, as of a use that began in this process.
     dead: Vec<u32>,
     told: bool,
-    /// A collection found what it could not read, and more counted as live than it could move: it is left alone until something there dies.
+    /// Something of it could not be read by a collection, or written, in this use of it.
     damaged: bool,
+    /// That was the last time, and something may be live there yet: it is left alone until something there dies.
+    left: bool,
     state: State,
 }
 
@@ -211,6 +215,7 @@ impl Space {
             free: count(self.free.len()),
             holes: count(self.holes.len()),
             waiting: count(self.waiting.len()),
+            damaged: count(self.segments.iter().filter(|segment| segment.damaged).count()),
         }
     }
 
@@ -348,13 +353,19 @@ impl Space {
         segment.live = (segment.live + live).max(1);
     }
 
+    /// A part could not be written: nobody writes behind it, and as long as nothing dies in its segment that is not collected, to be written again.
+    pub(crate) fn refused(&mut self, part: &Part) {
+        let segment = &mut self.segments[part.segment as usize];
+        (segment.sealed, segment.damaged, segment.left) = (true, true, true);
+    }
+
     /// A record is not live any more. One of an earlier use of its segment, which a collection has moved meanwhile, counts no more.
     pub(crate) fn died(&mut self, pointer: Pointer) {
         let segment = self.segments.get_mut(pointer.segment as usize);
         if let Some(segment) = segment.filter(|one| one.live > 0 && one.generation == pointer.generation) {
             // What a collection has not looked at is not free.
             segment.live = segment.live.saturating_sub(u64::from(pointer.len)).max(1);
-            segment.damaged = false;
+            segment.left = false;
             if segment.told {
                 segment.dead.push(pointer.at);
             }

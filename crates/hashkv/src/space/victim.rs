@@ -26,7 +26,7 @@ impl Gain {
 pub(crate) struct Outcome {
     /// Segments in which nothing is live any more.
     pub(crate) done: Vec<u32>,
-    /// Segments in which something may be live that cannot be read.
+    /// Segments of which something cannot be read, and in which something may be live.
     pub(crate) damaged: Vec<u32>,
 }
 
@@ -60,7 +60,7 @@ impl Space {
         };
         let idle = |number: &u32| {
             let segment = &self.segments[*number as usize];
-            segment.writers == 0 && segment.state == State::Held && !segment.damaged
+            segment.writers == 0 && segment.state == State::Held && !segment.left
         };
         let room = self.room_of(spare);
         let mut best: Option<(f64, Owner, Vec<u32>)> = None;
@@ -102,7 +102,7 @@ impl Space {
         let mut idle: Vec<(u32, u32)> = (0..segments.len() as u32)
             .filter(|number| {
                 let segment = &segments[*number as usize];
-                segment.writers == 0 && segment.state == State::Held && !segment.damaged
+                segment.writers == 0 && segment.state == State::Held && !segment.left
             })
             .map(|number| (generation.wrapping_sub(segments[number as usize].generation), number))
             .collect();
@@ -126,9 +126,9 @@ impl Space {
         (bytes - live).max(0.0) * age / (bytes + live)
     }
 
-    /// Bytes that survivors may take in so many segments: a part of the last of each is lost to whole blocks.
+    /// Bytes that survivors may take in so many segments: a part of the last of each is lost to whole blocks, and their group and the cold storage begin one each.
     fn room_of(&self, spare: u32) -> u64 {
-        u64::from(spare.saturating_sub(2)) * u64::from(self.segment_bytes) * 3 / 4
+        u64::from(spare.saturating_sub(2).max(spare.min(1))) * u64::from(self.segment_bytes) * 3 / 4
     }
 
     fn begin(&mut self, owner: Owner, segments: Vec<u32>) -> Victim {
@@ -140,7 +140,8 @@ impl Space {
             let segment = &mut self.segments[number as usize];
             (segment.state, segment.sealed) = (State::Collecting, true);
             live += segment.live;
-            let dead = segment.told.then(|| {
+            // Where damage was met the LSM is asked before anything is copied.
+            let dead = (segment.told && !segment.damaged).then(|| {
                 let mut dead = segment.dead.clone();
                 dead.sort_unstable();
                 dead
@@ -156,7 +157,8 @@ impl Space {
         for Taken { segment: number, .. } in &victim.segments {
             let segment = &mut self.segments[*number as usize];
             segment.state = State::Held;
-            segment.damaged = outcome.damaged.contains(number);
+            segment.left = outcome.damaged.contains(number);
+            segment.damaged |= segment.left;
             if outcome.done.contains(number) {
                 segment.live = 0;
             }

@@ -14,6 +14,7 @@
 //! Bounds are the caller's (`blocks`): a range outside the file panics here.
 
 use std::io;
+use std::ops::Range;
 use std::panic::Location;
 
 use rustix::io::Errno;
@@ -64,6 +65,15 @@ pub struct FailingCall {
     pub fault: FileFault,
 }
 
+/// A place in the values file at which calls fail (`EIO`) as long as it is broken.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BrokenPlace {
+    /// The kind of calls that fail: [`FileCall::Read`] or [`FileCall::Write`].
+    pub call: FileCall,
+    /// The bytes of the file: whoever touches one of them fails.
+    pub bytes: Range<u64>,
+}
+
 impl FailingCall {
     /// Counts a call; how it fails, if it does.
     fn counted(&mut self, call: FileCall) -> Option<io::Error> {
@@ -92,6 +102,11 @@ impl Recorder {
         *lock(&self.failing_call) = failing;
     }
 
+    /// Breaks a place of the values file. `None`: it is whole again.
+    pub fn break_place(&self, place: Option<BrokenPlace>) {
+        *lock(&self.broken) = place;
+    }
+
     /// Whether a call to the values file is still to fail.
     pub fn will_fail(&self) -> bool {
         lock(&self.failing_call).is_some_and(|failing| failing.nth > 0)
@@ -109,12 +124,20 @@ impl Recorder {
         }
     }
 
+    /// As [`Self::fails`], of a call that touches these bytes.
+    fn fails_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
+        self.fails(call)?;
+        let touches =
+            |place: &BrokenPlace| place.call == call && at < place.bytes.end && place.bytes.start < at + len as u64;
+        if lock(&self.broken).as_ref().is_some_and(touches) { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
     pub(crate) fn values_len(&self) -> u64 {
         self.lock().values.len() as u64
     }
 
     pub(crate) fn read_values(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.fails(FileCall::Read)?;
+        self.fails_at(FileCall::Read, at, into.len())?;
         self.jitter();
         let at = at as usize;
         let log = self.lock();
@@ -126,7 +149,7 @@ impl Recorder {
     /// Writes whole blocks of `block` bytes each.
     #[track_caller]
     pub(crate) fn write_values(&self, at: u64, bytes: &[u8], block: usize) -> io::Result<()> {
-        let failed = self.fails(FileCall::Write);
+        let failed = self.fails_at(FileCall::Write, at, bytes.len());
         let len = if failed.is_ok() { bytes.len() } else { bytes.len() / block / 2 * block };
         self.put_values(at, &bytes[..len]);
         failed

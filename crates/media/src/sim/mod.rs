@@ -33,7 +33,7 @@ mod tests;
 
 pub use crash_set::{Choice, CrashSet, LineChoices};
 pub use event::{Event, Trace, Verb, What};
-pub use file::{FailingCall, FileCall, FileFault, VALUES};
+pub use file::{BrokenPlace, FailingCall, FileCall, FileFault, VALUES};
 pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
 pub use recorder::{Log, Recorder, Watch};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::sim::event::{Event, Trace, Verb, What};
-use crate::sim::file::FailingCall;
+use crate::sim::file::{BrokenPlace, FailingCall};
 use crate::sim::image::{DropSite, SimSpec};
 use crate::sim::rng::Rng;
 
@@ -30,6 +30,7 @@ pub struct Recorder {
     fails_in: AtomicU64,
     has_failed: AtomicBool,
     pub(super) failing_call: Mutex<Option<FailingCall>>,
+    pub(super) broken: Mutex<Option<BrokenPlace>>,
     watch: Mutex<Option<Watch>>,
     log: Mutex<Log>,
 }
@@ -80,6 +81,7 @@ impl Recorder {
             fails_in: AtomicU64::new(spec.failing_fence),
             has_failed: AtomicBool::new(false),
             failing_call: Mutex::new(spec.failing_call),
+            broken: Mutex::new(None),
             watch: Mutex::new(None),
             log: Mutex::new(log),
         }

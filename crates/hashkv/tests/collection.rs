@@ -1,0 +1,128 @@
+//! Collections where something is amiss: damage, no room, values that expire; and when there is nothing to do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use lodestore_contract::{Error, Store};
+use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
+
+/// Bytes of a value.
+const LARGE: usize = 1000;
+
+/// Tiny memtables and segments, and room for some hundred of these.
+fn tiny(workers: usize) -> HashKvOptions {
+    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
+    options.index.pool = PoolOptions { capacity: 4 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
+    options.index.memtable_bytes = 64 << 10;
+    options.index.segment_bytes = 16 << 10;
+    options.index.table_bytes = 16 << 10;
+    options.index.range_bytes = 64 << 10;
+    options.index.workers = workers;
+    options
+}
+
+fn key(prefix: &str, index: usize) -> Vec<u8> {
+    format!("{prefix} {index:04}").into_bytes()
+}
+
+fn value(index: usize, version: usize) -> Vec<u8> {
+    let mut value = format!("{index} {version} ").into_bytes();
+    value.resize(LARGE, version as u8);
+    value
+}
+
+fn counter(store: &HashKv, name: &str) -> u64 {
+    store.stats().engine_counters[name]
+}
+
+/// Writes other keys over until there were so many more collections.
+fn collect(store: &HashKv, more: u64) {
+    let before = counter(store, "values_collections");
+    for version in 0..20_000 {
+        store
+            .put(&key("z", version % 40), &value(0, version))
+            .unwrap_or_else(|error| panic!("{version}: {error}, {:?}", store.stats()));
+        if counter(store, "values_collections") >= before + more {
+            return;
+        }
+    }
+    panic!("nothing is collected: {:?}", store.stats().engine_counters);
+}
+
+/// The places in the regions' files where these bytes stand.
+fn places(scratch: &Scratch, wanted: &[u8]) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for file in fs::read_dir(scratch.store()).expect("a directory") {
+        let path = file.expect("a file").path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("values")) {
+            continue;
+        }
+        let bytes = fs::read(&path).expect("it is read");
+        let at = bytes.windows(wanted.len()).enumerate().filter(|(_, found)| *found == wanted);
+        found.extend(at.map(|(at, _)| (path.clone(), at as u64)));
+    }
+    found
+}
+
+/// Inverts one byte at each of these places, of an open store as well: it has the files mapped.
+fn invert(places: &[(PathBuf, u64)]) {
+    for (path, at) in places {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, *at).expect("a byte");
+        file.write_all_at(&[!byte[0]], *at).expect("it is written");
+    }
+}
+
+/// A collection asked for a key whose entry cannot be read, and failed, and so did every flush behind it.
+#[test]
+fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
+    for workers in [0, 2] {
+        let scratch = Scratch::new();
+        let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
+        let keys = 300;
+        (0..keys).for_each(|index| store.put(&key("a", index), &value(index, 1)).expect("put"));
+        // Small values between those that are damaged and those that are written over: a range whose tables are damaged is not compacted any more.
+        (0..4000).for_each(|index| store.put(&key("m", index), &[7; 100]).expect("put"));
+        store.put(&key("z", 0), &value(0, 0)).expect("put");
+        store.settle().expect("settle");
+        let places = places(&scratch, &key("a", 7));
+        assert!(!places.is_empty());
+        invert(&places);
+        let damaged = |index: usize| match store.get(&key("a", index)) {
+            Ok(found) => {
+                assert_eq!(found, Some(value(index, 1)));
+                false
+            }
+            Err(Error::Corrupt { .. }) => true,
+            Err(error) => panic!("key {index}: {error}"),
+        };
+        let before: Vec<usize> = (0..keys).filter(|index| damaged(*index)).collect();
+        assert!(before.contains(&7) && before.len() < keys / 2, "{before:?}");
+        let freed = counter(&store, "values_segments_freed");
+        collect(&store, 10);
+        assert!(counter(&store, "values_segments_freed") > freed + 100, "{:?}", store.stats().engine_counters);
+        assert!(counter(&store, "values_segments_damaged") > 0);
+        let after: Vec<usize> = (0..keys).filter(|index| damaged(*index)).collect();
+        assert_eq!(before, after);
+        // Over one of them is written: what it takes the place of cannot be looked at.
+        store.put(&key("a", 7), &value(7, 1)).expect("put");
+        collect(&store, 10);
+        assert_eq!(store.get(&key("a", 7)).expect("get"), Some(value(7, 1)));
+        // No record of theirs was let go of.
+        invert(&places);
+        assert!((0..keys).all(|index| !damaged(index)));
+        collect(&store, 10);
+        assert!((0..keys).all(|index| !damaged(index)));
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+        let model: BTreeMap<_, _> = (0..keys).map(|index| (key("a", index), value(index, 1))).collect();
+        store.close().expect("close");
+        drop(store);
+        let store = HashKv::open(&scratch.store(), &tiny(workers)).expect("open");
+        assert!(model.iter().all(|(key, value)| store.get(key).expect("get").as_ref() == Some(value)));
+    }
+}

@@ -1,0 +1,124 @@
+//! HashKV where a place of the file of values is broken and stays so: what stands elsewhere is written and collected as before, and what stands there is told.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Store};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
+use lodestore_media::Pool;
+use lodestore_media::sim::{BrokenPlace, FileCall, SimSpec};
+use lodestore_sim::hashkv::options;
+use lodestore_sim::subject::Shape;
+
+/// Keys that stay, and keys that are written over.
+const KEYS: [u8; 2] = [12, 4];
+/// Bytes of a value, and of a sector.
+const VALUE: usize = 300;
+const SECTOR: u64 = 512;
+
+fn key(index: u8) -> Vec<u8> {
+    vec![b'k', index]
+}
+
+/// A value that is found in the file.
+fn value(index: u8, round: u8) -> Vec<u8> {
+    [&[index, round][..], &[index ^ 0xa5; VALUE]].concat()
+}
+
+struct Simulated {
+    pool: Arc<Pool>,
+    store: HashKv,
+}
+
+impl Simulated {
+    /// A store in which all keys have values, which stand in the file.
+    fn filled() -> Self {
+        let options = options(&Shape::default());
+        let spec = SimSpec { record: false, ..SimSpec::default() };
+        let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+        let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+        (0..KEYS[0] + KEYS[1]).for_each(|index| store.put(&key(index), &value(index, 0)).expect("put"));
+        store.settle().expect("settle");
+        Self { pool, store }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.store.stats().engine_counters[name]
+    }
+
+    /// Breaks the sector in which the value of a key begins.
+    fn break_value_of(&self, index: u8, call: FileCall) {
+        let recorder = self.pool.recorder().expect("a simulation");
+        let (bytes, wanted) = (recorder.values(), value(index, 0));
+        let at = bytes.windows(wanted.len()).position(|found| found == wanted).expect("it stands in the file");
+        let from = at as u64 / SECTOR * SECTOR;
+        recorder.break_place(Some(BrokenPlace { call, bytes: from..from + SECTOR }));
+    }
+
+    fn mend(&self) {
+        self.pool.recorder().expect("a simulation").break_place(None);
+    }
+
+    /// Writes other keys over until there were so many more collections.
+    fn collect(&self, more: u64) {
+        let before = self.counter("values_collections");
+        for round in 1..=200 {
+            for index in KEYS[0]..KEYS[0] + KEYS[1] {
+                self.store.put(&key(index), &value(index, round)).expect("put");
+            }
+            self.store.settle().expect("settle");
+            if self.counter("values_collections") >= before + more {
+                return;
+            }
+        }
+        panic!("nothing is collected: {:?}", self.store.stats().engine_counters);
+    }
+}
+
+/// The first collection that met the place failed, and so did every flush behind it: the same segments were chosen again.
+#[test]
+fn a_place_that_cannot_be_read_costs_what_stands_there_and_nothing_else() {
+    let simulated = Simulated::filled();
+    let broken = 5;
+    simulated.break_value_of(broken, FileCall::Read);
+    let freed = simulated.counter("values_segments_freed");
+    simulated.collect(20);
+    assert!(simulated.counter("values_segments_freed") > freed + 20);
+    assert_eq!(simulated.counter("values_segments_damaged"), 1);
+    let (mut told, mut whole) = (0, 0);
+    for index in 0..KEYS[0] {
+        match simulated.store.get(&key(index)) {
+            Ok(found) => {
+                assert_eq!(found, Some(value(index, 0)));
+                whole += 1;
+            }
+            // Others may have parts of that sector.
+            Err(Error::Io { .. }) => told += 1,
+            Err(error) => panic!("key {index}: {error}"),
+        }
+    }
+    assert!((1..=3).contains(&told) && whole >= KEYS[0] - 3, "{told} told, {whole} whole");
+    assert!(matches!(simulated.store.get(&key(broken)), Err(Error::Io { .. })));
+    assert!(!simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
+    // What could not be read was not let go of.
+    simulated.mend();
+    (0..KEYS[0]).for_each(|index| {
+        assert_eq!(simulated.store.get(&key(index)).expect("it can be read again"), Some(value(index, 0)));
+    });
+    // And when it dies its segment is of use again.
+    (0..KEYS[0]).for_each(|index| simulated.store.put(&key(index), &value(index, 1)).expect("put"));
+    simulated.collect(20);
+    assert_eq!(simulated.counter("values_segments_damaged"), 0);
+    assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_gone_round() {
+    let simulated = Simulated::filled();
+    simulated.break_value_of(5, FileCall::Write);
+    (0..KEYS[0]).for_each(|index| simulated.store.put(&key(index), &value(index, 1)).expect("put"));
+    simulated.collect(40);
+    (0..KEYS[0]).for_each(|index| {
+        assert_eq!(simulated.store.get(&key(index)).expect("get"), Some(value(index, 1)));
+    });
+    assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
+}
