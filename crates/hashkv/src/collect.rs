@@ -280,7 +280,13 @@ impl Values {
                 break Err(error);
             }
         };
-        let garbage = placed.iter().filter(|at| turns[**at] == Turn::Overtaken);
+        // What a damaged table has of a key is older than what was put: that would wait in a log, or stand in a newer table.
+        let is_named = |at: usize| match turns[at] {
+            Turn::Done => true,
+            Turn::Overtaken => false,
+            Turn::Unknown => !matches!(index.is_buffered(items[at].key), Ok(false)),
+        };
+        let garbage = placed.iter().filter(|at| !is_named(**at));
         let garbage: Vec<_> = garbage.filter_map(|at| appended.pointers[*at]).collect();
         // The LSM names what was moved: it counts, and may be collected.
         drop(appended);

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use lodestore_contract::{Error, Store};
+use lodestore_fluidkv::VerifyReads;
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
@@ -21,6 +22,7 @@ fn tiny(workers: usize) -> HashKvOptions {
     options.index.segment_bytes = 16 << 10;
     options.index.table_bytes = 16 << 10;
     options.index.range_bytes = 64 << 10;
+    options.index.verify_reads = VerifyReads::Always;
     options.index.workers = workers;
     options
 }
@@ -119,6 +121,12 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
         collect(&store, 10);
         assert!((0..keys).all(|index| !damaged(index)));
         assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+        // Nor does any copy of theirs count as live.
+        (0..40).for_each(|index| store.delete(&key("z", index)).map(drop).expect("delete"));
+        store.settle().expect("settle");
+        let record = (16 + key("a", 0).len() + LARGE).next_multiple_of(8);
+        let live = counter(&store, "values_live_bytes");
+        assert!(live <= ((keys + 4) * record) as u64, "{live} bytes count as live");
         let model: BTreeMap<_, _> = (0..keys).map(|index| (key("a", index), value(index, 1))).collect();
         store.close().expect("close");
         drop(store);

@@ -54,3 +54,31 @@ fn what_dies_of_an_earlier_use_of_a_segment_changes_nothing() {
     space.died(pointer(9, 32, 1000));
     assert_eq!(space.live_bytes(), 1000);
 }
+
+/// Segments of one group, each with so many live bytes.
+fn held(live: &[u32]) -> Space {
+    let mut space = Space::new(SEGMENT, live.len() as u32, live.len() as u32);
+    for (segment, live) in (0..).zip(live) {
+        space.count(Pointer { segment, generation: segment + 1, at: 32, len: *live });
+    }
+    let numbers: Vec<_> =
+        (0..live.len() as u32).map(|segment| (segment, Some((Home::Group(Prefix::ALL), segment + 1)))).collect();
+    space.arrange(&numbers);
+    space
+}
+
+/// While somebody holds what was let go there are fewer than are spared for collections.
+#[test]
+fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
+    let live = [SEGMENT / 2; 10];
+    let chosen = |room: u32| {
+        let victim = held(&live).choose(&Gain { segments: 0, worth: 0.0 }, room);
+        victim.map_or(0, |victim| victim.segments.len())
+    };
+    assert_eq!(chosen(0), 0);
+    for room in [1, 2, 3, 5, 8] {
+        let count = chosen(room) as u32;
+        assert!(count >= 1 && count * SEGMENT / 2 <= room * SEGMENT, "{count} where there is room for {room}");
+    }
+    assert!(chosen(8) > chosen(3));
+}
