@@ -30,6 +30,7 @@ use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::{Publisher, publish};
+use crate::separate::Expired;
 use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
@@ -48,6 +49,8 @@ struct Merged {
     removed: Vec<u64>,
     /// Large values of what was left out.
     dead: Dead,
+    /// Stored values of what was left out.
+    expired: Expired,
 }
 
 impl Inner {
@@ -68,7 +71,7 @@ impl Inner {
                 moved: moved.clone(),
                 values: Vec::new(),
             };
-            return self.publish_compaction(range, &edit, Vec::new(), &Dead::default());
+            return self.publish_compaction(range, &edit, Vec::new(), &Dead::default()).map(drop);
         }
         let lists: Vec<&Sorted> = range.runs.iter().chain(apart.is_none().then_some(&range.stable)).collect();
         // Where stable tables stay as they are, what is written between them must not reach across one.
@@ -105,29 +108,40 @@ impl Inner {
         while let Some(pair) = merge.next()? {
             output.add(&pair)?;
         }
-        let (fresh, mut dead) = output.finish()?;
+        let (fresh, mut dead, expired) = output.finish()?;
         dead.merge(&merge.into_dead());
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.migration.governor.note_compaction(bytes, began.elapsed());
         let merged = lists.iter().flat_map(|sorted| &sorted.tables);
-        Ok(Merged { removed: merged.map(|table| table.descriptor.identity).collect(), fresh, dead })
+        Ok(Merged { removed: merged.map(|table| table.descriptor.identity).collect(), fresh, dead, expired })
     }
 
     fn publish_merged(&self, range: &Range, merged: Merged) -> Result<()> {
-        let Merged { removed, fresh, dead } = merged;
+        let Merged { removed, fresh, dead, expired } = merged;
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
-        self.publish_compaction(range, &edit, fresh, &dead)
+        if let Some(now) = self.publish_compaction(range, &edit, fresh, &dead)? {
+            // Runs that came meanwhile are newer: their flushes have told what they hide.
+            self.tell_expired(&expired, &now.runs);
+        }
+        Ok(())
     }
 
-    fn publish_compaction(&self, range: &Range, edit: &Edit, fresh: Vec<Arc<TableHandle>>, dead: &Dead) -> Result<()> {
+    /// Makes a compaction happen; the range behind it, or none where it is to be made anew.
+    fn publish_compaction(
+        &self,
+        range: &Range,
+        edit: &Edit,
+        fresh: Vec<Arc<TableHandle>>,
+        dead: &Dead,
+    ) -> Result<Option<Arc<Range>>> {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
         if !names_what_is_there(&publisher, edit) {
             // It is merged anew from what the view shows now.
             fresh.iter().for_each(|table| table.set_gone());
             self.publish_shape(&mut publisher, None);
-            return Ok(());
+            return Ok(None);
         }
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
@@ -141,8 +155,9 @@ impl Inner {
         }
         Counts::add(&self.counts.compactions, 1);
         Counts::add(&self.counts.compacted_bytes, bytes);
+        let now = publisher.range(range.id);
         self.plan_cuts(&mut publisher, range.id);
-        self.split_and_publish(&mut publisher, Some(range.id), None)
+        self.split_and_publish(&mut publisher, Some(range.id), None).map(|()| now)
     }
 
     /// Joins a range with the one behind it, which nobody else works on, if both are still small.

@@ -20,15 +20,17 @@ use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::apart::Separated;
 use crate::output::Output;
+use crate::separate::Expired;
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::view::{Known, Range, Ranges};
 
-/// The tables of a part of the ranges, by range, and the large values of what was left out.
+/// The tables of a part of the ranges, by range, and the large and the stored values of what was left out.
 #[derive(Default)]
 struct Runs {
     tables: Vec<(u64, Vec<Arc<TableHandle>>)>,
     dead: Dead,
+    expired: Expired,
 }
 
 /// What a flush is made from: a memtable, and what stands for its values, if anything does.
@@ -80,25 +82,26 @@ impl Inner {
         if let (Err(_), Some(separated)) = (&flushed, separated) {
             memtable.apart.give_back(separated);
         }
-        let (before, threads) = flushed?;
+        let (before, expired, threads) = flushed?;
         self.tell_hidden(&memtable, &before, threads);
+        self.tell_expired(&expired, &[]);
         Ok(true)
     }
 
-    /// Makes a memtable's tables until the ranges stay as they are meanwhile, and the flush happens; the ranges before it, and how many threads there were.
+    /// Makes a memtable's tables until the ranges stay as they are meanwhile, and the flush happens; the ranges before it, what had expired by then, and how many threads there were.
     fn flush(
         &self,
         memtable: &Arc<Memtable>,
         separated: Option<&Separated>,
         (last_sequence, mut began): (u64, Instant),
-    ) -> Result<(Arc<Ranges>, usize)> {
+    ) -> Result<(Arc<Ranges>, Expired, usize)> {
         loop {
             let ranges = Arc::clone(&self.view.load().ranges);
             let threads = self.flushers(&ranges);
             let runs = self.runs_of((memtable, separated), &ranges, threads)?;
-            if let Some(before) = self.publish_flush(memtable, &ranges, runs, last_sequence)? {
+            if let Some((before, expired)) = self.publish_flush(memtable, &ranges, runs, last_sequence)? {
                 self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
-                return Ok((before, threads));
+                return Ok((before, expired, threads));
             }
             began = Instant::now();
         }
@@ -132,8 +135,9 @@ impl Inner {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = ranges.list.get(index) else { return Ok(runs) };
                 let made = self.run_of(source, range, ranges.upper_of(index));
-                let (tables, dead) = made.inspect_err(|_| runs.give_back())?;
+                let (tables, dead, expired) = made.inspect_err(|_| runs.give_back())?;
                 runs.dead.merge(&dead);
+                runs.expired.merge(expired);
                 if !tables.is_empty() {
                     runs.tables.push((range.id, tables));
                 }
@@ -146,6 +150,7 @@ impl Inner {
                 Ok(part) => {
                     runs.tables.extend(part.tables);
                     runs.dead.merge(&part.dead);
+                    runs.expired.merge(part.expired);
                 }
                 Err(error) => outcome = Err(error),
             }
@@ -161,7 +166,7 @@ impl Inner {
         (memtable, separated): Source<'_>,
         range: &Range,
         upper: Option<&[u8]>,
-    ) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
+    ) -> Result<(Vec<Arc<TableHandle>>, Dead, Expired)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
         let mut cursor = MemtableCursor::checking(memtable, Bound::Included(&range.lower));
         let mut along = separated.map(|separated| separated.from(memtable, &range.lower));
@@ -179,24 +184,24 @@ impl Inner {
             }
             output.add(&pair)?;
         }
-        let (tables, mut dead) = output.finish()?;
+        let (tables, mut dead, expired) = output.finish()?;
         dead.merge(&moved);
-        Ok((tables, dead))
+        Ok((tables, dead, expired))
     }
 
-    /// Makes the flush happen; the ranges before it, or none where they changed meanwhile in a way that the tables do not fit.
+    /// Makes the flush happen; the ranges before it and what expired, or none where they changed meanwhile in a way that the tables do not fit.
     fn publish_flush(
         &self,
         memtable: &Arc<Memtable>,
         ranges: &Ranges,
         runs: Runs,
         last_sequence: u64,
-    ) -> Result<Option<Arc<Ranges>>> {
+    ) -> Result<Option<(Arc<Ranges>, Expired)>> {
         let mut publisher = lock(&self.publisher);
         let now = publisher.ranges();
         let same = now.list.len() == ranges.list.len()
             && now.list.iter().zip(&ranges.list).all(|(now, then)| now.id == then.id && now.lower == then.lower);
-        let Runs { tables: runs, dead } = runs;
+        let Runs { tables: runs, dead, expired } = runs;
         let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
         if !same {
             fresh.iter().for_each(|table| table.set_gone());
@@ -233,7 +238,7 @@ impl Inner {
         drop(publisher);
         memtable.set_flushed();
         self.reserve.note_flushed(memtable.log_bytes());
-        split.map(|()| Some(now))
+        split.map(|()| Some((now, expired)))
     }
 }
 

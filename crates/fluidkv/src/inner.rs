@@ -183,6 +183,8 @@ pub(crate) struct Inner {
     pub(crate) dram: Dram,
     /// Who keeps values apart from the tables, if anybody does.
     pub(crate) separator: Option<Arc<dyn Separator>>,
+    /// Held by whoever tells it what died.
+    pub(crate) telling: Mutex<()>,
     /// Batches whose entries are on their way into the index.
     pub(crate) batches: AtomicU64,
     /// The share of absent keys among those that are asked for (`read.rs`).

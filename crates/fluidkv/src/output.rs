@@ -14,6 +14,7 @@ use crate::dram::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
+use crate::separate::Expired;
 use crate::table::{Item, ItemKind, TableBuilder, TableOptions, hash};
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
@@ -61,6 +62,8 @@ pub(crate) struct Output<'a> {
     bottom: bool,
     /// Large values of what was left out, and their bytes in the table that is being written.
     dead: Dead,
+    /// What a separator is told of what was left out.
+    expired: Expired,
     pointed: u64,
     _building: Building<'a>,
 }
@@ -81,6 +84,7 @@ impl<'a> Output<'a> {
             done,
             bottom,
             dead: Dead::default(),
+            expired: Expired::default(),
             pointed: 0,
             _building: building,
         }
@@ -96,6 +100,11 @@ impl<'a> Output<'a> {
             known if self.bottom && !known.is_live() => {
                 if let Known::Pointer(pointer, _) = known {
                     self.dead.add(pair.key, pointer);
+                }
+                if let Known::Value(stored, _) = known
+                    && self.inner.separator.is_some()
+                {
+                    self.expired.add(pair.key, stored);
                 }
                 return Ok(());
             }
@@ -156,16 +165,16 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, durable, and the large values of what was left out.
+    /// The tables, durable, and the large and the stored values of what was left out.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Full`], [`lodestore_contract::Error::Poisoned`].
-    pub(crate) fn finish(mut self) -> Result<(Vec<Arc<TableHandle>>, Dead)> {
+    pub(crate) fn finish(mut self) -> Result<(Vec<Arc<TableHandle>>, Dead, Expired)> {
         self.end_table()?;
         if !self.inner.pool.mutant(Mutant::TableNotFenced) {
             self.inner.pool.fence();
         }
         self.inner.pool.check()?;
-        Ok((std::mem::take(&mut self.done.0), self.dead))
+        Ok((std::mem::take(&mut self.done.0), self.dead, self.expired))
     }
 }

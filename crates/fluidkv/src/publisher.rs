@@ -116,6 +116,11 @@ impl Publisher {
         Arc::new(Ranges::new(self.ranges.clone()))
     }
 
+    /// One of them.
+    pub(crate) fn range(&self, range_id: u64) -> Option<Arc<Range>> {
+        self.ranges.iter().find(|range| range.id == range_id).cloned()
+    }
+
     fn range_of(&self, range: &RangeState, cuts: Vec<Key>) -> Arc<Range> {
         let handles = |run: &Vec<Arc<_>>| {
             let of = |table: &Arc<crate::manifest::TableDescriptor>| {

@@ -11,8 +11,8 @@
 //!    tried again, takes what was answered before (`memtable/apart.rs`).
 //! 2. Nothing is locked while the separator is called, and nobody waits for its thread but who waits for the flush. So it may read the store, and
 //!    [`replace`](crate::FluidKv::replace), which never waits for a flush; any other write may, and must not be made.
-//! 3. A stored value dies once: in the tables when a flush hides the newest version there, which the next flush finds hidden; in a memtable when another entry takes the
-//!    place of one that `replace` wrote.
+//! 3. A stored value dies once: in the tables when a flush hides the newest version there, which the next flush finds hidden, or when a compaction leaves it out since it has
+//!    expired, and no flush has hidden it meanwhile; in a memtable when another entry takes the place of one that `replace` wrote, or when its flush leaves it out.
 //! 4. A panic of the separator poisons the store.
 
 use std::ops::Bound;
@@ -27,10 +27,11 @@ use crate::cursor::{MemtableCursor, Pair};
 use crate::entry::{Payload, STORED_MAX};
 use crate::flush::on_threads;
 use crate::inner::{Inner, lock};
+use crate::manifest::Key;
 use crate::memtable::apart::Separated;
 use crate::memtable::{Memtable, Records};
-use crate::table::{Reads, hash};
-use crate::tables::How;
+use crate::table::{Reads, Slot, hash};
+use crate::tables::{How, Sorted};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
@@ -94,8 +95,8 @@ pub trait Separator: Send + Sync + 'static {
     }
 
     /// These bytes were a key's newest stored value in the tables, and a flush, which is durable, has hidden them behind a newer version or a delete; or they were put by
-    /// [`FluidKv::replace`](crate::FluidKv::replace) and overwritten before their flush. Some 256 at a time, in no order, one call at a time; each is told once. A snapshot or a scan may still show them. Not told is what
-    /// expires before anything newer hides it, what cannot be read for damage, what stands in FluidKV's own value log, and, after a crash behind the flush, all that was not
+    /// [`FluidKv::replace`](crate::FluidKv::replace) and overwritten before their flush; or they had expired, and a flush or a compaction has left them out. Some 256 at a time, in no order, one call at a time; each is told once. A snapshot or a scan may still show them. Not told is what
+    /// has expired before its range is compacted, what cannot be read for damage, what stands in FluidKV's own value log, and, after a crash behind the flush, all that was not
     /// told by then.
     fn died(&self, stored: &[&[u8]]);
 }
@@ -150,6 +151,20 @@ impl<'a> Deaths<'a> {
     fn call(&self, stored: &[&[u8]]) {
         let _turn = lock(self.turn);
         self.separator.died(stored);
+    }
+}
+
+/// Stored values that have expired and were left out of the tables, with their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Expired(Vec<(Key, Box<[u8]>)>);
+
+impl Expired {
+    pub(crate) fn add(&mut self, key: &[u8], stored: &[u8]) {
+        self.0.push((key.into(), stored.into()));
+    }
+
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
     }
 }
 
@@ -246,11 +261,11 @@ impl Inner {
         let _unwinding = Unwinding(&self.pool);
         memtable.apart.note_dram(0);
         separator.published();
-        let (turn, next) = (Mutex::new(()), AtomicUsize::new(0));
-        let moved = self.tell_overwritten(memtable, Deaths::new(&**separator, &turn));
+        let next = AtomicUsize::new(0);
+        let moved = self.tell_overwritten(memtable, Deaths::new(&**separator, &self.telling));
         let parts = on_threads(threads, || {
             let _unwinding = Unwinding(&self.pool);
-            let mut deaths = Deaths::new(&**separator, &turn);
+            let mut deaths = Deaths::new(&**separator, &self.telling);
             let walked = loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = before.list.get(index) else { break Ok(()) };
@@ -263,6 +278,22 @@ impl Inner {
             walked
         });
         parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.corrupt(&error));
+    }
+
+    /// Tells the separator what was left out of the tables since it had expired, behind the change that did so; what one of the `newer` runs hides was told by its flush.
+    pub(crate) fn tell_expired(&self, expired: &Expired, newer: &[Sorted]) {
+        let Some(separator) = self.separator.as_ref().filter(|_| !expired.0.is_empty()) else { return };
+        let _unwinding = Unwinding(&self.pool);
+        let mut deaths = Deaths::new(&**separator, &self.telling);
+        let how = How { reads: self.reads, filtered: true };
+        for (key, stored) in &expired.0 {
+            // A count that is not told harms nothing.
+            let is_there = |run: &Sorted| !matches!(run.get(key, hash(key), how, &Slot::new()), Ok(None));
+            if !newer.iter().any(is_there) {
+                deaths.add(stored);
+            }
+        }
+        deaths.tell();
     }
 
     /// What the memtable's keys have hidden in a range.

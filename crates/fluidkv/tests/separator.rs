@@ -439,3 +439,29 @@ fn a_separator_may_replace_while_memtables_are_at_their_limit() {
         toyed.assert_clean();
     }
 }
+
+#[test]
+fn what_has_expired_is_told_once_whether_a_flush_hides_it_or_a_compaction_leaves_it_out() {
+    let scratch = Scratch::new();
+    let toyed = Toyed::create(&scratch.store(), &tiny(0));
+    let soon = Expiry::after(Duration::from_millis(200));
+    let large = |index: u64| 4 * index + 1;
+    for index in 0..20 {
+        toyed.try_put(&key(large(index)), &value(large(index), 1), Some(soon)).expect("put");
+    }
+    toyed.store.settle().expect("settled");
+    assert!(toyed.is_apart(&key(large(0))) || soon.is_past());
+    while !soon.is_past() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Half of them are written over; beside all of them is something new.
+    (0..10).for_each(|index| toyed.put(&key(large(2 * index)), &value(large(2 * index), 2)));
+    (0..20).for_each(|index| toyed.put(&key(4 * index), &value(4 * index, 2)));
+    toyed.store.settle().expect("settled");
+    toyed.store.settle().expect("settled");
+    let died = lock(&toyed.toy.died).clone();
+    let once: HashSet<_> = died.iter().cloned().collect();
+    assert_eq!((died.len(), once.len()), (20, 20));
+    (0..10).for_each(|index| assert_eq!(toyed.get(&key(large(2 * index))), Some(value(large(2 * index), 2))));
+    toyed.assert_clean();
+}

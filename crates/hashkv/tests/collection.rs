@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Error, Expiry, Store};
 use lodestore_fluidkv::VerifyReads;
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
@@ -132,5 +133,34 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
         drop(store);
         let store = HashKv::open(&scratch.store(), &tiny(workers)).expect("open");
         assert!(model.iter().all(|(key, value)| store.get(key).expect("get").as_ref() == Some(value)));
+    }
+}
+
+/// What expired counted as live until the next open: nothing of it was collected, and the store was full of it.
+#[test]
+fn what_has_expired_makes_room_for_as_much_again() {
+    for workers in [0, 2] {
+        let scratch = Scratch::new();
+        let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
+        let keys = 2000;
+        for round in 0..3 {
+            let expiry = Expiry::after(Duration::from_millis(400));
+            for index in 0..keys {
+                let key = key("a", 3 * index + round);
+                store.put_expiring(&key, &value(index, round), Some(expiry)).unwrap_or_else(|error| {
+                    panic!("round {round}, {index}: {error}, {:?}", store.stats());
+                });
+            }
+            while !expiry.is_past() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        // Between those that expired, so that all of these are met.
+        (0..keys).for_each(|index| store.put(&key("a", 3 * index), &[1; 8]).expect("put"));
+        store.settle().expect("settle");
+        let live = counter(&store, "values_live_bytes");
+        assert!(live < (keys * LARGE / 10) as u64, "{live} bytes count as live, {:?}", store.stats().engine_counters);
+        assert!((0..keys).all(|index| store.get(&key("a", 3 * index)).expect("get") == Some(vec![1; 8])));
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
     }
 }

@@ -74,6 +74,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         reserve,
         dram,
         separator: None,
+        telling: Mutex::default(),
         pool,
         sizes,
         order,
