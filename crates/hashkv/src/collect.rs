@@ -9,7 +9,7 @@
 //! copied, **durable**; then the old segments are let go. A crash leaves copies that nothing points to, or old segments to which nothing points: the next open counts neither.
 //!
 //! Damage costs what it hits and nothing else. A segment that cannot be read, or holds a record whose key's entry cannot be, stays as it is, and the others of the victim are collected. One that was
-//! read, though not all in it is a record, is let go when all that counts as live there was moved.
+//! read, though not all in it is a record, is let go when all that counts as live there was moved. Where an open could not count what is live a collection does, for the segments that it reads.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
 use crate::layout::{Pointer, Record, SEGMENT_HEADER, STEP, Stored, each_record};
-use crate::space::{Gain, Outcome, Taken, Victim};
+use crate::space::{Census, Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// What flushes have told of a record.
@@ -114,7 +114,7 @@ impl Values {
         }
         // Segments with records of which it cannot be told whether they are live.
         let mut unclear = HashSet::new();
-        let survivors = self.survivors(index, &places, &mut unclear)?;
+        let mut survivors = self.survivors(index, &places, &mut unclear)?;
         if self.file.mutant(Mutant::CollectedFreedEarly) {
             let done = victim.segments.iter().map(|taken| taken.segment).collect();
             let early = Outcome { done, ..Outcome::default() };
@@ -122,18 +122,35 @@ impl Values {
             self.release();
             return self.move_all(index, &survivors, &mut unclear);
         }
+        let live = live_by_segment(&survivors);
+        let live = |segment: u32| live.get(&segment).copied().unwrap_or(0);
+        // Of what nobody had counted nothing is moved: it is counted now.
+        let is_counted = |taken: &Taken| match taken.census {
+            _ if unclear.contains(&taken.segment) => false,
+            Census::Counted => false,
+            // All records of this use that are whole were found. The rest is of an earlier one, or damaged, which whoever reads it is told.
+            Census::Guessed => true,
+            Census::Nameless => !torn.contains(&taken.segment),
+        };
+        let counted = read.iter().filter(|(taken, _)| is_counted(taken));
+        let counted: HashSet<u32> = counted.map(|(taken, _)| taken.segment).collect();
+        outcome.counted = counted.iter().map(|segment| (*segment, live(*segment))).collect();
+        survivors.retain(|survivor| !counted.contains(&survivor.old.segment));
         self.move_all(index, &survivors, &mut unclear)?;
-        // What cannot be read there may be live.
-        let known = |segment: u32| -> u64 {
-            survivors.iter().filter(|one| one.old.segment == segment).map(|one| u64::from(one.old.len)).sum()
-        };
         let space = lock(&self.space);
-        let is_done = |segment: &u32| {
-            !unclear.contains(segment) && (!torn.contains(segment) || known(*segment) >= space.live_of(*segment))
-        };
-        let (done, damaged): (Vec<_>, Vec<_>) = read.iter().map(|(taken, _)| taken.segment).partition(is_done);
-        outcome.done = done;
-        outcome.damaged.extend(damaged);
+        for (taken, _) in &read {
+            let segment = taken.segment;
+            // What cannot be read there may be live.
+            let all = !torn.contains(&segment)
+                || (taken.census == Census::Counted && live(segment) >= space.live_of(segment));
+            if counted.contains(&segment) {
+                outcome.done.extend((live(segment) == 0).then_some(segment));
+            } else if all && !unclear.contains(&segment) {
+                outcome.done.push(segment);
+            } else {
+                outcome.damaged.push(segment);
+            }
+        }
         Counts::add(&self.counts.collections, 1);
         Ok(())
     }
@@ -297,6 +314,15 @@ impl Values {
     fn forget(&self, pointer: Pointer) {
         lock(&self.space).died(pointer);
     }
+}
+
+/// Bytes of these records, by segment.
+fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
+    let mut live = HashMap::new();
+    for survivor in survivors {
+        *live.entry(survivor.old.segment).or_default() += u64::from(survivor.old.len);
+    }
+    live
 }
 
 /// Sorts the records of a segment by key into `places`; whether there was nothing else but padding.

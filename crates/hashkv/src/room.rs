@@ -3,7 +3,7 @@
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, Mutant};
 
-use crate::space::{Gain, VICTIM_MAX};
+use crate::space::Gain;
 use crate::values::{Counts, Values, lock};
 
 /// The part of all segments that flushes leave to collections, and how many these are, at least and at most.
@@ -97,8 +97,7 @@ impl Values {
     pub(crate) fn make_way(&self, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.spare();
         // Counts are of what flushes knew: a victim may bring nothing. And the oldest of a log may all be live.
-        let mut tries =
-            if self.sizes.circular { lock(&self.space).counts().all / VICTIM_MAX as u32 + 1 } else { TRIES };
+        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { TRIES };
         // What one collection takes in vain the next may give back: only more room than there ever was is a gain.
         let mut most = self.available();
         while most < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {

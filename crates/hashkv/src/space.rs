@@ -21,7 +21,7 @@ use lodestore_media::BlockFile;
 
 use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER};
 
-pub(crate) use victim::{Gain, Outcome, Taken, VICTIM_MAX, Victim};
+pub(crate) use victim::{Gain, Outcome, Taken, Victim};
 
 /// A value is old when this part of all segments was taken since it was written.
 const OLD_PART: u32 = 16;
@@ -65,6 +65,8 @@ pub(crate) struct Segment {
     /// Where its dead records begin, in steps, in no order; and whether those are all, as of a use that began in this process.
     dead: Vec<u32>,
     told: bool,
+    /// Where `live` comes from.
+    census: Census,
     /// Something of it could not be read by a collection, or written, in this use of it.
     damaged: bool,
     /// That was the last time, and something may be live there yet: it is left alone until something there dies.
@@ -73,10 +75,22 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Bytes that are live by the count: one is what nobody has looked at, mostly nothing.
+    /// Bytes that are live by the count: one is what nobody has looked at, mostly nothing. What nobody could count is looked at by a collection, which moves nothing of it.
     fn counted(&self) -> u64 {
-        self.live.saturating_sub(1)
+        if self.census == Census::Counted { self.live.saturating_sub(1) } else { 0 }
     }
+}
+
+/// Where a count of live bytes comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Census {
+    /// Each record was counted.
+    #[default]
+    Counted,
+    /// Nobody could count: all may be live, and behind what is of this use there may be more of an earlier one.
+    Guessed,
+    /// As that, and which use this is, nobody knows.
+    Nameless,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,8 +157,6 @@ pub(crate) struct Space {
     waiting: VecDeque<(u64, u32)>,
     /// The last number that a use of a segment was given.
     generation: u32,
-    /// Nobody could count what is live: which use of a segment this is, its header says.
-    guessed: bool,
 }
 
 /// Whether a use began behind another: numbers begin anew when there are no more.
@@ -169,7 +181,6 @@ impl Space {
             orphans: Vec::new(),
             waiting: VecDeque::new(),
             generation: 0,
-            guessed: false,
         }
     }
 

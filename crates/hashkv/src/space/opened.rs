@@ -3,7 +3,7 @@
 use lodestore_media::BlockFile;
 
 use crate::layout::{Home, Pointer, Prefix};
-use crate::space::{Owner, Segment, Space, State, is_newer};
+use crate::space::{Census, Owner, Segment, Space, State, is_newer};
 
 impl Space {
     /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over.
@@ -32,10 +32,15 @@ impl Space {
     pub(crate) fn hold_all(&mut self) {
         let bytes = self.segment_bytes;
         for segment in &mut self.segments {
-            *segment =
-                Segment { live: u64::from(bytes), used: bytes, sealed: true, state: State::Held, ..segment.clone() };
+            *segment = Segment {
+                live: u64::from(bytes),
+                used: bytes,
+                sealed: true,
+                state: State::Held,
+                census: Census::Nameless,
+                ..segment.clone()
+            };
         }
-        self.guessed = true;
     }
 
     /// Segments with something live, at an open, when all is counted.
@@ -60,18 +65,33 @@ impl Space {
             self.deepen_to(prefix);
         }
         for (number, header) in held {
-            if let Some((_, generation)) = header.filter(|_| self.guessed) {
-                self.segments[*number as usize].generation = generation;
-                self.generation = if is_newer(generation, self.generation) { generation } else { self.generation };
-            }
-            let prefix = prefix_of(header);
-            let group = prefix.and_then(|prefix| self.groups.iter().position(|group| group.prefix == prefix));
+            let header = header.filter(|(_, generation)| self.names_use(*number, *generation));
             let owner = match header {
                 Some((Home::Cold, _)) => Owner::Cold,
-                _ => group.map_or(Owner::Orphans, Owner::Group),
+                Some((Home::Group(prefix), _)) => {
+                    let group = self.group_of(prefix.bits);
+                    if self.groups[group].prefix == prefix { Owner::Group(group) } else { Owner::Orphans }
+                }
+                None => Owner::Orphans,
             };
             self.list(owner).push(*number);
         }
+    }
+
+    /// Whether a header is of the use that the pointers into its segment are of. Where these could not all be read, it says which use that is, unless it is older than one of them.
+    fn names_use(&mut self, number: u32, generation: u32) -> bool {
+        let segment = &mut self.segments[number as usize];
+        if segment.census == Census::Counted {
+            return segment.generation == generation;
+        }
+        if segment.generation != 0 && is_newer(segment.generation, generation) {
+            return false;
+        }
+        (segment.generation, segment.census) = (generation, Census::Guessed);
+        if is_newer(generation, self.generation) {
+            self.generation = generation;
+        }
+        true
     }
 
     /// Splits groups until there is one of this prefix, unless there are deeper ones.

@@ -82,3 +82,38 @@ fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
     }
     assert!(chosen(8) > chosen(3));
 }
+
+/// Segments may be of 16 MiB, and all of a victim are read into DRAM.
+#[test]
+fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
+    let count = |segment_bytes: u32, live_in_ten: u32| {
+        let mut space = Space::new(segment_bytes, 60, 60);
+        for segment in 0..60 {
+            let len = segment_bytes / 10 / 8 * 8 * live_in_ten;
+            space.count(Pointer { segment, generation: 1, at: 32, len });
+        }
+        let headers: Vec<_> = (0..60).map(|segment| (segment, Some((Home::Group(Prefix::ALL), 1)))).collect();
+        space.arrange(&headers);
+        space.choose(&Gain { segments: 8, worth: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
+    };
+    assert_eq!([count(64 << 10, 2), count(64 << 10, 5)], [48; 2]);
+    assert_eq!(count(1 << 20, 5), 3);
+    assert_eq!([count(16 << 20, 2), count(16 << 20, 5)], [2; 2]);
+    assert_eq!(count(16 << 20, 7), 4);
+    assert_eq!(count(16 << 20, 9), 0, "too many to be read for one");
+}
+
+#[test]
+fn a_header_of_another_use_than_the_pointers_are_of_does_not_say_whose_a_segment_is() {
+    let [low, high] = Prefix::ALL.halves();
+    let mut space = Space::new(SEGMENT, 3, 3);
+    (0..3).for_each(|segment| space.count(Pointer { segment, generation: 9, at: 32, len: 800 }));
+    space.arrange(&[
+        (0, Some((Home::Group(low), 9))),
+        (1, Some((Home::Group(high), 9))),
+        (2, Some((Home::Group(high), 4))),
+    ]);
+    assert_eq!(space.groups[space.group_of(low.bits)].segments, [0]);
+    assert_eq!(space.groups[space.group_of(high.bits)].segments, [1]);
+    assert_eq!(space.orphans, [2]);
+}

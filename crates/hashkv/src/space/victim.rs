@@ -1,10 +1,14 @@
 //! What is to be collected, and what becomes of it.
 
 use crate::layout::Prefix;
-use crate::space::{Owner, Segment, Space, State};
+use crate::space::{Census, Owner, Segment, Space, State};
 
-/// Segments of one collection, at most: they are all read into DRAM.
-pub(crate) const VICTIM_MAX: usize = 48;
+/// Bytes of one collection, which are all read into DRAM, and how many segments these are, at least and at most.
+const VICTIM_BYTES: u32 = 3 << 20;
+const VICTIM: (u32, u32) = (2, 48);
+/// Segments that may be taken beyond these bytes, until one comes free.
+const BEYOND: usize = 8;
+
 /// What a collection must bring, to be begun.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gain {
@@ -28,6 +32,8 @@ pub(crate) struct Outcome {
     pub(crate) done: Vec<u32>,
     /// Segments of which something cannot be read, and in which something may be live.
     pub(crate) damaged: Vec<u32>,
+    /// Segments that nobody had counted, and their live bytes.
+    pub(crate) counted: Vec<(u32, u64)>,
 }
 
 /// A segment that is collected.
@@ -39,6 +45,7 @@ pub(crate) struct Taken {
     pub(crate) end: u32,
     /// Where its dead records begin, sorted; what is not among them is live, but for what was overwritten since the last flush. None: the LSM has to be asked.
     pub(crate) dead: Option<Vec<u32>>,
+    pub(crate) census: Census,
 }
 
 /// What is to be collected.
@@ -53,10 +60,12 @@ impl Space {
     /// What is best collected: most bytes come free for each that is moved, at least `least` of them, and at least so many segments' worth; what survives takes `spare` segments at most. It is the caller's until
     /// [`Self::collected`].
     pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
+        let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
+        let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;
         let worth = |live: u64, count: usize| {
-            let free = (count as u64 * u64::from(self.segment_bytes)).saturating_sub(live);
+            let free = (count as u64 * segment_bytes).saturating_sub(live);
             let worth = free as f64 / (live + 1) as f64;
-            (free >= u64::from(gain.segments) * u64::from(self.segment_bytes) && worth >= gain.worth).then_some(worth)
+            (free >= wanted && worth >= gain.worth).then_some(worth)
         };
         let idle = |number: &u32| {
             let segment = &self.segments[*number as usize];
@@ -70,17 +79,22 @@ impl Space {
             let mut idle: Vec<(f64, u32)> =
                 segments.iter().filter(|number| idle(number)).map(|number| (self.benefit(*number), *number)).collect();
             let most_first = |one: &(f64, u32), other: &(f64, u32)| other.0.total_cmp(&one.0);
-            if idle.len() > VICTIM_MAX {
-                idle.select_nth_unstable_by(VICTIM_MAX, most_first);
-                idle.truncate(VICTIM_MAX);
+            let beyond = most.max(BEYOND);
+            if idle.len() > beyond {
+                idle.select_nth_unstable_by(beyond, most_first);
+                idle.truncate(beyond);
             }
             idle.sort_unstable_by(most_first);
             let mut idle: Vec<u32> = idle.into_iter().map(|(_, number)| number).collect();
             // What survives must have room before anything comes free.
             let live_in = |number: &u32| self.segments[*number as usize].counted();
-            let mut live = 0;
-            let fits = idle.iter().take_while(|number| {
+            let (mut live, mut free) = (0, 0);
+            let fits = idle.iter().enumerate().take_while(|(index, number)| {
+                if *index >= most && free >= wanted {
+                    return false;
+                }
                 live += live_in(number);
+                free += segment_bytes.saturating_sub(live_in(number));
                 live <= room
             });
             let count = fits.count();
@@ -108,13 +122,23 @@ impl Space {
             .collect();
         idle.sort_unstable_by(|one, other| other.cmp(one));
         let (room, mut live) = (self.room_of(spare), 0);
-        let fits = idle.iter().take(VICTIM_MAX).take_while(|(_, number)| {
+        let fits = idle.iter().take(self.victim_max()).take_while(|(_, number)| {
             live += self.segments[*number as usize].counted();
             live <= room
         });
         let chosen: Vec<u32> = fits.map(|(_, number)| *number).collect();
         // They may be of the group and of what a split has left.
         (!chosen.is_empty()).then(|| self.begin(Owner::Orphans, chosen))
+    }
+
+    /// Segments of one collection, at most, but where a few more are needed for one to come free.
+    fn victim_max(&self) -> usize {
+        (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM.0, VICTIM.1) as usize
+    }
+
+    /// Collections of the oldest segments until all were collected.
+    pub(crate) fn rounds(&self) -> u32 {
+        (self.segments.len() / self.victim_max()) as u32 + 1
     }
 
     /// How much a segment is worth collecting among its owner's: what comes free and how long it will stay so, which its age tells, over what it takes to read it and write what survives
@@ -139,14 +163,20 @@ impl Space {
         for number in segments {
             let segment = &mut self.segments[number as usize];
             (segment.state, segment.sealed) = (State::Collecting, true);
-            live += segment.live;
+            live += segment.counted();
             // Where damage was met the LSM is asked before anything is copied.
             let dead = (segment.told && !segment.damaged).then(|| {
                 let mut dead = segment.dead.clone();
                 dead.sort_unstable();
                 dead
             });
-            taken.push(Taken { segment: number, generation: segment.generation, end: segment.used, dead });
+            taken.push(Taken {
+                segment: number,
+                generation: segment.generation,
+                end: segment.used,
+                dead,
+                census: segment.census,
+            });
         }
         Victim { owner, segments: taken, live }
     }
@@ -159,6 +189,9 @@ impl Space {
             segment.state = State::Held;
             segment.left = outcome.damaged.contains(number);
             segment.damaged |= segment.left;
+            if let Some((_, live)) = outcome.counted.iter().find(|(counted, _)| counted == number) {
+                (segment.live, segment.census) = ((*live).max(1), Census::Counted);
+            }
             if outcome.done.contains(number) {
                 segment.live = 0;
             }
