@@ -149,6 +149,7 @@ pub(crate) fn account(running: &Running) -> Stats {
         ("values_cooled_bytes", read(&own.cooled)),
         ("values_scanned_bytes", read(&own.scanned_bytes)),
         ("values_segments_freed", read(&own.freed)),
+        ("values_looks", read(&own.looks)),
         ("values_group_splits", read(&own.splits)),
         ("values_written_bytes", counters.bytes_written),
     ];

@@ -121,8 +121,23 @@ impl Values {
         Ok(())
     }
 
-    /// One turn of the thread behind; whether there may be more to do.
+    /// One turn of the thread behind, where something has changed since the last; whether there may be more to do. A store that is poisoned or closed is left alone.
     pub(crate) fn tend(&self) -> bool {
+        let is_over = self.pool.check().is_err() || self.index().is_none_or(|index| index.is_closed());
+        if is_over || !self.take_stirred() {
+            return false;
+        }
+        Counts::add(&self.counts.looks, 1);
+        let gained = self.tend_once();
+        if gained {
+            self.stir();
+        } else {
+            self.release();
+        }
+        gained
+    }
+
+    fn tend_once(&self) -> bool {
         let flush = self.sizes.flush_bytes / u64::from(self.sizes.segment_bytes);
         let low = u64::from(self.available()) < AHEAD * flush + u64::from(self.spare());
         if !low && self.sizes.circular {

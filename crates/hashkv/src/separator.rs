@@ -68,6 +68,8 @@ impl Separator for Values {
         let parts = std::mem::take(&mut *lock(&self.unpublished));
         let mut space = lock(&self.space);
         parts.iter().for_each(|(part, live)| space.written(part, *live));
+        drop(space);
+        self.stir();
     }
 
     fn make_room(&self) -> Result<()> {
@@ -97,5 +99,7 @@ impl Separator for Values {
                 space.died(pointer);
             }
         }
+        drop(space);
+        self.stir();
     }
 }

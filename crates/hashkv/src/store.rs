@@ -107,9 +107,6 @@ fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
     let mut pace = Pace::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.tend();
-        if !found {
-            values.release();
-        }
         let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
         stopping.rest(if found { paced } else { paced.max(IDLE) });
     }

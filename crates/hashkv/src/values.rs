@@ -5,7 +5,7 @@
 //! Snapshots and scans, which keep pointers for long, hold the moment at which they began ([`Hold`]).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lodestore_contract::Result;
@@ -37,6 +37,8 @@ pub(crate) struct Counts {
     pub(crate) scanned_bytes: AtomicU64,
     pub(crate) freed: AtomicU64,
     pub(crate) splits: AtomicU64,
+    /// How often the thread behind looked for what there is to do.
+    pub(crate) looks: AtomicU64,
 }
 
 impl Counts {
@@ -80,6 +82,8 @@ impl Drop for Hold {
         if *count == 0 {
             holds.held.remove(&self.moment);
         }
+        drop(holds);
+        self.values.stir();
     }
 }
 
@@ -112,6 +116,10 @@ pub(crate) struct Values {
     pub(crate) unpublished: Mutex<Vec<(Part, u64)>>,
     /// What is to be separated behind its flush.
     pub(crate) late: Mutex<Late>,
+    /// Something has changed since the thread behind looked for what there is to do.
+    stirred: AtomicBool,
+    /// The room that there was in the pool then.
+    room_then: AtomicU64,
     /// Held by whoever collects: one at a time has the spare segments.
     pub(crate) collecting: Mutex<()>,
     /// The LSM, from when it is open.
@@ -129,6 +137,8 @@ impl Values {
             holds: Mutex::default(),
             unpublished: Mutex::default(),
             late: Mutex::default(),
+            stirred: AtomicBool::new(true),
+            room_then: AtomicU64::new(0),
             collecting: Mutex::default(),
             index: Mutex::default(),
             counts: Counts::default(),
@@ -141,6 +151,18 @@ impl Values {
 
     pub(crate) fn index(&self) -> Option<Arc<FluidKv>> {
         lock(&self.index).upgrade()
+    }
+
+    /// Says that there may be something to do for the thread behind.
+    pub(crate) fn stir(&self) {
+        self.stirred.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be something to do since this was asked the last time.
+    pub(crate) fn take_stirred(&self) -> bool {
+        let room = self.pool.room();
+        let moved = self.room_then.swap(room, Ordering::Relaxed) != room;
+        self.stirred.swap(false, Ordering::AcqRel) || moved
     }
 
     /// Where a segment begins in the file.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Store};
 use lodestore_fluidkv::VerifyReads;
-use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
+use lodestore_media::{Pool, PoolOptions};
 
 /// Bytes of a value.
 const LARGE: usize = 1000;
@@ -212,4 +213,45 @@ fn a_store_whose_index_was_damaged_when_it_was_opened_is_collected_all_the_same(
         assert!((0..keys).all(|index| !damaged(&store, index)));
         assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
     }
+}
+
+/// Waits until the thread behind looks for nothing any more.
+fn wait_until_quiet(store: &HashKv) {
+    let (mut looks, mut since) = (counter(store, "values_looks"), Instant::now());
+    let began = Instant::now();
+    while since.elapsed() < Duration::from_millis(500) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it goes on looking: {looks} times");
+        std::thread::sleep(Duration::from_millis(20));
+        let now = counter(store, "values_looks");
+        if now != looks {
+            (looks, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// It went through all segments, of which there may be a million, twenty times a second.
+#[test]
+fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned_store() {
+    let (scratch, options) = (Scratch::new(), tiny(2));
+    let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool()).expect("a pool");
+    let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    for version in 0..6 {
+        (0..400).for_each(|index| store.put(&key("a", index), &value(index, version)).expect("put"));
+    }
+    store.settle().expect("settle");
+    wait_until_quiet(&store);
+    let looks = counter(&store, "values_looks");
+    assert!(looks > 0);
+    // It wakes up again.
+    (0..400).for_each(|index| store.put(&key("a", index), &value(index, 7)).expect("put"));
+    store.settle().expect("settle");
+    let began = Instant::now();
+    while counter(&store, "values_looks") == looks {
+        assert!(began.elapsed() < Duration::from_secs(60), "it has gone to sleep for good");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (0..400).for_each(|index| store.put(&key("a", index), &value(index, 8)).expect("put"));
+    pool.poison("a test");
+    wait_until_quiet(&store);
+    assert!((0..400).all(|index| store.get(&key("a", index)).expect("get") == Some(value(index, 8))));
 }
