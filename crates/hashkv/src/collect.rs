@@ -370,3 +370,35 @@ fn turned(index: &FluidKv, key: &[u8], new: &[u8]) -> Turn {
         Err(_) => Turn::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lodestore_media::Blocks;
+
+    use super::*;
+    use crate::layout::{Home, Prefix, encode_segment};
+
+    /// What a pointer may name is found, so that it is moved before its segment is let go.
+    #[test]
+    fn records_behind_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
+        let mut bytes = Blocks::new();
+        bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
+        let mut wanted = Vec::new();
+        for index in 0..10u8 {
+            let generation = if index < 6 { 3 } else { 2 };
+            let at = bytes.len() as u32;
+            let mut pointer = Pointer { segment: 7, generation, at, len: 0 };
+            Record::append(&mut bytes, pointer.place(), &[index], &[index; 100]);
+            pointer.len = bytes.len() as u32 - at;
+            wanted.extend((generation == 3).then_some(pointer));
+        }
+        // One bit of the second one's value.
+        bytes[wanted.remove(1).at as usize + 40] ^= 1;
+        let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed };
+        let mut places = Places::new();
+        assert!(!find_records(&bytes, &taken, &mut places));
+        let mut found: Vec<Pointer> = places.values().flatten().map(|(pointer, ..)| *pointer).collect();
+        found.sort_unstable_by_key(|pointer| pointer.at);
+        assert_eq!(found, wanted);
+    }
+}
