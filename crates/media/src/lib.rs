@@ -1,7 +1,7 @@
 //! The substrate: bytes that survive. Nothing else in the workspace writes to a medium.
 //!
 //! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header and its lock; the verbs on it
-//! are the only way to a medium, but for its [`BlockFile`]: a file of values that is read and written, not mapped. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
+//! are the only way to a medium, but for its [`BlockFile`]: a file of values that is read and written by calls, and mapped for reading at most. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
 //! guards their reuse; [`probe`] tells what a medium really is. With the feature `sim`, `sim` holds the crash
 //! simulator.
 //!

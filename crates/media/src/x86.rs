@@ -140,9 +140,15 @@ const PREFETCH_LINES: usize = 16;
 /// Asks for the first lines of these bytes, at most 16 of 64 bytes, wherever they are: a hint, nothing is read.
 #[inline]
 pub fn prefetch_bytes(bytes: &[u8]) {
-    let lines = (bytes.len() + bytes.as_ptr() as usize % LINE).div_ceil(LINE).min(PREFETCH_LINES);
+    prefetch_lines(bytes.as_ptr(), bytes.len());
+}
+
+/// As [`prefetch_bytes`], of bytes that may not be there: a hint fails nowhere.
+#[inline]
+pub(crate) fn prefetch_lines(base: *const u8, len: usize) {
+    let lines = (len + base as usize % LINE).div_ceil(LINE).min(PREFETCH_LINES);
     for line in 0..lines {
-        prefetch_line(bytes.as_ptr().wrapping_add(line * LINE));
+        prefetch_line(base.wrapping_add(line * LINE));
     }
 }
 

@@ -4,15 +4,17 @@
 //! there is nothing to tell apart or to remove.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lodestore_contract::{Error, Result};
 use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::blocks::buffer::{Blocks, is_aligned};
+use crate::blocks::view::View;
 use crate::blocks::{BLOCK, BlockOptions};
 use crate::files;
 use crate::probe;
@@ -21,6 +23,10 @@ use crate::probe;
 pub(crate) const VALUES_FILE: &str = "values.0000";
 /// Most bytes that a direct read moves through a buffer of its own at once.
 const PIECE: usize = 1 << 20;
+/// Most bytes of a read through the view: a longer one is one call, and one request of the medium.
+const VIEWED: usize = 16 << 10;
+/// Most reads through the view behind one that found the page cache warm.
+const TRUST: u32 = 63;
 
 /// An open values file.
 #[derive(Debug)]
@@ -28,15 +34,21 @@ pub(super) struct DiskFile {
     file: File,
     pub(super) path: PathBuf,
     pub(super) direct: bool,
+    /// For what the page cache holds; none where all reads are to be calls.
+    view: Option<View>,
+    /// Reads that go through the view before the next one asks whether the page cache still has what is read.
+    trust: AtomicU32,
+    /// How many the last such answer gave: each that is yes doubles them.
+    given: AtomicU32,
 }
 
 impl DiskFile {
-    /// Opens the file in `dir`, or makes it; the file and its length. With `name_lasts` its name is durable when this returns.
+    /// Opens the file in `dir`, or makes it; the file and its length. `most` bytes of it are mapped, where `options` ask for that. With `name_lasts` its name is durable when this returns.
     ///
     /// # Errors
     /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O,
     /// [`Error::Corrupt`] where it is missing and may not be made, [`Error::Io`].
-    pub(super) fn open(dir: &Path, options: &BlockOptions, name_lasts: bool) -> Result<(Self, u64)> {
+    pub(super) fn open(dir: &Path, options: &BlockOptions, most: u64, name_lasts: bool) -> Result<(Self, u64)> {
         let path = dir.join(VALUES_FILE);
         // A pipe would never open.
         match std::fs::symlink_metadata(&path) {
@@ -55,7 +67,9 @@ impl DiskFile {
         if name_lasts {
             files::sync_dir(dir)?;
         }
-        let opened = Self { file, path, direct: options.direct };
+        let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
+        let (trust, given) = (AtomicU32::new(0), AtomicU32::new(0));
+        let opened = Self { file, path, direct: options.direct, view, trust, given };
         if options.direct {
             opened.try_direct()?;
         }
@@ -73,7 +87,24 @@ impl DiskFile {
     }
 
     /// Reads exactly as many bytes as fit; with fewer there, [`ErrorKind::UnexpectedEof`].
+    #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if let Some(view) = self.view().filter(|_| into.len() <= VIEWED) {
+            let trust = self.trust.load(Ordering::Relaxed);
+            if trust > 0 && view.copy(at, into) {
+                // Where threads count at once, some reads are not counted.
+                self.trust.store(trust - 1, Ordering::Relaxed);
+                return Ok(());
+            }
+            if self.read_cached(at, into) {
+                return Ok(());
+            }
+        }
+        self.read_by_call(at, into)
+    }
+
+    /// As [`Self::read`], through no mapping.
+    pub(super) fn read_by_call(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         if !self.direct || (at.is_multiple_of(BLOCK) && is_aligned(into)) {
             return self.file.read_exact_at(into, at);
         }
@@ -90,6 +121,37 @@ impl DiskFile {
             done += taken;
         }
         Ok(())
+    }
+
+    /// Reads what the page cache has; false where it has not all of it. A load from the mapping would wait there as well, but one at a time, whatever was asked for ahead: so the view is used as
+    /// long as answers are yes.
+    fn read_cached(&self, at: u64, into: &mut [u8]) -> bool {
+        let len = into.len();
+        let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT);
+        let cached = read == Ok(len);
+        let given = if cached { (2 * self.given.load(Ordering::Relaxed) + 1).min(TRUST) } else { 0 };
+        self.given.store(given, Ordering::Relaxed);
+        self.trust.store(given, Ordering::Relaxed);
+        cached
+    }
+
+    #[inline]
+    fn view(&self) -> Option<&View> {
+        self.view.as_ref().filter(|view| !view.is_broken())
+    }
+
+    /// Whether the next read goes through the view, by what was seen before, or since the page cache has this byte.
+    #[inline]
+    pub(super) fn is_warm(&self, at: u64) -> bool {
+        self.view().is_some() && (self.trust.load(Ordering::Relaxed) > 0 || self.read_cached(at, &mut [0]))
+    }
+
+    /// Asks the processor for the first of these bytes, where the next read goes through the view.
+    #[inline]
+    pub(super) fn prefetch(&self, at: u64, len: usize) {
+        if let Some(view) = self.view().filter(|_| self.trust.load(Ordering::Relaxed) > 0) {
+            view.prefetch(at, len);
+        }
     }
 
     /// Asks for these bytes, which somebody is going to read: the system may begin with it. Through the page cache only.

@@ -2,7 +2,8 @@
 //! (HashKV, ATC 2018: segments of values in storage, the index elsewhere).
 //!
 //! The file is `values.0000` in the store's directory. It has no header: every byte is the engine's, which checks what it reads. It is read at any
-//! place and written by whole blocks, through the page cache or past it (`direct`); it is not mapped.
+//! place and written by whole blocks, through the page cache or past it (`direct`). It is mapped for reading only (`mapped`), and read through the mapping while the page cache has what is
+//! read; bytes are copied out, and a medium that fails there is told as of a call (`view.rs`).
 //!
 //! ## Persist order
 //! * open: the name is durable, then what the file holds (a process that was killed may have left it written and not synced), then anybody reads it.
@@ -23,6 +24,7 @@ mod buffer;
 mod file;
 #[cfg(feature = "sim")]
 mod sim;
+mod view;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -49,11 +51,14 @@ pub struct BlockOptions {
     pub read_only: bool,
     /// Most bytes that it may grow to; nothing is reserved by it.
     pub capacity: u64,
+    /// What the page cache holds is read through a mapping. A medium that fails there raises SIGBUS, so the first such file of a process sets a handler, which passes on what is not its own. It has no
+    /// effect with `direct`.
+    pub mapped: bool,
 }
 
 impl Default for BlockOptions {
     fn default() -> Self {
-        Self { direct: false, read_only: false, capacity: 16 << 40 }
+        Self { direct: false, read_only: false, capacity: 16 << 40, mapped: true }
     }
 }
 
@@ -198,10 +203,28 @@ impl BlockFile {
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the file is shorter than that: what points there was written for a longer one. [`Error::Io`].
+    #[inline]
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.read_with(at, into, file::DiskFile::read)
+    }
+
+    /// As [`Self::read`], of bytes that were asked for ([`Self::will_read`]): that they are in the page cache says nothing of others.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_asked(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.read_with(at, into, file::DiskFile::read_by_call)
+    }
+
+    fn read_with(
+        &self,
+        at: u64,
+        into: &mut [u8],
+        read: impl FnOnce(&file::DiskFile, u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<()> {
         self.check_range("read", at, into.len() as u64)?;
         let done = match &self.backing {
-            Backing::Disk(file) => file.read(at, into),
+            Backing::Disk(file) => read(file, at, into),
             #[cfg(feature = "sim")]
             Backing::Sim(file) => file.read(&self.pool, at, into),
         };
@@ -212,6 +235,26 @@ impl BlockFile {
         count(&self.counts.reads, 1);
         count(&self.counts.bytes_read, into.len() as u64);
         Ok(())
+    }
+
+    /// Whether the page cache has the byte at `at`, or has had what was read of late: to ask for bytes ahead ([`Self::will_read`]) and to sort reads is a waste then. It may be wrong.
+    #[inline]
+    pub fn is_warm(&self, at: u64) -> bool {
+        match &self.backing {
+            Backing::Disk(file) => file.is_warm(at),
+            #[cfg(feature = "sim")]
+            Backing::Sim(_) => false,
+        }
+    }
+
+    /// Asks the processor for the first KiB of these bytes, which somebody is about to read, while the next read goes through the mapping; else, and where they are not in the file, it does nothing.
+    #[inline]
+    pub fn prefetch(&self, at: u64, len: usize) {
+        match &self.backing {
+            Backing::Disk(file) => file.prefetch(at, len),
+            #[cfg(feature = "sim")]
+            Backing::Sim(_) => {}
+        }
     }
 
     /// Says that these bytes are going to be read, so that the system may bring several such pieces at a time; nothing waits for it. Where the file is opened `direct` it does nothing.
@@ -432,7 +475,8 @@ impl Backing {
             return Ok((Self::Sim(file), len));
         }
         let Some(dir) = &pool.dir else { unreachable!("a pool that is not simulated has a directory") };
-        let (file, len) = file::DiskFile::open(dir, options, name_lasts)?;
+        let most = pool.options().capacity.min(options.capacity);
+        let (file, len) = file::DiskFile::open(dir, options, most, name_lasts)?;
         Ok((Self::Disk(file), len))
     }
 }
