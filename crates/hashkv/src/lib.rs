@@ -22,6 +22,7 @@ mod space;
 mod store;
 mod values;
 mod verify;
+mod window;
 
 pub use options::{HashKvOptions, Mode};
 pub use store::HashKv;

@@ -1,17 +1,15 @@
 //! Reading: from what the LSM holds to the value.
 
-use std::collections::VecDeque;
-
-use lodestore_contract::{Entry, Error, Result, Store, Visit};
+use lodestore_contract::{Error, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
-use crate::layout::{Pointer, Stored};
+use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
 use crate::values::Values;
 
 /// How often a value that moves is looked for.
 const TRIES: usize = 64;
 
-fn lost(pointer: Pointer) -> Error {
+pub(crate) fn lost(pointer: Pointer) -> Error {
     Error::corrupt(
         format!("values.0000, segment {} at {}", pointer.segment, pointer.at),
         "what stands there is not the value that the index names",
@@ -19,6 +17,47 @@ fn lost(pointer: Pointer) -> Error {
 }
 
 impl Values {
+    /// Where in the file the record of a pointer begins; none where there is no place for it.
+    pub(crate) fn place_of(&self, pointer: Pointer) -> Option<u64> {
+        let end = u64::from(pointer.at) + u64::from(pointer.len);
+        let from = self.offset(pointer.segment) + u64::from(pointer.at);
+        let is_there = end <= u64::from(self.sizes.segment_bytes) && from + u64::from(pointer.len) <= self.file.len();
+        is_there.then_some(from)
+    }
+
+    /// Makes `value` the value at `pointer`; false where that is not (any more) the record of this key, and then `value` is empty.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn read(&self, pointer: Pointer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        // A pointer that damage made long asks for no room.
+        value.resize(self.place_of(pointer).map_or(0, |_| pointer.len as usize), 0);
+        let found = self.read_record(pointer, key, value);
+        match found {
+            Ok(Some(len)) => {
+                // The record's own bytes, without what stands around the value.
+                let from = RECORD_HEADER + key.len();
+                value.copy_within(from..from + len, 0);
+                value.truncate(len);
+            }
+            _ => value.clear(),
+        }
+        found.map(|found| found.is_some())
+    }
+
+    /// Makes `record`, which is as long, the record at `pointer`; of how many bytes its value is, behind header and key. None where it is not the record of this key.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    #[inline]
+    pub(crate) fn read_record(&self, pointer: Pointer, key: &[u8], record: &mut [u8]) -> Result<Option<usize>> {
+        let Some(from) = self.place_of(pointer) else { return Ok(None) };
+        self.file.read(from, record)?;
+        let found = Record::read(record, pointer.place()).filter(|found| found.key == key);
+        Ok(found.map(|found| found.value.len()))
+    }
+
     /// Makes of what the LSM holds for a key its value, in place; false where the record is not there (any more).
     ///
     /// # Errors
@@ -32,7 +71,6 @@ impl Values {
             }
             Stored::Pointer(pointer) => pointer,
         };
-        stored.clear();
         Ok((!self.read(pointer, key, stored)?).then_some(pointer))
     }
 
@@ -66,94 +104,5 @@ impl Values {
         }
         value.clear();
         Err(Error::corrupt("values.0000", "a value is moved faster than it is read"))
-    }
-}
-
-/// A pair of a walk, until its window is full.
-pub(crate) struct Pending {
-    key: Vec<u8>,
-    stored: Vec<u8>,
-    outcome: Result<()>,
-}
-
-/// Pairs of a walk whose values are read together, by place in the file, and shown in the walk's order.
-pub(crate) struct Window<'v> {
-    values: &'v Values,
-    pairs: Vec<Pending>,
-    /// Pairs at which it is read.
-    size: usize,
-}
-
-/// Pairs of a window at first, and at most.
-const WINDOW: (usize, usize) = (16, 256);
-
-impl<'v> Window<'v> {
-    pub(crate) fn new(values: &'v Values) -> Self {
-        Self { values, pairs: Vec::new(), size: WINDOW.0 }
-    }
-
-    pub(crate) fn add(&mut self, key: &[u8], stored: &[u8]) {
-        self.pairs.push(Pending { key: key.to_vec(), stored: stored.to_vec(), outcome: Ok(()) });
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.pairs.len() >= self.size
-    }
-
-    /// Reads what is there, and leaves the window empty and larger.
-    fn read(&mut self) -> Vec<Pending> {
-        let mut pairs = std::mem::take(&mut self.pairs);
-        self.size = (self.size * 2).min(WINDOW.1);
-        let mut order: Vec<(u64, usize)> = Vec::with_capacity(pairs.len());
-        for (number, pair) in pairs.iter().enumerate() {
-            let place = match Stored::read(&pair.stored) {
-                Ok(Stored::Pointer(pointer)) => self.values.offset(pointer.segment) + u64::from(pointer.at),
-                _ => 0,
-            };
-            order.push((place, number));
-        }
-        order.sort_unstable();
-        for (_, number) in order {
-            let pair = &mut pairs[number];
-            pair.outcome = self.values.value(&pair.key, &mut pair.stored);
-        }
-        pairs
-    }
-
-    /// Shows what is there to `visit`, in order, until that says stop; `failed` says what becomes of the walk where a value cannot be read. Whether to go on, and how many were visited.
-    ///
-    /// # Errors
-    /// What `failed` answers.
-    pub(crate) fn show(
-        &mut self,
-        failed: &mut dyn FnMut(Error) -> Result<()>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(bool, usize)> {
-        let mut visited = 0;
-        for pair in self.read() {
-            match pair.outcome {
-                Ok(()) => {
-                    visited += 1;
-                    if visit(&pair.key, &pair.stored) == Visit::Stop {
-                        return Ok((false, visited));
-                    }
-                }
-                Err(error) => failed(error)?,
-            }
-        }
-        Ok((true, visited))
-    }
-
-    /// What is there, as entries, up to the first error.
-    pub(crate) fn entries(&mut self) -> VecDeque<Result<Entry>> {
-        let mut entries = VecDeque::new();
-        for pair in self.read() {
-            let failed = pair.outcome.is_err();
-            entries.push_back(pair.outcome.map(|()| Entry { key: pair.key, value: pair.stored }));
-            if failed {
-                break;
-            }
-        }
-        entries
     }
 }

@@ -1,4 +1,4 @@
-//! Walks and snapshots: pointers come from a snapshot of the LSM, values by the window, in the order of their places in the file (HashKV, ATC 2018, section 3.6), and are shown in the
+//! Walks and snapshots: pointers come from a snapshot of the LSM, values by the window (`window.rs`), and are shown in the
 //! walk's order. A walk holds its moment, so that no segment that it may come to is written again.
 
 use std::collections::VecDeque;
@@ -7,43 +7,12 @@ use std::sync::Arc;
 use lodestore_contract::{Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
-use crate::read::Window;
 use crate::store::Running;
 use crate::values::Hold;
+use crate::window::{WINDOW_BYTES, Walk};
 
-/// Pairs that an owned walk reads at a time.
-const OWNED: usize = 64;
-
-/// A walk's pairs on their way to who visits them.
-struct Show<'s> {
-    window: Window<'s>,
-    visited: usize,
-    more: bool,
-    outcome: Result<()>,
-}
-
-impl<'s> Show<'s> {
-    fn new(running: &'s Running) -> Self {
-        Self { window: Window::new(&running.values), visited: 0, more: true, outcome: Ok(()) }
-    }
-
-    fn flush(
-        &mut self,
-        failed: &mut dyn FnMut(Error) -> Result<()>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Visit {
-        if self.more && self.outcome.is_ok() {
-            match self.window.show(failed, visit) {
-                Ok((more, visited)) => {
-                    self.more = more;
-                    self.visited += visited;
-                }
-                Err(error) => self.outcome = Err(error),
-            }
-        }
-        if self.more && self.outcome.is_ok() { Visit::More } else { Visit::Stop }
-    }
-}
+/// Pairs that an owned walk reads at a time, at first and at most.
+const OWNED: (usize, usize) = (16, 256);
 
 pub(crate) fn scan_each(
     running: &Arc<Running>,
@@ -51,39 +20,23 @@ pub(crate) fn scan_each(
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
 ) -> Result<usize> {
     let _hold = Hold::now(&running.values);
-    let mut show = Show::new(running);
-    let mut visited = 0;
-    let mut counted = |key: &[u8], value: &[u8]| {
-        visited += 1;
-        visit(key, value)
-    };
-    let walked = running.index.scan_each(range, &mut |key, stored| {
-        show.window.add(key, stored);
-        if show.window.is_full() { show.flush(&mut Err, &mut counted) } else { Visit::More }
-    });
-    show.flush(&mut Err, &mut counted);
-    let outcome = show.outcome;
-    walked.and(outcome).map(|()| visited)
+    let mut ends = Err;
+    let mut walk = Walk::new(&running.values, &mut ends, visit);
+    let walked = running.index.scan_each(range, &mut |key, stored| walk.pair(key, stored));
+    let (visited, _, outcome) = walk.end();
+    walked.and(outcome).map(|()| visited as usize)
 }
 
 pub(crate) fn for_each(running: &Arc<Running>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
     let _hold = Hold::now(&running.values);
-    let mut show = Show::new(running);
-    let (mut visited, mut wrong) = (0u64, None);
-    let mut counted = |key: &[u8], value: &[u8]| {
-        visited += 1;
-        visit(key, value)
-    };
+    let mut wrong = None;
     let mut left_out = |error: Error| {
         wrong.get_or_insert(error);
         Ok(())
     };
-    let walked = running.index.for_each(&mut |key, stored| {
-        show.window.add(key, stored);
-        if show.window.is_full() { show.flush(&mut left_out, &mut counted) } else { Visit::More }
-    });
-    show.flush(&mut left_out, &mut counted);
-    let stopped = !show.more;
+    let mut walk = Walk::new(&running.values, &mut left_out, visit);
+    let walked = running.index.for_each(&mut |key, stored| walk.pair(key, stored));
+    let (visited, stopped, _) = walk.end();
     walked?;
     match wrong {
         Some(error) if !stopped => Err(error),
@@ -129,31 +82,58 @@ struct Owned {
     running: Arc<Running>,
     scan: Option<Scan>,
     ready: VecDeque<Result<Entry>>,
+    size: usize,
     _hold: Arc<Hold>,
 }
 
 impl Owned {
     fn new(running: &Arc<Running>, scan: Scan, hold: Arc<Hold>) -> Self {
-        Self { running: Arc::clone(running), scan: Some(scan), ready: VecDeque::new(), _hold: hold }
+        let ready = VecDeque::new();
+        Self { running: Arc::clone(running), scan: Some(scan), ready, size: OWNED.0, _hold: hold }
     }
 
     fn fill(&mut self) {
         let Some(scan) = &mut self.scan else { return };
-        let mut window = Window::new(&self.running.values);
-        let mut last = None;
-        let mut ended = true;
-        for item in scan.take(OWNED) {
-            ended = false;
-            match item {
-                Ok(entry) => window.add(&entry.key, &entry.value),
-                Err(error) => last = Some(error),
+        let (mut found, mut bytes, mut is_plain) = (Vec::new(), 0, true);
+        let mut failed = None;
+        let mut ended = false;
+        while !ended && found.len() < self.size && bytes < WINDOW_BYTES {
+            match scan.next() {
+                Some(Ok(entry)) => {
+                    let pointer = match Stored::read(&entry.value) {
+                        Ok(Stored::Pointer(pointer)) => pointer.len as usize,
+                        _ => 0,
+                    };
+                    is_plain &= matches!(Stored::read(&entry.value), Ok(Stored::Value(_)));
+                    bytes += entry.key.len() + entry.value.len() + pointer;
+                    found.push(entry);
+                }
+                Some(Err(error)) => (failed, ended) = (Some(error), true),
+                None => ended = true,
             }
         }
-        self.ready = window.entries();
-        if ended || self.ready.iter().any(Result::is_err) {
-            self.scan = None;
-        } else if let Some(error) = last {
-            self.ready.push_back(Err(error));
+        self.size = (self.size * 4).min(OWNED.1);
+        if is_plain {
+            for mut entry in found {
+                entry.value.pop();
+                self.ready.push_back(Ok(entry));
+            }
+        } else {
+            let ready = &mut self.ready;
+            let mut visit = |key: &[u8], value: &[u8]| {
+                ready.push_back(Ok(Entry { key: key.to_vec(), value: value.to_vec() }));
+                Visit::More
+            };
+            let mut ends = Err;
+            let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
+            let stopped = found.iter().any(|entry| walk.pair(&entry.key, &entry.value) == Visit::Stop);
+            let (_, _, outcome) = walk.end();
+            ended |= stopped || outcome.is_err();
+            // What a value's error ended comes before what ended the LSM's walk.
+            failed = outcome.err().or(failed);
+        }
+        self.ready.extend(failed.map(Err));
+        if ended {
             self.scan = None;
         }
     }

@@ -13,7 +13,6 @@ use lodestore_fluidkv::FluidKv;
 use lodestore_media::{BlockFile, Pool};
 
 use crate::late::Late;
-use crate::layout::{Pointer, RECORD_HEADER, Record};
 use crate::space::{Part, Space};
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -168,40 +167,6 @@ impl Values {
     /// Where a segment begins in the file.
     pub(crate) fn offset(&self, segment: u32) -> u64 {
         BlockFile::BLOCK + u64::from(segment) * u64::from(self.sizes.segment_bytes)
-    }
-
-    /// Appends the value at `pointer` to `value`; false where that is not (any more) the record of this key.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn read(&self, pointer: Pointer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let Some(mut bytes) = self.record_bytes(pointer)? else { return Ok(false) };
-        let record = Record::read(&bytes, pointer.place());
-        let Some(record) = record.filter(|record| record.key == key) else {
-            return Ok(false);
-        };
-        if value.is_empty() {
-            // The record's own bytes, without what stands around the value.
-            let (from, len) = (RECORD_HEADER + record.key.len(), record.value.len());
-            bytes.truncate(from + len);
-            bytes.drain(..from);
-            std::mem::swap(value, &mut bytes);
-        } else {
-            value.extend_from_slice(record.value);
-        }
-        Ok(true)
-    }
-
-    /// The bytes where a record may stand; none where it cannot be there.
-    fn record_bytes(&self, pointer: Pointer) -> Result<Option<Vec<u8>>> {
-        let end = u64::from(pointer.at) + u64::from(pointer.len);
-        let from = self.offset(pointer.segment) + u64::from(pointer.at);
-        if end > u64::from(self.sizes.segment_bytes) || from + u64::from(pointer.len) > self.file.len() {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; pointer.len as usize];
-        self.file.read(from, &mut bytes)?;
-        Ok(Some(bytes))
     }
 
     /// The bytes of a segment up to `end`.
