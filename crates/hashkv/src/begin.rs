@@ -152,6 +152,8 @@ pub(crate) fn account(running: &Running) -> Stats {
         ("values_looks", read(&own.looks)),
         ("values_group_splits", read(&own.splits)),
         ("values_written_bytes", counters.bytes_written),
+        ("values_reads", counters.reads),
+        ("values_read_bytes", counters.bytes_read),
     ];
     stats.engine_counters.extend(told);
     stats

@@ -61,6 +61,8 @@ pub struct HashKvOptions {
     pub direct: bool,
     /// Bytes a second that the thread which collects behind reads and writes, at most, over some seconds; 0: no limit. A flush that finds no room collects for itself, at any rate.
     pub collect_rate: u64,
+    /// Whether what the page cache has of the values' file is read through a mapping, which sets a handler of SIGBUS in this process ([`BlockOptions::mapped`]). Without effect with `direct`.
+    pub mapped: bool,
 }
 
 impl Default for HashKvOptions {
@@ -75,6 +77,7 @@ impl Default for HashKvOptions {
             hotness: true,
             direct: false,
             collect_rate: 0,
+            mapped: true,
         }
     }
 }
@@ -119,6 +122,12 @@ const SPECS: &[OptionSpec] = &[
         "bytes a second that collections behind the writers read and write, 1048576 to 1099511627776; 0: no limit. Flushes that find no room collect at any rate"
     ),
     spec!("direct", "off", false, "whether the file is read and written past the page cache (O_DIRECT): on or off"),
+    spec!(
+        "mapped",
+        "on",
+        false,
+        "whether what the page cache has of the file is read through a mapping, guarded by a handler of SIGBUS: on or off"
+    ),
 ];
 
 /// A memtable's log takes this part of the capacity at most, and may take so many bytes.
@@ -172,6 +181,7 @@ impl HashKvOptions {
             hotness: on_or_off("hotness", base.hotness)?,
             direct: on_or_off("direct", base.direct)?,
             collect_rate: options.read_size("collect-rate", base.collect_rate)?,
+            mapped: on_or_off("mapped", base.mapped)?,
         };
         read.check()?;
         Ok(read)
@@ -270,6 +280,6 @@ impl HashKvOptions {
 
     pub(crate) fn blocks(&self) -> BlockOptions {
         // The pool knows how much of the capacity there is.
-        BlockOptions { direct: self.direct, ..BlockOptions::default() }
+        BlockOptions { direct: self.direct, mapped: self.mapped, ..BlockOptions::default() }
     }
 }

@@ -408,6 +408,8 @@ fn whoever_reads_is_told_of_a_read_that_fails() {
     let recorder = pool.recorder().expect("a simulation");
     let wanted: Vec<_> = large_keys().map(|key| Some(vec![key[1]; 200])).collect();
     for (name, read) in READS {
+        // A walk reads neighbours at once, and where that fails each by itself: then all of them are there.
+        let walks = ["scan_each", "for_each", "scan"].contains(&name);
         let mut failed = 0;
         for nth in 1.. {
             recorder.fail_call(Some(FailingCall { call: FileCall::Read, nth, fault: FileFault::Io }));
@@ -416,13 +418,16 @@ fn whoever_reads_is_told_of_a_read_that_fails() {
                 assert_eq!(found.expect("nothing has failed"), wanted, "{name}");
                 break;
             }
-            let told = found.map(|found| found.len());
-            assert!(matches!(told, Err(Error::Io { .. })), "{name}, read {nth}: {told:?}");
+            match found {
+                Err(Error::Io { .. }) => {}
+                Ok(found) if walks => assert_eq!(found, wanted, "{name}, read {nth}"),
+                other => panic!("{name}, read {nth}: {:?}", other.map(|found| found.len())),
+            }
             failed += 1;
         }
         recorder.fail_call(None);
         assert_eq!(read(&store).expect("nothing fails"), wanted, "{name}");
-        assert!(failed >= 30, "{name} reads {failed} times");
+        assert!(failed >= if walks { 1 } else { 30 }, "{name} reads {failed} times");
     }
     recorder.fail_call(Some(FailingCall { call: FileCall::Read, nth: 5, fault: FileFault::Io }));
     assert!(!store.verify(&mut |_| ()).expect("verify").is_clean(), "a verify says what it could not read");

@@ -25,7 +25,7 @@ pub(crate) const VALUES_FILE: &str = "values.0000";
 const PIECE: usize = 1 << 20;
 /// Most bytes of a read through the view: a longer one is one call, and one request of the medium.
 const VIEWED: usize = 16 << 10;
-/// Most reads through the view behind one that found the page cache warm.
+/// Most reads behind one that found the page cache warm.
 const TRUST: u32 = 63;
 
 /// An open values file.
@@ -36,7 +36,7 @@ pub(super) struct DiskFile {
     pub(super) direct: bool,
     /// For what the page cache holds; none where all reads are to be calls.
     view: Option<View>,
-    /// Reads that go through the view before the next one asks whether the page cache still has what is read.
+    /// Reads to go before the next one asks whether the page cache still has what is read. They go through the view where there is one.
     trust: AtomicU32,
     /// How many the last such answer gave: each that is yes doubles them.
     given: AtomicU32,
@@ -89,15 +89,18 @@ impl DiskFile {
     /// Reads exactly as many bytes as fit; with fewer there, [`ErrorKind::UnexpectedEof`].
     #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if let Some(view) = self.view().filter(|_| into.len() <= VIEWED) {
+        if !self.direct && into.len() <= VIEWED {
             let trust = self.trust.load(Ordering::Relaxed);
-            if trust > 0 && view.copy(at, into) {
+            if trust == 0 {
+                if self.read_cached(at, into) {
+                    return Ok(());
+                }
+            } else {
                 // Where threads count at once, some reads are not counted.
                 self.trust.store(trust - 1, Ordering::Relaxed);
-                return Ok(());
-            }
-            if self.read_cached(at, into) {
-                return Ok(());
+                if self.view.as_ref().is_some_and(|view| view.copy(at, into)) {
+                    return Ok(());
+                }
             }
         }
         self.read_by_call(at, into)
@@ -135,21 +138,18 @@ impl DiskFile {
         cached
     }
 
-    #[inline]
-    fn view(&self) -> Option<&View> {
-        self.view.as_ref().filter(|view| !view.is_broken())
-    }
-
-    /// Whether the next read goes through the view, by what was seen before, or since the page cache has this byte.
+    /// Whether the next read finds its bytes in the page cache, by what was seen before, or since this byte is there.
     #[inline]
     pub(super) fn is_warm(&self, at: u64) -> bool {
-        self.view().is_some() && (self.trust.load(Ordering::Relaxed) > 0 || self.read_cached(at, &mut [0]))
+        !self.direct && (self.trust.load(Ordering::Relaxed) > 0 || self.read_cached(at, &mut [0]))
     }
 
     /// Asks the processor for the first of these bytes, where the next read goes through the view.
     #[inline]
     pub(super) fn prefetch(&self, at: u64, len: usize) {
-        if let Some(view) = self.view().filter(|_| self.trust.load(Ordering::Relaxed) > 0) {
+        if let Some(view) = &self.view
+            && self.trust.load(Ordering::Relaxed) > 0
+        {
             view.prefetch(at, len);
         }
     }

@@ -1,0 +1,372 @@
+//! Walks: in the keys' order wherever the values stand, as of their beginning, with few reads of the file and little of it in DRAM, and past damage. Each on a file whose values the page
+//! cache has, and on a simulated one, which is read by windows, as a file that is not cached.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::ops::Bound;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Error, ScanRange, Store, Visit};
+use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, Mode};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::sim::{FailingCall, FileCall, FileFault, LineModel, SimImage, SimSpec};
+use lodestore_media::{Pool, PoolOptions};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+const LARGE: usize = 1000;
+const SMALL: usize = 20;
+
+/// Small memtables and segments, no threads.
+fn small() -> HashKvOptions {
+    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
+    options.index.pool = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
+    options.index.memtable_bytes = 64 << 10;
+    options.index.segment_bytes = 16 << 10;
+    options.index.table_bytes = 16 << 10;
+    options.index.range_bytes = 64 << 10;
+    options.index.workers = 0;
+    options
+}
+
+/// A store in a directory, or on a simulated medium.
+struct Place {
+    store: HashKv,
+    scratch: Option<Scratch>,
+    pool: Option<Arc<Pool>>,
+}
+
+impl Place {
+    fn cached(options: &HashKvOptions) -> Self {
+        let scratch = Scratch::new();
+        let store = HashKv::create(&scratch.store(), options).expect("create");
+        Self { store, scratch: Some(scratch), pool: None }
+    }
+
+    fn simulated(options: &HashKvOptions, record: bool) -> Self {
+        let spec = SimSpec { grain: 512, record, ..SimSpec::default() };
+        let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+        let store = HashKv::start(Arc::clone(&pool), &report, options).expect("create");
+        Self { store, scratch: None, pool: Some(pool) }
+    }
+
+    fn both(options: &HashKvOptions) -> [Self; 2] {
+        [Self::cached(options), Self::simulated(options, false)]
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.store.stats().engine_counters[name]
+    }
+
+    fn put(&self, model: &mut Model, key: Vec<u8>, value: Vec<u8>) {
+        self.store.put(&key, &value).expect("put");
+        model.insert(key, value);
+    }
+
+    /// The store with every byte that holds `from` in its values' file changed.
+    fn damaged(self, options: &HashKvOptions, from: &[u8]) -> Self {
+        let change = |values: &[u8]| {
+            let found: Vec<usize> =
+                (0..values.len() - from.len()).filter(|at| values[*at..].starts_with(from)).collect();
+            assert_eq!(found.len(), 1, "one record holds that");
+            (found[0] as u64, values[found[0]] ^ 1)
+        };
+        if let Some(scratch) = &self.scratch {
+            let path = scratch.store().join("values.0000");
+            let (at, byte) = change(&std::fs::read(&path).expect("readable"));
+            OpenOptions::new().write(true).open(&path).and_then(|file| file.write_at(&[byte], at)).expect("changed");
+            return self;
+        }
+        let pool = self.pool.expect("it is simulated");
+        let mut model =
+            LineModel::new(SimImage { spec: SimSpec { grain: 512, ..SimSpec::default() }, ..SimImage::default() });
+        pool.recorder().expect("simulated").take().events.iter().for_each(|event| model.apply(event));
+        let mut image = model.newest();
+        let (at, byte) = change(&image.values);
+        image.values[at as usize] = byte;
+        let (pool, report) = Pool::open_sim(&image, ENGINE, FORMAT, options.pool()).expect("a pool");
+        let store = HashKv::start(Arc::clone(&pool), &report, options).expect("open");
+        Self { store, scratch: None, pool: Some(pool) }
+    }
+}
+
+fn key(index: usize) -> Vec<u8> {
+    format!("{index:06}").into_bytes()
+}
+
+/// A value that tells its key and version.
+fn value(index: usize, version: u32, len: usize) -> Vec<u8> {
+    let mut value = format!("{index} {version} ").into_bytes();
+    value.resize(len.max(value.len()), version as u8);
+    value
+}
+
+/// What a walk over a range shows, and how it ends.
+fn walked(store: &dyn Store, range: &ScanRange) -> (Pairs, Result<usize, Error>) {
+    let mut shown = Vec::new();
+    let outcome = store.scan_each(range, &mut |key, value| {
+        shown.push((key.to_vec(), value.to_vec()));
+        Visit::More
+    });
+    (shown, outcome)
+}
+
+fn all(direction: Direction) -> ScanRange {
+    ScanRange { direction, ..ScanRange::all() }
+}
+
+/// Values in memtables, in tables, in segments of groups and moved ones, one beside the other; what is large in the LSM's own log too.
+fn mixed(place: &Place) -> Model {
+    let mut model = Model::new();
+    let lens = [LARGE, SMALL, 300, 12_000, 0, 2 * LARGE];
+    for index in 0..400 {
+        place.put(&mut model, key(index), value(index, 1, lens[index % lens.len()]));
+    }
+    place.store.settle().expect("settle");
+    for version in 2..6 {
+        for index in (0..400).step_by(3) {
+            place.put(&mut model, key(index), value(index, version, lens[(index + version as usize) % lens.len()]));
+        }
+        place.store.settle().expect("settle");
+    }
+    for index in (0..420).step_by(7) {
+        place.put(&mut model, key(index), value(index, 9, lens[(index + 1) % lens.len()]));
+    }
+    for index in (0..400).step_by(11) {
+        assert!(place.store.delete(&key(index)).expect("delete"));
+        model.remove(&key(index));
+    }
+    assert!(place.counter("values_separated") > 100);
+    model
+}
+
+#[test]
+fn values_wherever_they_stand_are_shown_in_the_order_of_their_keys() {
+    for place in Place::both(&small()) {
+        let model = mixed(&place);
+        let forward: Pairs = model.clone().into_iter().collect();
+        let backward: Pairs = forward.iter().rev().cloned().collect();
+        for (direction, wanted) in [(Direction::Forward, &forward), (Direction::Backward, &backward)] {
+            let (shown, outcome) = walked(&place.store, &all(direction));
+            assert_eq!(outcome.expect("whole"), model.len());
+            assert!(shown == *wanted, "{direction:?}");
+            for source in
+                [place.store.scan(&all(direction)), place.store.snapshot().and_then(|now| now.scan(&all(direction)))]
+            {
+                let owned = source.expect("scan").map(|pair| pair.map(|pair| (pair.key, pair.value)));
+                assert!(owned.collect::<Result<Pairs, _>>().expect("whole") == *wanted, "{direction:?}");
+            }
+        }
+        let mut shown = Vec::new();
+        let visited = place.store.for_each(&mut |key, value| {
+            shown.push((key.to_vec(), value.to_vec()));
+            Visit::More
+        });
+        assert_eq!(visited.expect("whole"), model.len() as u64);
+        assert!(shown == forward);
+    }
+}
+
+#[test]
+fn a_walk_ends_at_its_bound_its_limit_or_where_its_visitor_stops() {
+    for place in Place::both(&small()) {
+        let model = mixed(&place);
+        for (limit, direction) in [(1, Direction::Forward), (33, Direction::Backward), (100, Direction::Forward)] {
+            let range = ScanRange { from: Bound::Excluded(key(20)), to: Bound::Included(key(200)), direction, limit };
+            let mut wanted: Pairs = model
+                .range((Bound::Excluded(key(20)), Bound::Included(key(200))))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+            if direction == Direction::Backward {
+                wanted.reverse();
+            }
+            wanted.truncate(limit);
+            let (shown, outcome) = walked(&place.store, &range);
+            assert_eq!(outcome.expect("whole"), wanted.len());
+            assert!(shown == wanted, "{range:?}");
+            for stop in 1..=wanted.len() {
+                let mut seen = 0;
+                let visited = place.store.scan_each(&range, &mut |_, _| {
+                    seen += 1;
+                    if seen == stop { Visit::Stop } else { Visit::More }
+                });
+                assert_eq!((visited.expect("stopped"), seen), (stop, stop), "{range:?}");
+            }
+        }
+    }
+}
+
+/// 256 values of a MiB were in DRAM before the first of them was shown.
+#[test]
+fn a_walk_over_long_values_reads_a_few_of_them_ahead() {
+    const LONG: usize = 1_000_000;
+    let mut options = HashKvOptions { segment_bytes: 4 << 20, ..HashKvOptions::default() };
+    options.index.pool = PoolOptions { capacity: 2 << 30, ..PoolOptions::default() };
+    options.index.memtable_bytes = 8 << 20;
+    options.index.segment_bytes = 2 << 20;
+    options.index.workers = 0;
+    for place in Place::both(&options) {
+        let mut model = Model::new();
+        (0..40).for_each(|index| place.put(&mut model, key(index), value(index, 1, LONG)));
+        place.store.settle().expect("settle");
+        assert_eq!(place.counter("values_separated"), 40);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let before = place.counter("values_read_bytes");
+            let mut shown = 0;
+            let visited = place.store.scan_each(&all(direction), &mut |_, value| {
+                assert_eq!(value.len(), LONG);
+                shown += 1;
+                let read = place.counter("values_read_bytes") - before;
+                assert!(read < (shown + 3) * (1 << 20), "{read} bytes read for {shown} values");
+                Visit::More
+            });
+            assert_eq!(visited.expect("whole"), 40);
+        }
+        // An owned walk as well: its first value is there before the rest is read.
+        let before = place.counter("values_read_bytes");
+        let mut scan = place.store.scan(&ScanRange::all()).expect("scan");
+        assert_eq!(scan.next().expect("one").expect("whole").value.len(), LONG);
+        let read = place.counter("values_read_bytes") - before;
+        assert!(read < 4 << 20, "{read} bytes read for one value");
+    }
+}
+
+#[test]
+fn neighbours_in_the_file_are_one_read() {
+    let mut options = small();
+    options.mode = Mode::Vlog;
+    options.segment_bytes = 64 << 10;
+    options.index.pool.capacity = 32 << 20;
+    let place = Place::simulated(&options, false);
+    let mut model = Model::new();
+    // Loaded in the order of their keys, so they stand in it.
+    (0..1000).for_each(|index| place.put(&mut model, key(index), value(index, 1, LARGE)));
+    place.store.settle().expect("settle");
+    let separated = place.counter("values_separated");
+    assert!(separated > 900, "{separated}");
+    for direction in [Direction::Forward, Direction::Backward] {
+        let before = (place.counter("values_reads"), place.counter("values_read_bytes"));
+        let (shown, outcome) = walked(&place.store, &all(direction));
+        assert_eq!(outcome.expect("whole"), 1000);
+        assert!(shown.iter().all(|(key, value)| model.get(key) == Some(value)));
+        let reads = place.counter("values_reads") - before.0;
+        let bytes = place.counter("values_read_bytes") - before.1;
+        assert!(reads < separated / 10, "{reads} reads for {separated} values");
+        assert!(bytes < separated * 1300, "{bytes} bytes for {separated} values");
+    }
+}
+
+#[test]
+fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
+    const KEYS: usize = 399;
+    for workers in [0, 2] {
+        let mut options = small();
+        options.index.pool.capacity = 3 << 20;
+        options.index.workers = workers;
+        let mut places = vec![Place::cached(&options)];
+        if workers == 0 {
+            places.push(Place::simulated(&options, false));
+        }
+        for place in places {
+            let mut then = Model::new();
+            (0..KEYS).for_each(|index| place.put(&mut then, key(index), value(index, 1, LARGE)));
+            place.store.settle().expect("settle");
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut wanted: Pairs = then.clone().into_iter().collect();
+                if direction == Direction::Backward {
+                    wanted.reverse();
+                }
+                let moved = place.counter("values_moved");
+                let mut scan = place.store.scan(&all(direction)).expect("scan");
+                let mut shown: Pairs = scan
+                    .by_ref()
+                    .take(20)
+                    .map(|pair| pair.map(|pair| (pair.key, pair.value)))
+                    .collect::<Result<_, _>>()
+                    .expect("whole");
+                // Of each three keys two are written over, and the third moves.
+                let mut index = 0;
+                while place.counter("values_moved") < moved + 50 {
+                    index += 1;
+                    assert!(index < 20 * KEYS, "nothing moves: {:?}", place.store.stats().engine_counters);
+                    if index % 3 > 0 {
+                        place.put(&mut then, key(index % KEYS), value(index % KEYS, index as u32, LARGE));
+                    }
+                }
+                shown
+                    .extend(scan.map(|pair| pair.expect("a pair of its beginning")).map(|pair| (pair.key, pair.value)));
+                assert!(shown == wanted, "{direction:?}, {workers} workers");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_value_is_told_and_all_others_are_shown() {
+    let options = small();
+    for place in [Place::cached(&options), Place::simulated(&options, true)] {
+        let mut model = Model::new();
+        (0..300).for_each(|index| place.put(&mut model, key(index), value(index, 1, LARGE)));
+        place.store.settle().expect("settle");
+        // The bytes of a value are looked for, so that nothing of its record's head or key is changed.
+        let place = place.damaged(&options, b"150 1 \x01");
+        // Whatever was asked of the page cache before.
+        for _ in 0..3 {
+            let (shown, outcome) = walked(&place.store, &ScanRange::all());
+            assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+            assert!(shown.iter().map(|(key, value)| (key, value)).eq(model.range(..key(150))), "what stands before it");
+            let (shown, outcome) =
+                walked(&place.store, &ScanRange { from: Bound::Excluded(key(150)), ..ScanRange::all() });
+            assert_eq!(outcome.expect("what stands behind it"), 149);
+            assert!(shown.iter().map(|(key, value)| (key, value)).eq(model.range(key(151)..)));
+            let owned: Vec<_> = place.store.scan(&ScanRange::all()).expect("scan").collect();
+            assert_eq!(owned.len(), 151);
+            assert!(matches!(owned[150], Err(Error::Corrupt { .. })));
+            let mut shown = Pairs::new();
+            let outcome = place.store.for_each(&mut |key, value| {
+                shown.push((key.to_vec(), value.to_vec()));
+                Visit::More
+            });
+            assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
+            assert_eq!(shown.len(), 299);
+            assert!(shown.iter().all(|(found, value)| *found != key(150) && model.get(found) == Some(value)));
+            assert!(matches!(place.store.get(&key(150)), Err(Error::Corrupt { .. })));
+            assert_eq!(place.store.get(&key(151)).expect("get").as_ref(), model.get(&key(151)));
+        }
+    }
+}
+
+/// A medium that cannot read a piece: those beside it in one read are there all the same.
+#[test]
+fn a_read_that_fails_takes_no_neighbours_with_it() {
+    let mut options = small();
+    options.mode = Mode::Vlog;
+    options.index.pool.capacity = 32 << 20;
+    let place = Place::simulated(&options, false);
+    let mut model = Model::new();
+    (0..300).for_each(|index| place.put(&mut model, key(index), value(index, 1, LARGE)));
+    place.store.settle().expect("settle");
+    let recorder = place.pool.as_ref().and_then(|pool| pool.recorder()).expect("simulated");
+    let mut whole = 0;
+    for nth in 1..200 {
+        recorder.fail_call(Some(FailingCall { call: FileCall::Read, nth, fault: FileFault::Io }));
+        let mut shown = Pairs::new();
+        let outcome = place.store.for_each(&mut |key, value| {
+            shown.push((key.to_vec(), value.to_vec()));
+            Visit::More
+        });
+        if recorder.will_fail() {
+            recorder.fail_call(None);
+            break;
+        }
+        match outcome {
+            Ok(_) => whole += 1,
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        assert!(shown.len() >= 299, "{} of 300, read {nth}", shown.len());
+        assert!(shown.iter().all(|(key, value)| model.get(key) == Some(value)));
+    }
+    assert!(whole > 0, "several records are one read");
+}

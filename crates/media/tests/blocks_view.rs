@@ -1,0 +1,120 @@
+//! The values file read through its mapping: the same bytes as by calls, and a medium that fails there is told as of a call.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{TestDir, create, open, small};
+use lodestore_contract::Error;
+use lodestore_media::{BlockFile, BlockOptions, Blocks, Pool};
+
+const BLOCK: usize = BlockFile::BLOCK as usize;
+const BLOCKS: usize = 64;
+
+/// A file whose every block holds bytes of its own, read until it is warm; none where the file system cannot say what is cached.
+fn warm(pool: &std::sync::Arc<Pool>, options: &BlockOptions) -> Option<BlockFile> {
+    let file = BlockFile::open(pool, options).expect("opens");
+    file.grow((BLOCKS * BLOCK) as u64).expect("room");
+    for block in 0..BLOCKS {
+        file.write((block * BLOCK) as u64, &Blocks::from(&[block as u8 + 1; BLOCK][..])).expect("written");
+    }
+    (0..BLOCKS).for_each(|block| assert_eq!(read(&file, block), Ok(block as u8 + 1)));
+    file.is_warm(0).then_some(file)
+}
+
+/// The byte that a block is filled with; else whether the error is that of a file that is too short.
+fn read(file: &BlockFile, block: usize) -> Result<u8, bool> {
+    let mut bytes = [0xEE; 100];
+    let outcome = file.read((block * BLOCK + 40) as u64, &mut bytes);
+    assert!(outcome.is_err() || bytes.iter().all(|byte| *byte == bytes[0]), "the bytes of one block");
+    outcome.map(|()| bytes[0]).map_err(|error| matches!(error, Error::Corrupt { .. }))
+}
+
+/// Without a guard this ended the process (SIGBUS).
+#[test]
+fn a_file_that_is_cut_under_its_mapping_is_an_error_and_what_is_left_of_it_is_read() {
+    for dir in [TestDir::shm(), TestDir::disk()] {
+        let pool = create(&dir, small());
+        let Some(file) = warm(&pool, &BlockOptions::default()) else {
+            assert!(dir.is_shm(), "the page cache of a disk can be asked");
+            continue;
+        };
+        let path = dir.store().join("values.0000");
+        OpenOptions::new().write(true).open(&path).expect("opens").set_len((10 * BLOCK) as u64).expect("cut");
+        for _ in 0..3 {
+            for block in 0..BLOCKS {
+                let expected = if block < 10 { Ok(block as u8 + 1) } else { Err(true) };
+                assert_eq!(read(&file, block), expected, "block {block}");
+            }
+        }
+        // Another one is read as ever.
+        drop(file);
+        OpenOptions::new().write(true).open(&path).expect("opens").set_len(0).expect("cut");
+        warm(&pool, &BlockOptions::default()).expect("it is warm again");
+    }
+}
+
+#[test]
+fn what_is_written_given_back_and_grown_is_read_through_the_mapping_at_once() {
+    for mapped in [false, true] {
+        let dir = TestDir::disk();
+        let pool = create(&dir, small());
+        let Some(file) = warm(&pool, &BlockOptions { mapped, ..BlockOptions::default() }) else { continue };
+        for round in 0..200usize {
+            let block = round * 7 % BLOCKS;
+            file.write((block * BLOCK) as u64, &Blocks::from(&[round as u8; BLOCK][..])).expect("written");
+            assert_eq!(read(&file, block), Ok(round as u8));
+        }
+        file.punch(0, BLOCK as u64).expect("given back");
+        assert!(matches!(read(&file, 0), Ok(0 | 182)), "zero, or what it was");
+        file.grow(((BLOCKS + 1) * BLOCK) as u64).expect("room");
+        assert_eq!(read(&file, BLOCKS), Ok(0));
+        // A piece that ends behind the file's end, and one of many blocks.
+        assert!(file.read((BLOCKS * BLOCK + 1) as u64, &mut [0; BLOCK]).is_err());
+        let mut all = vec![0; (BLOCKS - 2) * BLOCK];
+        file.read(BLOCK as u64, &mut all).expect("readable");
+        let same = |file: &BlockFile| {
+            all.chunks(BLOCK).enumerate().all(|(index, bytes)| Ok(bytes[9]) == read(file, index + 1))
+        };
+        assert!(same(&file));
+        drop((file, pool));
+        let (pool, _) = open(&dir, small());
+        let file = BlockFile::open(&pool, &BlockOptions { mapped, ..BlockOptions::default() }).expect("opens");
+        assert!(same(&file) && same(&file));
+    }
+}
+
+/// The handler that the process had is given what is none of a mapping's affair.
+#[test]
+fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
+    // A process has one handler: this is done in one that does nothing else.
+    if std::env::var_os(ALONE).is_none() {
+        let name = "a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there";
+        let mut alone = std::process::Command::new(std::env::current_exe().expect("this test"));
+        let ended = alone.args(["--exact", name]).env(ALONE, "1").output().expect("started");
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        return;
+    }
+    // SAFETY: `count` does nothing but to count, which a handler may.
+    unsafe { libc::signal(libc::SIGBUS, count as *const () as usize) };
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let file = warm(&pool, &BlockOptions::default());
+    for sent in 1..4 {
+        // SAFETY: it has a handler, which returns.
+        unsafe { libc::raise(libc::SIGBUS) };
+        assert_eq!(SEEN.load(Ordering::SeqCst), sent);
+    }
+    let Some(file) = file else { return };
+    OpenOptions::new().write(true).open(dir.store().join("values.0000")).expect("opens").set_len(0).expect("cut");
+    assert_eq!(read(&file, 5), Err(true));
+    assert_eq!(SEEN.load(Ordering::SeqCst), 3, "that was of a mapping");
+}
+
+const ALONE: &str = "LODESTORE_TEST_ALONE";
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count(_signal: libc::c_int) {
+    SEEN.fetch_add(1, Ordering::SeqCst);
+}
