@@ -120,7 +120,7 @@ fn all(direction: Direction) -> ScanRange {
 /// Values in memtables, in tables, in segments of groups and moved ones, one beside the other; what is large in the LSM's own log too.
 fn mixed(place: &Place) -> Model {
     let mut model = Model::new();
-    let lens = [LARGE, SMALL, 300, 12_000, 0, 2 * LARGE];
+    let lens = [LARGE, SMALL, 300, 12_000, 0, 2 * LARGE, 20_000];
     for index in 0..400 {
         place.put(&mut model, key(index), value(index, 1, lens[index % lens.len()]));
     }
