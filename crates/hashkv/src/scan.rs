@@ -100,12 +100,12 @@ impl Owned {
         while !ended && found.len() < self.size && bytes < WINDOW_BYTES {
             match scan.next() {
                 Some(Ok(entry)) => {
-                    let pointer = match Stored::read(&entry.value) {
-                        Ok(Stored::Pointer(pointer)) => pointer.len as usize,
-                        _ => 0,
-                    };
-                    is_plain &= matches!(Stored::read(&entry.value), Ok(Stored::Value(_)));
-                    bytes += entry.key.len() + entry.value.len() + pointer;
+                    bytes += entry.key.len() + entry.value.len();
+                    match Stored::read(&entry.value) {
+                        Ok(Stored::Value(_)) => {}
+                        Ok(Stored::Pointer(pointer)) => (is_plain, bytes) = (false, bytes + pointer.len as usize),
+                        Err(_) => is_plain = false,
+                    }
                     found.push(entry);
                 }
                 Some(Err(error)) => (failed, ended) = (Some(error), true),
@@ -119,18 +119,25 @@ impl Owned {
                 self.ready.push_back(Ok(entry));
             }
         } else {
-            let ready = &mut self.ready;
-            let mut visit = |key: &[u8], value: &[u8]| {
-                ready.push_back(Ok(Entry { key: key.to_vec(), value: value.to_vec() }));
+            let mut values = Vec::with_capacity(found.len());
+            let mut visit = |_: &[u8], value: &[u8]| {
+                values.push(value.to_vec());
                 Visit::More
             };
             let mut ends = Err;
             let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
-            let stopped = found.iter().any(|entry| walk.pair(&entry.key, &entry.value) == Visit::Stop);
+            // It stops where a value cannot be read.
+            for entry in &found {
+                if walk.pair(&entry.key, &entry.value) == Visit::Stop {
+                    break;
+                }
+            }
             let (_, _, outcome) = walk.end();
-            ended |= stopped || outcome.is_err();
+            ended |= outcome.is_err();
             // What a value's error ended comes before what ended the LSM's walk.
             failed = outcome.err().or(failed);
+            let shown = found.into_iter().zip(values).map(|(entry, value)| Ok(Entry { value, ..entry }));
+            self.ready.extend(shown);
         }
         self.ready.extend(failed.map(Err));
         if ended {
