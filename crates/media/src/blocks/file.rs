@@ -25,8 +25,10 @@ pub(crate) const VALUES_FILE: &str = "values.0000";
 const PIECE: usize = 1 << 20;
 /// Most bytes of a read through the view: a longer one is one call, and one request of the medium.
 const VIEWED: usize = 16 << 10;
-/// Most reads behind one that found the page cache warm.
-const TRUST: u32 = 63;
+/// So many answers that the page cache has what is read are no trust: where it has half of all, a call that brings both pages of a value is better than a load that waits for each.
+const YES_FEW: u32 = 3;
+/// And behind so many, 63 reads go by without another.
+const YES_MAX: u32 = YES_FEW + 6;
 
 /// An open values file.
 #[derive(Debug)]
@@ -38,8 +40,8 @@ pub(super) struct DiskFile {
     view: Option<View>,
     /// Reads to go before the next one asks whether the page cache still has what is read. They go through the view where there is one.
     trust: AtomicU32,
-    /// How many the last such answer gave: each that is yes doubles them.
-    given: AtomicU32,
+    /// How many such answers in turn were yes: behind [`YES_FEW`] of them each doubles the trust.
+    yes: AtomicU32,
 }
 
 impl DiskFile {
@@ -68,8 +70,8 @@ impl DiskFile {
             files::sync_dir(dir)?;
         }
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
-        let (trust, given) = (AtomicU32::new(0), AtomicU32::new(0));
-        let opened = Self { file, path, direct: options.direct, view, trust, given };
+        let (trust, yes) = (AtomicU32::new(0), AtomicU32::new(0));
+        let opened = Self { file, path, direct: options.direct, view, trust, yes };
         if options.direct {
             opened.try_direct()?;
         }
@@ -132,9 +134,9 @@ impl DiskFile {
         let len = into.len();
         let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT);
         let cached = read == Ok(len);
-        let given = if cached { (2 * self.given.load(Ordering::Relaxed) + 1).min(TRUST) } else { 0 };
-        self.given.store(given, Ordering::Relaxed);
-        self.trust.store(given, Ordering::Relaxed);
+        let yes = if cached { (self.yes.load(Ordering::Relaxed) + 1).min(YES_MAX) } else { 0 };
+        self.yes.store(yes, Ordering::Relaxed);
+        self.trust.store((1 << yes.saturating_sub(YES_FEW)) - 1, Ordering::Relaxed);
         cached
     }
 
