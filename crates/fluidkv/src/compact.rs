@@ -42,7 +42,7 @@ const CROWD: usize = 8;
 const GROWS: u64 = 4;
 
 /// What a merge came to.
-struct Merged {
+pub(crate) struct Merged {
     /// Its tables, durable.
     fresh: Vec<Arc<TableHandle>>,
     /// The tables that they take the place of, by identity.
@@ -59,6 +59,9 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
+        if let Some(span) = range.stale() {
+            return self.merge_stale(range, span);
+        }
         if range.runs.is_empty() {
             return self.merge_crowd(range);
         }
@@ -95,7 +98,7 @@ impl Inner {
     }
 
     /// Merges lists, newest first, beneath which nothing is, into tables that end at the cuts.
-    fn merge(&self, lists: &[&Sorted], cuts: &[Key]) -> Result<Merged> {
+    pub(crate) fn merge(&self, lists: &[&Sorted], cuts: &[Key]) -> Result<Merged> {
         let began = Instant::now();
         // A damaged block must not be copied with a fresh checksum.
         let cursor = |sorted| {
@@ -116,7 +119,7 @@ impl Inner {
         Ok(Merged { removed: merged.map(|table| table.descriptor.identity).collect(), fresh, dead, expired })
     }
 
-    fn publish_merged(&self, range: &Range, merged: Merged) -> Result<()> {
+    pub(crate) fn publish_merged(&self, range: &Range, merged: Merged) -> Result<()> {
         let Merged { removed, fresh, dead, expired } = merged;
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };

@@ -129,6 +129,8 @@ pub(crate) struct Counts {
     pub(crate) joins: AtomicU64,
     /// Merges of small tables side by side.
     pub(crate) crowds: AtomicU64,
+    /// Merges of tables much of which had expired.
+    pub(crate) stale: AtomicU64,
     pub(crate) slowed: AtomicU64,
     pub(crate) slowed_ns: AtomicU64,
     pub(crate) stopped: AtomicU64,

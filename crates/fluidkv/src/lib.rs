@@ -14,6 +14,7 @@ mod compact;
 mod cursor;
 mod dram;
 mod entry;
+mod expired;
 mod failures;
 mod flush;
 mod inner;

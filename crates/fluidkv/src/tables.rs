@@ -1,8 +1,8 @@
 //! Tables of the store: handles that share their descriptor with the manifest, and sorted lists of them.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::key_head;
@@ -31,6 +31,8 @@ pub(crate) struct TableHandle {
     pool: Arc<Pool>,
     gauge: Arc<Gauge>,
     gone: AtomicBool,
+    /// From when on much of it has expired, in milliseconds, where somebody has looked (`expired.rs`).
+    pub(crate) stale_from: OnceLock<u64>,
 }
 
 impl TableHandle {
@@ -42,7 +44,7 @@ impl TableHandle {
     ) -> Self {
         let seen = meta.map_or_else(Seen::default, |meta| Seen::of(meta.blocks()));
         let (pool, gauge, gone) = (Arc::clone(pool), Arc::clone(gauge), AtomicBool::new(false));
-        let this = Self { descriptor, meta, seen, pool, gauge, gone };
+        let this = Self { descriptor, meta, seen, pool, gauge, gone, stale_from: OnceLock::new() };
         this.gauge.add(this.dram_bytes());
         this
     }

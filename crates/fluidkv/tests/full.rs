@@ -1,8 +1,9 @@
 //! Stores that are nearly full: what fails half way leaves nothing behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lodestore_contract::{Batch, BatchOp, Error, Event, Store};
+use lodestore_contract::{Batch, BatchOp, Error, Event, Expiry, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
@@ -297,4 +298,38 @@ fn a_batch_for_which_no_free_extent_is_large_enough_is_written_in_pieces() {
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
     assert_all(&store);
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// Puts values that expire together, until there is no room; how many, and none where the first have expired meanwhile.
+fn full_of_expiring(store: &FluidKv, millis: u64) -> Option<u64> {
+    let expiry = Expiry::after(Duration::from_millis(millis));
+    let count = (0..).take_while(|index| match store.put_expiring(&key(*index), &[7; 1000], Some(expiry)) {
+        Ok(()) => true,
+        Err(Error::Full { .. }) => false,
+        Err(error) => panic!("{error}"),
+    });
+    let count = count.count() as u64;
+    while !expiry.is_past() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (count > 0).then_some(count)
+}
+
+/// Ranges without runs were compacted by nothing: a store full of what had expired was full for ever.
+#[test]
+fn a_store_full_of_what_has_expired_takes_as_much_again() {
+    for workers in [0, 2] {
+        let scratch = Scratch::new();
+        let (_pool, store) = created(&scratch, &options(workers));
+        let count = full_of_expiring(&store, 3000).expect("some values");
+        for index in 0..count * 3 / 4 {
+            let put = store.put(&key(count + index), &[9; 1000]);
+            put.unwrap_or_else(|error| panic!("{workers} workers, {index} of {count}: {error}"));
+        }
+        for index in 0..count * 3 / 4 {
+            assert_eq!(store.get(&key(count + index)).expect("get"), Some(vec![9; 1000]));
+        }
+        assert!(counter(&store, "expired_merges") > 0, "{count} values, {:?}", store.stats().engine_counters);
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+    }
 }

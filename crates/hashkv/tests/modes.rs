@@ -99,6 +99,31 @@ fn full_of_expiring(store: &HashKv, millis: u64) -> Option<usize> {
     (count < most && store.get(&key(0)).expect("get").is_some()).then_some(count)
 }
 
+/// What had expired stayed in tables that nothing compacted, so that its segments counted as live and the store was full until it was opened again.
+#[test]
+fn a_store_full_of_values_that_have_expired_takes_as_many_again() {
+    for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {
+        let full = [2, 8, 32].into_iter().find_map(|seconds| {
+            let scratch = Scratch::new();
+            let store = HashKv::create(&scratch.store(), &tiny(mode)).expect("create");
+            let count = full_of_expiring(&store, seconds * 1000)?;
+            Some((scratch, store, count))
+        });
+        let (_scratch, store, count) = full.expect("it is full before the first has expired");
+        while store.get(&key(0)).expect("get").is_some() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let mut model = Pairs::new();
+        for index in 0..count * 3 / 4 {
+            let (key, value) = (key(count + index), value(index, 2, LARGE));
+            store.put(&key, &value).unwrap_or_else(|error| panic!("{mode:?}, {index} of {count}: {error}"));
+            model.insert(key, value);
+        }
+        assert_holds(&store, &model);
+        assert_sound(&store);
+    }
+}
+
 /// An open gave numbers of uses of segments again that pointers to expired values had: when these were written over, live values of the new uses counted as dead, and were not moved.
 #[test]
 fn a_store_full_of_values_that_have_expired_has_room_again_behind_an_open_and_loses_nothing() {

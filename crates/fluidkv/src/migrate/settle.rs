@@ -42,7 +42,7 @@ impl Inner {
         if !was_whole {
             lock(&self.publisher).shorten(&self.pool)?;
         }
-        let mut held = None;
+        let (mut held, mut looked) = (None, false);
         loop {
             match self.settle(Due::Scarce, RECLAIM) {
                 // What could be done was done, and may be enough.
@@ -57,6 +57,9 @@ impl Inner {
             let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
+            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale() {
+                continue;
+            }
             let (held, began) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
             if worth || !self.wait_for_a_reader(held, *began) {
                 return Ok(worth);

@@ -96,7 +96,8 @@ impl Inner {
         }
         let free = |range: &&Arc<Range>| busy.may_take(range.id);
         let alone = busy.alone;
-        let worth = |range: &&Arc<Range>| free(range) && !(alone && range.runs.is_empty());
+        let small = |range: &Range| range.runs.is_empty() && range.stale().is_none();
+        let worth = |range: &&Arc<Range>| free(range) && !(alone && small(range));
         let scored = view.ranges.list.iter().filter(worth).map(|range| (self.score(range, due), range));
         let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
         let rest = !busy.collecting && !busy.failures.has_collection();
@@ -132,7 +133,8 @@ impl Inner {
             // Behind all that has runs. Not where cuts, or want of room, keep tables small.
             let merges = range.cuts.is_empty() && !self.migration.crowds_stay.load(Ordering::Relaxed);
             let crowded = merges && range.crowd(self.sizes.stable.table_bytes as u64).is_some();
-            return f64::from(u8::from(crowded));
+            let stale = due == Due::Scarce && range.stale().is_some();
+            return f64::from(u8::from(crowded || stale));
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
         let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();

@@ -43,6 +43,7 @@ impl FluidKv {
             ("range_splits", load(&counts.splits)),
             ("range_joins", load(&counts.joins)),
             ("small_merges", load(&counts.crowds)),
+            ("expired_merges", load(&counts.stale)),
             ("reads", load(&counts.reads)),
             ("reads_absent_per_mille", inner.absent_per_mille()),
             ("writers_slowed", load(&counts.slowed)),
