@@ -1,10 +1,11 @@
 //! Tables much of which has expired, in a store that has no room.
 //!
-//! A compaction leaves out what has expired, but a range without runs has none due. So where a write finds no room, its tables are looked at, each once while it stands: from when on an eighth of
-//! it has expired is kept in DRAM. Those whose time has come are merged anew, which gives at least that much back, and tells a separator.
+//! A compaction leaves out what has expired, but a range without runs has none due. So where a write finds no room, its tables are looked at, each once while it stands and not if it was written with nothing that expires: from when on
+//! an eighth of it has expired is kept in DRAM. Those whose time has come are merged anew, which gives at least that much back, and tells a separator.
 
 use std::ops::{Bound, Range as Span};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Expiry, Result};
 
@@ -20,7 +21,7 @@ const WORTH_PART: u64 = 8;
 /// Most tables of such a merge: what is written has to find room.
 const TOGETHER: usize = 8;
 /// Of a table that is never worth it.
-const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// From when on so much of a table has expired that it is worth a merge, in milliseconds since 1970.
 fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
@@ -64,13 +65,19 @@ impl Range {
 }
 
 impl Inner {
-    /// Looks at the tables that nobody has looked at; whether some are worth a merge for what has expired there. What cannot be read is left alone: its reads tell.
-    pub(crate) fn find_stale(&self) -> bool {
-        let view = self.view.load_full();
-        for table in view.ranges.list.iter().flat_map(|range| &range.stable.tables) {
-            table.stale_from.get_or_init(|| stale_from(table).unwrap_or(NEVER));
+    /// Looks at the tables that nobody has looked at, for so long at most; whether some are worth a merge for what has expired there. What cannot be read is left alone: its reads tell.
+    pub(crate) fn find_stale(&self, limit: Duration) -> bool {
+        let began = Instant::now();
+        // What is replaced meanwhile comes free: nothing is held but the table at hand.
+        let unseen: Vec<Weak<TableHandle>> = {
+            let view = self.view.load();
+            let tables = view.ranges.list.iter().flat_map(|range| &range.stable.tables);
+            tables.filter(|table| table.stale_from.get().is_none()).map(Arc::downgrade).collect()
+        };
+        for table in unseen.iter().take_while(|_| began.elapsed() < limit).filter_map(Weak::upgrade) {
+            table.stale_from.get_or_init(|| stale_from(&table).unwrap_or(NEVER));
         }
-        view.ranges.list.iter().any(|range| range.stale().is_some())
+        self.view.load().ranges.list.iter().any(|range| range.stale().is_some())
     }
 
     /// Merges these tables of a range without runs anew.

@@ -11,6 +11,7 @@ use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
 use crate::dram::Building;
+use crate::expired::NEVER;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
@@ -65,6 +66,8 @@ pub(crate) struct Output<'a> {
     /// What a separator is told of what was left out.
     expired: Expired,
     pointed: u64,
+    /// Whether something in the table that is being written expires.
+    expires: bool,
     _building: Building<'a>,
 }
 
@@ -86,6 +89,7 @@ impl<'a> Output<'a> {
             dead: Dead::default(),
             expired: Expired::default(),
             pointed: 0,
+            expires: false,
             _building: building,
         }
     }
@@ -132,6 +136,7 @@ impl<'a> Output<'a> {
             (TableBuilder::new(self.options, identity), identity)
         });
         builder.add(&item, hash(item.key));
+        self.expires |= item.expiry.is_some();
         if let Known::Pointer(pointer, _) = pair.known {
             self.pointed += u64::from(Pointer::decode(pointer).len);
         }
@@ -157,11 +162,11 @@ impl<'a> Output<'a> {
             min: built.first_key.into(),
             max: built.last_key.into(),
         };
-        self.done.0.push(Arc::new(TableHandle::new(
-            (pool, &self.inner.dram.tables),
-            Arc::new(descriptor),
-            Some(built.meta),
-        )));
+        let table = TableHandle::new((pool, &self.inner.dram.tables), Arc::new(descriptor), Some(built.meta));
+        if !std::mem::take(&mut self.expires) {
+            table.stale_from.get_or_init(|| NEVER);
+        }
+        self.done.0.push(Arc::new(table));
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use lodestore_contract::conformance::{Pairs, Rng, assert_holds, assert_sound, se
 use lodestore_contract::{Error, ScanRange, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
 
 fn tiny(workers: usize) -> HashKvOptions {
     common::tiny(8 << 20, workers)
@@ -135,4 +136,19 @@ fn keys_that_begin_with_zero_and_empty_values_are_as_good_as_others() {
     model.insert(vec![0], Vec::new());
     store.settle().expect("settle");
     assert_all(&store, &model);
+}
+
+/// The live bytes of the segments that one collection takes were looked at: they are some MiB at most, and larger `group-bytes` switched grouping off.
+#[test]
+fn a_group_is_split_by_all_of_its_live_bytes_and_not_by_those_of_one_collection() {
+    let scratch = Scratch::new();
+    let mut options = HashKvOptions { group_bytes: 4 << 20, hotness: false, ..HashKvOptions::default() };
+    options.index.pool = PoolOptions { capacity: 64 << 20, ..PoolOptions::default() };
+    options.index.workers = 0;
+    let store = HashKv::create(&scratch.store(), &options).expect("create");
+    for round in 0..4 {
+        (0..20_000).for_each(|index| store.put(&key(index), &value(index, round, 1000)).expect("put"));
+    }
+    assert!(counter(&store, "values_group_splits") >= 1, "{:?}", store.stats().engine_counters);
+    assert!((0..20_000).all(|index| store.get(&key(index)).expect("get") == Some(value(index, 3, 1000))));
 }

@@ -57,7 +57,7 @@ impl Inner {
             let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
-            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale() {
+            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale(RECLAIM) {
                 continue;
             }
             let (held, began) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));

@@ -53,7 +53,6 @@ pub(crate) struct Taken {
 pub(crate) struct Victim {
     owner: Owner,
     pub(crate) segments: Vec<Taken>,
-    pub(crate) live: u64,
 }
 
 impl Space {
@@ -159,11 +158,10 @@ impl Space {
         if let Owner::Group(group) = owner {
             self.groups[group].collecting = true;
         }
-        let (mut taken, mut live) = (Vec::with_capacity(segments.len()), 0);
+        let mut taken = Vec::with_capacity(segments.len());
         for number in segments {
             let segment = &mut self.segments[number as usize];
             (segment.state, segment.sealed) = (State::Collecting, true);
-            live += segment.counted();
             // Where damage was met the LSM is asked before anything is copied.
             let dead = (segment.told && !segment.damaged).then(|| {
                 let mut dead = segment.dead.clone();
@@ -178,7 +176,7 @@ impl Space {
                 census: segment.census,
             });
         }
-        Victim { owner, segments: taken, live }
+        Victim { owner, segments: taken }
     }
 
     /// The end of a collection: of its segments those in `done` have nothing live any more, whatever was counted, and wait from `moment` on. The others stay; those in `damaged` are not chosen
@@ -234,7 +232,8 @@ impl Space {
     /// Which of a victim's groups are so large that they are to be split: live bytes, and most groups.
     pub(crate) fn should_split(&self, victim: &Victim, group_bytes: u64, groups_max: usize) -> Option<usize> {
         let Owner::Group(group) = victim.owner else { return None };
-        let splits = victim.live > group_bytes
+        let live = |number: &u32| self.segments[*number as usize].counted();
+        let splits = self.groups[group].segments.iter().map(live).sum::<u64>() > group_bytes
             && self.groups.len() < groups_max
             && self.groups[group].prefix.depth < Prefix::DEPTH_MAX;
         splits.then_some(group)
