@@ -9,11 +9,14 @@ use lodestore_contract::{Error, Result, Stats, Store};
 use lodestore_fluidkv::{FluidKv, Separator};
 use lodestore_media::{BlockFile, Blocks, Mutant, OpenReport, Pool};
 
-use crate::layout::{ENGINE, SEGMENT_HEADER, Stored, Superblock, decode_segment};
+use crate::layout::{ENGINE, Home, SEGMENT_HEADER, Stored, Superblock, decode_segment};
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
 use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
+
+/// Headers of segments that an open asks the disk for at once.
+const HEADERS: usize = 256;
 
 pub(crate) fn start(
     pool: &Arc<Pool>,
@@ -97,19 +100,25 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     }
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
-    for segment in held {
-        let mut header = [0; SEGMENT_HEADER];
-        // Without it a segment is nobody's, which its records do not need.
-        let read = values.file.read(values.offset(segment), &mut header);
-        let header = match read {
-            Err(Error::Io { .. }) => None,
-            read => read.map(|()| decode_segment(&header, segment))?,
-        };
-        arranged.push((segment, header));
+    for together in held.chunks(HEADERS) {
+        // One after the other each would wait for the disk by itself.
+        together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER as u64));
+        for segment in together {
+            arranged.push((*segment, header(values, *segment)?));
+        }
     }
-    lock(&values.space).arrange(&arranged);
+    lock(&values.space).arrange(&arranged, values.sizes.circular);
     values.fit_space();
     Ok(())
+}
+
+/// What a segment's header says. Without it a segment is nobody's, which its records do not need.
+fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
+    let mut header = [0; SEGMENT_HEADER];
+    match values.file.read(values.offset(segment), &mut header) {
+        Err(Error::Io { .. }) => Ok(None),
+        read => read.map(|()| decode_segment(&header, segment)),
+    }
 }
 
 /// The store's account: the LSM's, and the file's.

@@ -155,11 +155,11 @@ pub(crate) struct Space {
     orphans: Vec<u32>,
     /// Segments that were let go, with the moment, oldest first.
     waiting: VecDeque<(u64, u32)>,
-    /// The last number that a use of a segment was given.
+    /// The last number that a use of a segment was given; 0: none was.
     generation: u32,
 }
 
-/// Whether a use began behind another: numbers begin anew when there are no more.
+/// Whether a use began behind another: numbers begin anew, at 1, when there are no more. Of uses that are half of all numbers apart, or more, it cannot be told.
 fn is_newer(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
@@ -314,7 +314,7 @@ impl Space {
         if let Some(tail) = self.list(owner).last().copied() {
             self.segments[tail as usize].sealed = true;
         }
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1).max(1);
         self.segments[segment as usize] =
             Segment { state: State::Held, generation: self.generation, told: true, ..Segment::default() };
         self.list(owner).push(segment);

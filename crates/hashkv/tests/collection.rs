@@ -255,3 +255,29 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
     wait_until_quiet(&store);
     assert!((0..400).all(|index| store.get(&key("a", index)).expect("get") == Some(value(index, 8))));
 }
+
+/// Uses of segments got the numbers again of those that pointers behind the end named: when these were written over, new values counted as dead, and a collection let go of them.
+#[test]
+fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_written_over() {
+    let scratch = Scratch::new();
+    let write = |store: &HashKv, prefix: &str, version: usize| {
+        (0..60).for_each(|index| store.put(&key(prefix, index), &value(index, version)).expect("put"));
+        store.settle().expect("settle");
+    };
+    let store = HashKv::create(&scratch.store(), &tiny(0)).expect("create");
+    write(&store, "old", 1);
+    store.close().expect("close");
+    drop(store);
+    let file = fs::File::options().write(true).open(scratch.store().join("values.0000")).expect("the file");
+    file.set_len(4096).expect("cut");
+    let store = HashKv::open(&scratch.store(), &tiny(0)).expect("open");
+    write(&store, "new", 2);
+    (0..60).for_each(|index| store.put(&key("old", index), b"small").expect("put"));
+    store.settle().expect("settle");
+    // What was let go is written anew.
+    (0..4).for_each(|version| write(&store, "more", 3 + version));
+    for index in 0..60 {
+        assert_eq!(store.get(&key("new", index)).expect("get"), Some(value(index, 2)), "value {index}");
+        assert_eq!(store.get(&key("old", index)).expect("get").as_deref(), Some(&b"small"[..]));
+    }
+}

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use common::{counter, key, value};
-use lodestore_contract::conformance::{Pairs, assert_holds, assert_sound};
+use lodestore_contract::conformance::{Pairs, Rng, assert_holds, assert_sound, seed};
 use lodestore_contract::{Error, Expiry, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::Scratch;
@@ -54,6 +54,36 @@ fn a_store_may_be_opened_in_another_mode_each_time() {
     let store = HashKv::open(&scratch.store(), &tiny(Mode::Hash)).expect("open");
     assert_holds(&store, &model);
     assert_sound(&store);
+}
+
+/// A log has its values in the order of their keys: written to groups, nearly each was a block of its own.
+#[test]
+fn a_log_on_a_store_that_was_split_into_groups_writes_its_values_together() {
+    let (scratch, mut model) = (Scratch::new(), Pairs::new());
+    let (mut rng, keys) = (Rng::new(seed()), 1000);
+    let mut write = |store: &HashKv, version: u32, count: usize| {
+        for _ in 0..count {
+            let index = rng.below(keys);
+            let (key, value) = (key(index), value(index, version, LARGE));
+            store.put(&key, &value).expect("put");
+            model.insert(key, value);
+        }
+        assert_holds(store, &model);
+    };
+    let store = HashKv::create(&scratch.store(), &tiny(Mode::Hash)).expect("create");
+    (0..12).for_each(|version| write(&store, version, keys));
+    store.settle().expect("settle");
+    assert!(counter(&store, "values_groups") >= 2, "{:?}", store.stats().engine_counters);
+    store.close().expect("close");
+    drop(store);
+    let store = HashKv::open(&scratch.store(), &tiny(Mode::Vlog)).expect("open");
+    write(&store, 12, 1000);
+    let (written, bytes) = (counter(&store, "values_written_bytes"), counter(&store, "values_separated_bytes"));
+    let moved = counter(&store, "values_moved_bytes");
+    assert!(
+        bytes > 200_000 && written < (bytes + moved) * 3 / 2,
+        "{written} bytes are written for {bytes} and {moved}"
+    );
 }
 
 /// Whether a file system takes O_DIRECT is its own affair: tmpfs does on newer systems.

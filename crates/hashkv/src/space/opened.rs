@@ -6,9 +6,11 @@ use crate::layout::{Home, Pointer, Prefix};
 use crate::space::{Census, Owner, Segment, Space, State, is_newer};
 
 impl Space {
-    /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over.
+    /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over. One behind the end of the
+    /// file, which was cut off, counts for nothing, but a flush tells of it when it is written over.
     pub(crate) fn count(&mut self, pointer: Pointer) {
         let Pointer { segment, generation, at, len } = pointer;
+        self.note_use(generation);
         let end = at.checked_add(len).filter(|end| *end <= self.segment_bytes);
         let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
         if segment.state != State::Held || is_newer(generation, segment.generation) {
@@ -18,12 +20,12 @@ impl Space {
             segment.live += u64::from(len);
             segment.used = segment.used.max(end.next_multiple_of(BlockFile::BLOCK as u32));
         }
-        self.note_use(generation);
     }
 
     /// Knows of a use of some segment: no later use gets its number. What has expired counts for nothing, but flushes tell of it when it is written over.
     pub(crate) fn note_use(&mut self, generation: u32) {
-        if is_newer(generation, self.generation) {
+        // With nothing to compare it with the first is the newest: numbers may all be beyond half of those that there are.
+        if self.generation == 0 || is_newer(generation, self.generation) {
             self.generation = generation;
         }
     }
@@ -49,7 +51,8 @@ impl Space {
     }
 
     /// Gives the segments with something live to the groups that their headers name, at an open: the deepest prefixes are groups, what is left are orphans.
-    pub(crate) fn arrange(&mut self, held: &[(u32, Option<(Home, u32)>)]) {
+    /// A `circular` log is one group, whatever others another mode has left.
+    pub(crate) fn arrange(&mut self, held: &[(u32, Option<(Home, u32)>)], circular: bool) {
         self.free = (0..self.segments.len() as u32)
             .rev()
             .filter(|number| self.segments[*number as usize].state == State::Free)
@@ -61,8 +64,9 @@ impl Space {
         let mut prefixes: Vec<Prefix> = held.iter().filter_map(|(_, header)| prefix_of(header)).collect();
         prefixes.sort_unstable_by_key(|prefix| (prefix.depth, prefix.bits));
         prefixes.dedup();
-        for prefix in prefixes {
-            self.deepen_to(prefix);
+        // A group's values are written together: in the order of their keys most would be a block of their own.
+        if !circular {
+            prefixes.into_iter().for_each(|prefix| self.deepen_to(prefix));
         }
         for (number, header) in held {
             let header = header.filter(|(_, generation)| self.names_use(*number, *generation));
@@ -88,9 +92,7 @@ impl Space {
             return false;
         }
         (segment.generation, segment.census) = (generation, Census::Guessed);
-        if is_newer(generation, self.generation) {
-            self.generation = generation;
-        }
+        self.note_use(generation);
         true
     }
 

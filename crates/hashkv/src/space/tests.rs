@@ -25,7 +25,7 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
             assert_eq!(space.live_bytes(), 2600, "in the order {pointers:?}");
             let held = space.counted();
             assert_eq!(held, [1]);
-            space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))]);
+            space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))], false);
             let victim = space.choose(&Gain { segments: 0, worth: 0.0 }, 8).expect("a segment with something live");
             let [taken] = &victim.segments[..] else { panic!("one segment") };
             assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
@@ -41,9 +41,49 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
 fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names() {
     let mut space = counted([pointer(4, 32, 2000)]);
     space.note_use(9);
-    space.arrange(&[(1, Some((Home::Cold, 4)))]);
+    space.arrange(&[(1, Some((Home::Cold, 4)))], false);
     let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
     assert_eq!(part.generation, 10);
+}
+
+/// Serial numbers are compared with the last one, and there is none before the first.
+#[test]
+fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
+    for first in [1, 1 << 30, (1 << 31) - 1, 1 << 31, 3 << 30, u32::MAX - 3] {
+        let mut space = counted([first + 2, first, first + 3, first + 1].map(|generation| pointer(generation, 32, 80)));
+        space.arrange(&[(1, None)], false);
+        let mut next =
+            || space.take(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment");
+        let last = first + 3;
+        // 0 is none.
+        let wanted = last.checked_add(1).map_or([1, 2], |one| [one, one + 1]);
+        assert_eq!([next().generation, next().generation], wanted, "behind {last}");
+    }
+}
+
+/// A file that was cut off may grow again, and flushes tell of what was lost when it is written over.
+#[test]
+fn no_use_gets_the_number_of_one_that_a_pointer_behind_the_end_of_the_file_names() {
+    for lost in [Pointer { segment: 3, generation: 9, at: 32, len: 80 }, pointer(9, SEGMENT - 8, 80)] {
+        let mut space = counted([pointer(4, 32, 80), lost]);
+        space.arrange(&[(1, Some((Home::Cold, 4)))], false);
+        let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+        assert_eq!(part.generation, 10);
+    }
+}
+
+#[test]
+fn a_circular_log_is_one_group_whatever_groups_another_mode_has_left() {
+    let [low, high] = Prefix::ALL.halves();
+    let arranged = |circular: bool| {
+        let mut space = Space::new(SEGMENT, 3, 3);
+        (0..3).for_each(|segment| space.count(Pointer { segment, generation: 9, at: 32, len: 800 }));
+        let group = |segment: u32, prefix: Prefix| (segment, Some((Home::Group(prefix), 9)));
+        space.arrange(&[group(0, low), group(1, high), group(2, Prefix::ALL)], circular);
+        (space.groups(), space.groups[0].segments.clone(), space.orphans.clone())
+    };
+    assert_eq!(arranged(true), (1, vec![2], vec![0, 1]));
+    assert_eq!(arranged(false), (2, vec![0], vec![2]));
 }
 
 #[test]
@@ -63,7 +103,7 @@ fn held(live: &[u32]) -> Space {
     }
     let numbers: Vec<_> =
         (0..live.len() as u32).map(|segment| (segment, Some((Home::Group(Prefix::ALL), segment + 1)))).collect();
-    space.arrange(&numbers);
+    space.arrange(&numbers, false);
     space
 }
 
@@ -93,7 +133,7 @@ fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
             space.count(Pointer { segment, generation: 1, at: 32, len });
         }
         let headers: Vec<_> = (0..60).map(|segment| (segment, Some((Home::Group(Prefix::ALL), 1)))).collect();
-        space.arrange(&headers);
+        space.arrange(&headers, false);
         space.choose(&Gain { segments: 8, worth: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
     };
     assert_eq!([count(64 << 10, 2), count(64 << 10, 5)], [48; 2]);
@@ -108,11 +148,10 @@ fn a_header_of_another_use_than_the_pointers_are_of_does_not_say_whose_a_segment
     let [low, high] = Prefix::ALL.halves();
     let mut space = Space::new(SEGMENT, 3, 3);
     (0..3).for_each(|segment| space.count(Pointer { segment, generation: 9, at: 32, len: 800 }));
-    space.arrange(&[
-        (0, Some((Home::Group(low), 9))),
-        (1, Some((Home::Group(high), 9))),
-        (2, Some((Home::Group(high), 4))),
-    ]);
+    space.arrange(
+        &[(0, Some((Home::Group(low), 9))), (1, Some((Home::Group(high), 9))), (2, Some((Home::Group(high), 4)))],
+        false,
+    );
     assert_eq!(space.groups[space.group_of(low.bits)].segments, [0]);
     assert_eq!(space.groups[space.group_of(high.bits)].segments, [1]);
     assert_eq!(space.orphans, [2]);
