@@ -226,7 +226,7 @@ impl HashKvOptions {
         let own = if self.segment_bytes == 0 { least } else { self.segment_bytes };
         // A small store has some hundreds of them all the same.
         let most = (capacity / 256).next_power_of_two().max(16 * KIB);
-        own.min(most).max(BlockFile::BLOCK)
+        own.min(most).clamp(BlockFile::BLOCK, SEGMENT_MOST.into())
     }
 
     /// The LSM's options, in a store of this capacity with segments of so many bytes.
@@ -281,5 +281,31 @@ impl HashKvOptions {
     pub(crate) fn blocks(&self) -> BlockOptions {
         // The pool knows how much of the capacity there is.
         BlockOptions { direct: self.direct, mapped: self.mapped, ..BlockOptions::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Superblock;
+
+    /// What an open takes for damage was made.
+    #[test]
+    fn segments_of_a_new_store_are_no_longer_than_an_open_takes_whatever_its_capacity() {
+        let cases = [
+            (MIB, 16 * KIB),
+            (1 << 30, 64 * KIB),
+            (1 << 40, MIB),
+            (1 << 44, 16 * MIB),
+            (1 << 44 | 1 << 30, 16 * MIB),
+            (1 << 50, 16 * MIB),
+        ];
+        for (capacity, wanted) in cases {
+            let mut options = HashKvOptions::default();
+            options.index.pool.capacity = capacity;
+            assert_eq!(options.segment_of_new(), wanted, "in {capacity}");
+            let superblock = Superblock { segment_bytes: wanted as u32 };
+            assert!(Superblock::decode(&superblock.encode()).is_ok(), "in {capacity}");
+        }
     }
 }
