@@ -269,9 +269,11 @@ impl Store for HashKv {
     }
 
     fn sync(&self) -> Result<()> {
-        // What the LSM points to is there before its pointers are.
-        self.running.values.file.sync_now()?;
-        self.running.index.sync()
+        // What was acknowledged before is in the LSM, some of it as pointers to values in the file. Where nothing else is synced (`process`) a flush beside this call may write values, unsynced, and
+        // publish their pointers, and the LSM's sync makes these durable: so the file comes second, and has the values of all that the LSM then names. Between both syncs what is durable may name
+        // what is not; nobody was told anything then.
+        self.running.index.sync()?;
+        self.running.values.file.sync_now()
     }
 
     fn settle(&self) -> Result<()> {
