@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// The longest wait: what a flush has collected for itself does not keep the thread behind from its work for minutes.
+const LONGEST: Duration = Duration::from_secs(10);
+
 /// Says how long the thread behind is to wait, so that collections keep to a rate. What flushes collect for themselves counts, and waits for nothing.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -26,7 +29,8 @@ impl Pace {
             return Duration::ZERO;
         }
         // Rest is not saved up: a pause is followed by no burst.
-        self.due = self.due.max(now) + Duration::from_secs_f64(new as f64 / self.rate as f64);
+        let cost = Duration::from_secs_f64(new as f64 / self.rate as f64);
+        self.due = (self.due.max(now) + cost).min(now + LONGEST);
         self.due - now
     }
 }
@@ -46,6 +50,20 @@ mod tests {
         let later = begin + Duration::from_secs(60);
         assert_eq!(pace.wait(3 * MIB, later), Duration::from_secs(1), "a minute's rest saves nothing up");
         assert_eq!(pace.wait(4 * MIB, later), Duration::from_secs(2), "what others did meanwhile counts");
+    }
+
+    /// A flush that finds no room collects at any rate.
+    #[test]
+    fn what_flushes_collect_for_themselves_keeps_the_thread_behind_waiting_for_ten_seconds_at_most() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(MIB, begin);
+        let longest = Duration::from_secs(10);
+        assert_eq!(pace.wait(u64::MAX, begin), longest);
+        let mut pace = Pace::new(MIB, begin);
+        for turn in 1..100 {
+            assert_eq!(pace.wait(turn * 600 * MIB, begin), longest);
+        }
+        assert_eq!(pace.wait(99 * 600 * MIB, begin + longest), Duration::ZERO, "nothing is owed behind it");
     }
 
     #[test]
