@@ -51,7 +51,10 @@ impl Values {
             }
             late.from.clone()
         };
-        let (found, last) = self.find_late(&index, from.as_deref())?;
+        let (found, last) = self.find_late(&index, from.as_deref()).inspect_err(|_| {
+            // A round that has not begun is still to begin.
+            lock(&self.late).due |= from.is_none();
+        })?;
         let separated = match self.separate_found(&index, &found) {
             Err(Error::Full { .. } | Error::Closed) => Ok(false),
             other => other,
@@ -106,5 +109,42 @@ impl Values {
         let turned = self.turn(index, &items, &olds, appended)?;
         Counts::add(&self.counts.late, turned.iter().filter(|turned| **turned).count() as u64);
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use lodestore_contract::Store;
+    use lodestore_inplace::testing::Scratch;
+    use lodestore_media::PoolOptions;
+
+    use super::*;
+    use crate::{HashKv, HashKvOptions, Mode};
+
+    /// A store with so many values of 1,000 bytes in its LSM that are to be separated.
+    pub(crate) fn to_separate(scratch: &Scratch, count: usize) -> HashKv {
+        let mut options = HashKvOptions { mode: Mode::Nosep, segment_bytes: 16 << 10, ..HashKvOptions::default() };
+        options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };
+        options.index.workers = 0;
+        let store = HashKv::create(&scratch.store(), &options).expect("create");
+        for index in 0..count as u32 {
+            store.put(&index.to_be_bytes(), &[index as u8; 1000]).expect("put");
+        }
+        store.settle().expect("settle");
+        store.close().expect("close");
+        drop(store);
+        HashKv::open(&scratch.store(), &HashKvOptions { mode: Mode::Hash, ..options }).expect("open")
+    }
+
+    /// The round was over before it had begun: nothing was separated until the next open.
+    #[test]
+    fn a_round_whose_first_turn_fails_is_still_to_begin() {
+        let scratch = Scratch::new();
+        let store = to_separate(&scratch, 10);
+        store.close().expect("close");
+        for turn in 0..3 {
+            let failed = store.running.values.separate_late();
+            assert!(matches!(failed, Err(Error::Closed)), "turn {turn}: {failed:?}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Room: what the file takes of the capacity and gives back, and collections that make way.
 
+use std::time::{Duration, Instant};
+
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, Mutant};
 
@@ -17,6 +19,9 @@ const KEPT_PART: u32 = 8;
 pub(crate) const TRIES: u32 = 16;
 /// Bytes that come free for each that is moved, where a collection is worth it although there is room.
 const WORTH: f64 = 4.0;
+/// How long a settle goes on where writers bring ever more to collect.
+const SETTLE: Duration = Duration::from_secs(600);
+const GO_ON: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
 
 impl Values {
     /// Bytes of the capacity that are the LSM's to take.
@@ -112,10 +117,24 @@ impl Values {
     /// Collects what is mostly garbage, and gives back the space that comes free.
     ///
     /// # Errors
-    /// As [`Values::collect`].
+    /// As [`Values::collect`]; [`Error::Unfinished`] where writers bring garbage so fast that it has no end.
     pub(crate) fn settle(&self) -> Result<()> {
-        while self.gains(&Gain { segments: 1, worth: WORTH })? {}
-        while self.separate_late()? {}
+        self.settle_within(SETTLE)
+    }
+
+    /// As [`Self::settle`], for so long at most.
+    fn settle_within(&self, limit: Duration) -> Result<()> {
+        let began = Instant::now();
+        let go_on = || match began.elapsed() < limit {
+            true => Ok(()),
+            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+        };
+        while self.gains(&Gain { segments: 1, worth: WORTH })? {
+            go_on()?;
+        }
+        while self.separate_late()? {
+            go_on()?;
+        }
         self.release();
         self.give_back(self.kept());
         Ok(())
@@ -167,5 +186,28 @@ impl Values {
         let freed = space.release_until(oldest);
         Counts::add(&self.counts.freed, freed as u64);
         freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::Store;
+    use lodestore_inplace::testing::Scratch;
+
+    use super::*;
+    use crate::late::tests::to_separate;
+
+    /// Beside writers it went on for ever.
+    #[test]
+    fn a_settle_that_has_no_end_in_its_time_says_so_and_the_next_one_goes_on() {
+        let scratch = Scratch::new();
+        let count = 1500;
+        let store = to_separate(&scratch, count);
+        let late = || store.stats().engine_counters["values_separated_late"];
+        let outcome = store.running.values.settle_within(Duration::ZERO);
+        assert!(matches!(outcome, Err(Error::Unfinished { .. })), "{outcome:?}");
+        assert!(late() > 0 && late() < count as u64, "{} of {count}", late());
+        store.settle().expect("settle");
+        assert_eq!(late(), count as u64);
     }
 }
