@@ -186,7 +186,7 @@ impl Values {
     ) -> Result<Vec<Survivor<'a>>> {
         let (mut survivors, mut stored) = (Vec::new(), Vec::new());
         for (key, versions) in places {
-            // One version: nobody has updated it since the group was collected before, or since it came.
+            // One version among the victim's segments, which are a few of the group's: it was hardly updated since it came there.
             let cold = self.sizes.hotness && versions.len() == 1;
             let mut survives = |old: Pointer, value: &'a [u8], stored: Box<[u8]>| {
                 survivors.push(Survivor { item: Item { cold, ..Item::new(key, value) }, old, stored });

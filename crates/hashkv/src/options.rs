@@ -16,7 +16,8 @@ const ROUND: u64 = 512;
 const SHARE: u64 = 128 << 10;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Most segments of a store: what DRAM has of each is 24 bytes.
+/// Most segments of a store, but of one of over 16 TiB. DRAM has 56 bytes of each, and 4 of each dead record of those that were begun since the open: the store's account counts them
+/// (`dram_bytes`), no budget bounds them.
 const SEGMENTS_MAX: u64 = 1 << 20;
 
 /// Where values go, and how their garbage is found: the paper's design, and what it compares itself with. A store may be opened with another mode each time.
@@ -49,7 +50,9 @@ pub struct HashKvOptions {
     pub index: FluidOptions,
     /// Where values go.
     pub mode: Mode,
-    /// Bytes of a segment, a power of two from 8 KiB to 16 MiB. Fixed when a store is made. 0: 64 KiB, or as many as leave a store of this capacity a million of them.
+    /// Bytes of a segment, a power of two from 8 KiB to 16 MiB. Fixed when a store is made. 0: 64 KiB, or as many as leave a store of this capacity a million of them, 16 MiB at most.
+    /// Lowered to a 256th of the capacity, and to a power of two not below 16 KiB, where that is less. DRAM has 56 bytes of each segment and 4 of each dead record; the option `dram-budget` does not bound
+    /// them.
     pub segment_bytes: u64,
     /// Bytes from which a value is kept in the file, from 32 (selective separation: HashKV, ATC 2018, section 3.5); 0: none is.
     pub value_threshold: u64,
@@ -59,7 +62,7 @@ pub struct HashKvOptions {
     pub hotness: bool,
     /// Whether reads and writes of the values' file go past the page cache.
     pub direct: bool,
-    /// Bytes a second that the thread which collects behind reads and writes, at most, over some seconds; 0: no limit. A flush that finds no room collects for itself, at any rate.
+    /// Bytes a second that the thread which collects behind reads and writes, about, over some seconds: it waits ten at most for what was read and written; 0: no limit. A flush that finds no room collects for itself, at any rate.
     pub collect_rate: u64,
     /// Whether what the page cache has of the values' file is read through a mapping, which sets a handler of SIGBUS in this process ([`BlockOptions::mapped`]). Without effect with `direct`.
     pub mapped: bool,
@@ -100,7 +103,7 @@ const SPECS: &[OptionSpec] = &[
         "value-segment",
         "0",
         true,
-        "bytes of a segment of the file, a power of two from 8192 to 16777216; 0: 65536, or more in a store of over 64 GiB"
+        "bytes of a segment of the file, a power of two from 8192 to 16777216; 0: 65536, or more in a store of over 64 GiB. Lowered to capacity/256, rounded up to a power of two and no less than 16384. Each takes 56 bytes of DRAM, and 4 for each dead value, which dram_bytes counts and dram-budget does not bound"
     ),
     spec!(
         "separate-from",
@@ -119,7 +122,7 @@ const SPECS: &[OptionSpec] = &[
         "collect-rate",
         "0",
         false,
-        "bytes a second that collections behind the writers read and write, 1048576 to 1099511627776; 0: no limit. Flushes that find no room collect at any rate"
+        "bytes a second that collections behind the writers read and write, 1048576 to 1099511627776; 0: no limit. Flushes that find no room collect at any rate. They wait ten seconds at most for one collection: long segments at a low rate exceed it"
     ),
     spec!("direct", "off", false, "whether the file is read and written past the page cache (O_DIRECT): on or off"),
     spec!(

@@ -1,15 +1,16 @@
 //! Segments and groups: who has which, and what of it is live. All of it is DRAM, rebuilt at an open from the LSM's pointers and the segments' headers.
 //!
-//! A group (HashKV, ATC 2018, section 3.2) is all keys whose hashes begin with its prefix; their values stand in its segments and nowhere else, so that whoever reads these
-//! finds all versions of a key side by side. The paper's main segment and log segments are one kind here: a group takes one segment after the other from what all share.
-//! Groups are split as they grow, when they are collected and all they have is written anyway.
+//! A group (HashKV, ATC 2018, section 3.2) is all keys whose hashes begin with its prefix; their values stand in its segments, the cold storage and what a split has left,
+//! so that a victim's segments have many versions of the same keys. The paper's main segment and log segments are one kind here: a group takes one segment after the other from what all share.
+//! Groups are split as they grow, when they are collected: what survives of the few segments that a collection takes goes to the halves, the others are orphans from then on.
 //!
 //! Invariants, under the lock of [`Space`]'s owner:
 //! 1. A segment is free, a hole, of one group, an orphan, or waits; `free`, `holes`, `groups`, `orphans` and `waiting` name each once, but for a free one on its way to be a hole.
 //!    A hole is free as well, and has given back its space.
 //! 2. `directory` has a group for each value of the first `depth` bits of a hash, and every group's prefix is at most as deep.
-//! 3. `live` of a segment says what to collect, and is mostly the bytes of its records that the LSM points to. Nothing depends on it but order: a segment becomes free when
-//!    somebody has asked the LSM for each of its keys, and moved what is live, or found none at an open; never by a count.
+//! 3. `live` of a segment says what to collect, and is mostly the bytes of its records that the LSM points to. A segment becomes free when a collection has moved all that is live
+//!    there, or an open found none. Which records are, the LSM is asked of segments that an open has found; of others flushes have told, and it is not asked of those that were told dead.
+//!    Of one in which not all can be read `live` says whether all was moved. So a record that [`Space::died`] is wrongly told of is a value lost.
 //! 4. Nobody collects a segment to which somebody writes, or in which there is what the LSM does not name yet (`writers`). While readers of an older state may come to a segment, it waits.
 
 mod opened;
@@ -371,6 +372,9 @@ impl Space {
     }
 
     /// A record is not live any more. One of an earlier use of its segment, which a collection has moved meanwhile, counts no more.
+    ///
+    /// The caller's duty is that this is so, for good: a collection drops what was told without asking the LSM for its key. What tells the record from those of other uses is the number of
+    /// its use, which no later one may have while a pointer names it ([`Self::note_use`]).
     pub(crate) fn died(&mut self, pointer: Pointer) {
         let segment = self.segments.get_mut(pointer.segment as usize);
         if let Some(segment) = segment.filter(|one| one.live > 0 && one.generation == pointer.generation) {
