@@ -128,7 +128,7 @@ pub(crate) mod tests {
         options.index.workers = 0;
         let store = HashKv::create(&scratch.store(), &options).expect("create");
         for index in 0..count as u32 {
-            store.put(&index.to_be_bytes(), &[index as u8; 1000]).expect("put");
+            store.put(&index.to_le_bytes(), &[index as u8; 1000]).expect("put");
         }
         store.settle().expect("settle");
         store.close().expect("close");
