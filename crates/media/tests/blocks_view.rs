@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{TestDir, create, open, small};
@@ -88,11 +90,8 @@ fn what_is_written_given_back_and_grown_is_read_through_the_mapping_at_once() {
 /// The handler that the process had is given what is none of a mapping's affair.
 #[test]
 fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
-    // A process has one handler: this is done in one that does nothing else.
-    if std::env::var_os(ALONE).is_none() {
-        let name = "a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there";
-        let mut alone = std::process::Command::new(std::env::current_exe().expect("this test"));
-        let ended = alone.args(["--exact", name]).env(ALONE, "1").output().expect("started");
+    let name = "a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there";
+    if let Some(ended) = alone(name) {
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
         return;
     }
@@ -112,6 +111,70 @@ fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
     assert_eq!(SEEN.load(Ordering::SeqCst), 3, "that was of a mapping");
 }
 
+/// What is sent does what it would have done, and leaves the guard where it is.
+#[test]
+fn a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard() {
+    if let Some(ended) = alone("a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard") {
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
+    // SAFETY: no handler.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_IGN) };
+    outlives_signals(3);
+}
+
+/// Rust's runtime has a handler, which takes itself away where it is called and nothing is wrong with the stack: one signal is swallowed and the next ends the process.
+#[test]
+fn a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard() {
+    if let Some(ended) = alone("a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard") {
+        assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stdout).contains(READ_ON), "{ended:?}");
+        return;
+    }
+    outlives_signals(1);
+    println!("{READ_ON}");
+    // SAFETY: ends the process.
+    unsafe { libc::raise(libc::SIGBUS) };
+}
+
+#[test]
+fn a_signal_that_somebody_sends_where_it_has_no_handler_ends_the_process() {
+    if let Some(ended) = alone("a_signal_that_somebody_sends_where_it_has_no_handler_ends_the_process") {
+        assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
+        return;
+    }
+    // SAFETY: no handler.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    let dir = TestDir::disk();
+    let pool = create(&dir, small());
+    let _file = warm(&pool, &BlockOptions::default());
+    // SAFETY: ends the process.
+    unsafe { libc::raise(libc::SIGBUS) };
+}
+
+/// Sends so many signals to a process that reads through a mapping, and then cuts the file under it.
+fn outlives_signals(count: usize) {
+    let dir = TestDir::disk();
+    let pool = create(&dir, small());
+    let file = warm(&pool, &BlockOptions::default()).expect("the page cache of a disk can be asked");
+    for _ in 0..count {
+        // SAFETY: what stands for it returns, or the process is to end.
+        unsafe { libc::raise(libc::SIGBUS) };
+    }
+    OpenOptions::new().write(true).open(dir.store().join("values.0000")).expect("opens").set_len(0).expect("cut");
+    assert_eq!(read(&file, 5), Err(true));
+}
+
+/// Does the test of this name in a process that does nothing else, since it has one handler; none in that one.
+fn alone(name: &str) -> Option<Output> {
+    if std::env::var_os(ALONE).is_some() {
+        return None;
+    }
+    let mut alone = Command::new(std::env::current_exe().expect("this test"));
+    Some(alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().expect("started"))
+}
+
+const READ_ON: &str = "it reads on";
 const ALONE: &str = "LODESTORE_TEST_ALONE";
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
