@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lodestore_contract::{Error, Result};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -38,6 +38,8 @@ pub(super) struct DiskFile {
     pub(super) direct: bool,
     /// For what the page cache holds; none where all reads are to be calls.
     view: Option<View>,
+    /// The file system cannot say what the page cache has: it is not asked again.
+    mute: AtomicBool,
     /// Reads to go before the next one asks whether the page cache still has what is read. They go through the view where there is one.
     trust: AtomicU32,
     /// How many such answers in turn were yes: behind [`YES_FEW`] of them each doubles the trust.
@@ -70,12 +72,16 @@ impl DiskFile {
             files::sync_dir(dir)?;
         }
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
-        let (trust, yes) = (AtomicU32::new(0), AtomicU32::new(0));
-        let opened = Self { file, path, direct: options.direct, view, trust, yes };
+        let opened = Self::new(file, path, options.direct, view);
         if options.direct {
             opened.try_direct()?;
         }
         Ok((opened, found.len()))
+    }
+
+    fn new(file: File, path: PathBuf, direct: bool, view: Option<View>) -> Self {
+        let (trust, yes) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { file, path, direct, view, mute: AtomicBool::new(false), trust, yes }
     }
 
     /// Some file systems grant direct I/O at the open, and refuse it at the first read.
@@ -131,8 +137,14 @@ impl DiskFile {
     /// Reads what the page cache has; false where it has not all of it. A load from the mapping would wait there as well, but one at a time, whatever was asked for ahead: so the view is used as
     /// long as answers are yes.
     fn read_cached(&self, at: u64, into: &mut [u8]) -> bool {
+        if self.mute.load(Ordering::Relaxed) {
+            return false;
+        }
         let len = into.len();
         let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT);
+        if matches!(read, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
+            self.mute.store(true, Ordering::Relaxed);
+        }
         let cached = read == Ok(len);
         let yes = if cached { (self.yes.load(Ordering::Relaxed) + 1).min(YES_MAX) } else { 0 };
         self.yes.store(yes, Ordering::Relaxed);
@@ -235,5 +247,24 @@ fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
             Err(Errno::INTR) => {}
             other => return other.map_err(Into::into),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each small read made a call in vain.
+    #[test]
+    fn a_file_system_that_cannot_say_what_is_cached_is_asked_once() {
+        // The kernel makes it while it is read.
+        let path = Path::new("/proc/self/maps");
+        let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, None);
+        let mut bytes = [0; 16];
+        for _ in 0..2 {
+            file.read(0, &mut bytes).expect("readable");
+            assert!(bytes.contains(&b'-') && file.mute.load(Ordering::Relaxed));
+        }
+        assert!(!file.is_warm(0));
     }
 }
