@@ -97,7 +97,7 @@ fn fill(
 }
 
 impl Values {
-    /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, are left out. `unsynced` is the fault that leaves the sync out.
+    /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, or no room on the medium, are left out. `unsynced` is the fault that leaves the sync out.
     ///
     /// # Errors
     /// [`Error::Io`] where several segments cannot be written, [`Error::Poisoned`]; nothing of it counts then.
@@ -125,20 +125,24 @@ impl Values {
                 next += 1;
                 continue;
             };
-            appended.parts.push((part, 0));
             let before = next;
             let live;
             (next, live) = fill(&mut bytes, &part, (items, &order), (next, &mut appended.pointers));
-            match self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes) {
-                Ok(()) => appended.parts.last_mut().expect("pushed above").1 = live,
+            let Err(error) = self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes) else {
+                appended.parts.push((part, live));
+                continue;
+            };
+            order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
+            lock(&self.space).refused(&part);
+            match error {
                 // Another segment takes what this place does not.
-                Err(Error::Io { .. }) if refused < REFUSED => {
+                Error::Io { .. } if refused < REFUSED => {
                     refused += 1;
-                    order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
                     next = before;
-                    lock(&self.space).refused(&part);
                 }
-                Err(error) => return Err(error),
+                // Others have filled the medium: there is no room for more.
+                Error::Full { .. } => break,
+                error => return Err(error),
             }
         }
         if !appended.parts.is_empty() && !self.file.mutant(unsynced) {

@@ -365,10 +365,22 @@ impl Space {
         segment.live = (segment.live + live).max(1);
     }
 
-    /// A part could not be written: nobody writes behind it, and as long as nothing dies in its segment that is not collected, to be written again.
+    /// A part could not be written, and its writer has ended. Where it is all that its segment has, that is free again, and the last to be taken of those that are; else nobody writes behind it, and
+    /// as long as something is live in its segment, and nothing dies there, that is not collected, to be written again.
     pub(crate) fn refused(&mut self, part: &Part) {
+        self.written(part, 0);
         let segment = &mut self.segments[part.segment as usize];
-        (segment.sealed, segment.damaged, segment.left) = (true, true, true);
+        if part.from > 0 || segment.used > part.len || segment.state != State::Held {
+            (segment.sealed, segment.damaged, segment.left) = (true, true, segment.counted() > 0);
+            return;
+        }
+        *segment = Segment::default();
+        // Its group may have been split meanwhile.
+        let groups = self.groups.iter_mut().map(|group| &mut group.segments);
+        groups
+            .chain([&mut self.cold, &mut self.orphans])
+            .for_each(|list| list.retain(|number| *number != part.segment));
+        self.free.insert(0, part.segment);
     }
 
     /// A record is not live any more. One of an earlier use of its segment, which a collection has moved meanwhile, counts no more.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Store};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
 use lodestore_media::Pool;
-use lodestore_media::sim::{BrokenPlace, FileCall, SimSpec};
+use lodestore_media::sim::{BrokenPlace, FailingCall, FileCall, FileFault, SimSpec};
 use lodestore_sim::hashkv::options;
 use lodestore_sim::subject::Shape;
 
@@ -120,5 +120,56 @@ fn a_place_that_cannot_be_written_is_gone_round() {
     (0..KEYS[0]).for_each(|index| {
         assert_eq!(simulated.store.get(&key(index)).expect("get"), Some(value(index, 1)));
     });
+    assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// Each write that was refused left a segment behind that nobody took again before the next open.
+#[test]
+fn segments_that_could_not_be_written_are_taken_again_when_they_can() {
+    let simulated = Simulated::filled();
+    let held = || {
+        let free = simulated.counter("values_segments_free") + simulated.counter("values_segments_holes");
+        simulated.counter("values_segments") - free
+    };
+    let before = held();
+    let recorder = simulated.pool.recorder().expect("a simulation");
+    recorder.break_place(Some(BrokenPlace { call: FileCall::Write, bytes: 0..u64::MAX }));
+    for round in 0..40 {
+        let put = (0..KEYS[0]).try_for_each(|index| simulated.store.put(&key(index), &value(index, round)));
+        let settled = put.and_then(|()| simulated.store.settle());
+        assert!(matches!(settled, Err(Error::Io { .. })), "round {round}: {settled:?}");
+    }
+    simulated.mend();
+    for round in 40..44 {
+        (0..KEYS[0]).for_each(|index| simulated.store.put(&key(index), &value(index, round)).expect("put"));
+        simulated.store.settle().expect("settle");
+    }
+    (0..KEYS[0]).for_each(|index| {
+        assert_eq!(simulated.store.get(&key(index)).expect("get"), Some(value(index, 43)));
+    });
+    assert!(held() <= before + 1, "{} segments are taken, {before} were", held());
+    assert_eq!(simulated.counter("values_segments_damaged"), 0);
+    assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
+}
+
+/// The flush failed, and so did each put behind it when the log was full.
+#[test]
+fn a_write_for_which_the_medium_has_no_room_leaves_values_in_the_lsm_until_there_is_some() {
+    let simulated = Simulated::filled();
+    let recorder = simulated.pool.recorder().expect("a simulation");
+    for nth in 1..=4 {
+        (0..KEYS[0]).for_each(|index| simulated.store.put(&key(index), &value(index, nth)).expect("put"));
+        let kept = simulated.counter("values_kept_inline");
+        let nth = u64::from(nth);
+        recorder.fail_call(Some(FailingCall { call: FileCall::Write, nth, fault: FileFault::NoSpace }));
+        simulated.store.settle().expect("values stay where they are");
+        assert!(nth > 1 || simulated.counter("values_kept_inline") > kept);
+        recorder.fail_call(None);
+        (0..KEYS[0]).for_each(|index| {
+            assert_eq!(simulated.store.get(&key(index)).expect("get"), Some(value(index, nth as u8)));
+        });
+    }
+    simulated.store.settle().expect("settle");
+    assert!(simulated.counter("values_separated_late") > 0);
     assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
 }
