@@ -25,6 +25,13 @@ const IDLE: Duration = Duration::from_millis(50);
 
 /// A HashKV store, open in this process. See the crate's page for what it promises.
 ///
+/// Its own counters in [`Store::stats`] are those of the LSM (see [`FluidKv`]) and, for the file of values, `values_..`; `.._bytes` are bytes.
+/// As of now: `values_segments` that the file has, of these `.._free` with their space, `.._holes` that have given it back, `.._waiting` for readers of an older state, and `.._damaged`, of which
+/// something could not be read or written; `values_live_bytes`, about; `values_groups`; `values_longest_bytes`, from which on a value stays in the LSM's value log.
+/// Since the open: `values_separated` by flushes, with their records' bytes; `values_kept_inline`, which found no room and stayed in the LSM, and `values_separated_late`, behind their flush; `values_collections`,
+/// with the `values_scanned_bytes` that they read, the `values_moved` and their bytes, `values_cooled_bytes` of these to the cold storage, and `values_segments_freed`; `values_group_splits`;
+/// `values_looks` of the thread behind for something to do; `values_reads`, `values_read_bytes` and `values_written_bytes` of the file, whoever did it.
+///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost.
 pub struct HashKv {
     pub(crate) running: Arc<Running>,
@@ -102,8 +109,20 @@ impl Stopping {
     }
 }
 
+/// Poisons a store whose thread behind panics: nobody would collect what it has begun with, or anything else.
+struct Unwinding<'a>(&'a Pool);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison("a collection panicked");
+        }
+    }
+}
+
 /// Collects while segments are few, at `rate` bytes a second, until the store is closed.
 fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
+    let _unwinding = Unwinding(&values.pool);
     let mut pace = Pace::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.tend();

@@ -1,46 +1,40 @@
 //! Collections where something is amiss: damage, no room, values that expire; and when there is nothing to do.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::counter;
 use lodestore_contract::{Error, Expiry, Store};
 use lodestore_fluidkv::VerifyReads;
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::{Pool, PoolOptions};
+use lodestore_media::Pool;
+use lodestore_media::sim::{SimSpec, Watch};
 
 /// Bytes of a value.
 const LARGE: usize = 1000;
 
-/// Tiny memtables and segments, and room for some hundred of these.
+/// Room for some hundred of these.
 fn tiny(workers: usize) -> HashKvOptions {
-    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
-    options.index.pool = PoolOptions { capacity: 4 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
-    options.index.memtable_bytes = 64 << 10;
-    options.index.segment_bytes = 16 << 10;
-    options.index.table_bytes = 16 << 10;
-    options.index.range_bytes = 64 << 10;
+    let mut options = common::tiny(4 << 20, workers);
     options.index.verify_reads = VerifyReads::Always;
-    options.index.workers = workers;
     options
 }
 
+/// Keys of a prefix stand together.
 fn key(prefix: &str, index: usize) -> Vec<u8> {
-    format!("{prefix} {index:04}").into_bytes()
+    [prefix.as_bytes(), &common::key(index)].concat()
 }
 
 fn value(index: usize, version: usize) -> Vec<u8> {
-    let mut value = format!("{index} {version} ").into_bytes();
-    value.resize(LARGE, version as u8);
-    value
-}
-
-fn counter(store: &HashKv, name: &str) -> u64 {
-    store.stats().engine_counters[name]
+    common::value(index, version as u32, LARGE)
 }
 
 /// Writes other keys over until there were so many more collections.
@@ -280,4 +274,30 @@ fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_writt
         assert_eq!(store.get(&key("new", index)).expect("get"), Some(value(index, 2)), "value {index}");
         assert_eq!(store.get(&key("old", index)).expect("get").as_deref(), Some(&b"small"[..]));
     }
+}
+
+/// It ended in silence, and what it had begun to collect was collected by nobody else.
+#[test]
+fn a_panic_of_the_thread_that_collects_poisons_the_store() {
+    let (options, spec) = (tiny(2), SimSpec { record: false, ..SimSpec::default() });
+    let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+    let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    let panicked = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&panicked);
+    // What a collection has copied is about to be durable.
+    let watch = Watch(Arc::new(move |_| {
+        if std::thread::current().name() == Some("lodestore-hash-collect") {
+            noted.store(true, Ordering::SeqCst);
+            panic!("a test");
+        }
+    }));
+    pool.recorder().expect("a simulation").watch_fences(Some(watch));
+    let began = Instant::now();
+    let refused = (0..).find_map(|version| {
+        let has = if panicked.load(Ordering::SeqCst) { "ended in silence" } else { "never collected" };
+        assert!(began.elapsed() < Duration::from_secs(60), "the thread has {has}");
+        store.put(&key("a", version % 200), &value(0, version)).err()
+    });
+    assert!(matches!(refused, Some(Error::Poisoned { .. })), "{refused:?}");
+    assert!(panicked.load(Ordering::SeqCst));
 }
