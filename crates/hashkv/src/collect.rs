@@ -163,7 +163,7 @@ impl Values {
         }
         let mut read = Vec::with_capacity(victim.segments.len());
         for taken in &victim.segments {
-            match self.segment_bytes(taken.segment, taken.end) {
+            match self.read_segment(taken.segment, taken.end) {
                 Ok(bytes) => {
                     read.push((taken, bytes));
                     Counts::add(&self.counts.scanned_bytes, u64::from(taken.end));

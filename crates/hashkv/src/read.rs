@@ -9,11 +9,15 @@ use crate::values::Values;
 /// How often a value that moves is looked for.
 const TRIES: usize = 64;
 
+/// Where a value is lost, and what of it.
+pub(crate) fn loss(pointer: Pointer) -> (String, &'static str) {
+    let place = format!("values.0000, segment {} at {}", pointer.segment, pointer.at);
+    (place, "what stands there is not the value that the index names")
+}
+
 pub(crate) fn lost(pointer: Pointer) -> Error {
-    Error::corrupt(
-        format!("values.0000, segment {} at {}", pointer.segment, pointer.at),
-        "what stands there is not the value that the index names",
-    )
+    let (place, what) = loss(pointer);
+    Error::corrupt(place, what)
 }
 
 impl Values {

@@ -173,7 +173,7 @@ impl Values {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn segment_bytes(&self, segment: u32, end: u32) -> Result<Vec<u8>> {
+    pub(crate) fn read_segment(&self, segment: u32, end: u32) -> Result<Vec<u8>> {
         let mut bytes = vec![0; end as usize];
         self.file.read(self.offset(segment), &mut bytes)?;
         Ok(bytes)

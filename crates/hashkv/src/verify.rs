@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
 
 use crate::layout::{RECORD_HEADER, Stored};
+use crate::read::loss;
 use crate::store::Running;
 use crate::values::Hold;
 
@@ -36,10 +37,10 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
                 report.records += 1;
                 report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
             }
-            Ok(false) => report.find(
-                format!("values.0000, segment {} at {}", pointer.segment, pointer.at),
-                "what stands there is not the value that the index names",
-            ),
+            Ok(false) => {
+                let (place, what) = loss(pointer);
+                report.find(place, what);
+            }
             Err(Error::Io { source, .. }) => {
                 report
                     .find(format!("values.0000, segment {}", pointer.segment), format!("it cannot be read: {source}"));

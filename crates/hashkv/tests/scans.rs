@@ -1,12 +1,15 @@
 //! Walks: in the keys' order wherever the values stand, as of their beginning, with few reads of the file and little of it in DRAM, and past damage. Each on a file whose values the page
 //! cache has, and on a simulated one, which is read by windows, as a file that is not cached.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use common::{key as scattered, tiny, value};
 use lodestore_contract::{Direction, Error, ScanRange, Store, Visit};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::Scratch;
@@ -19,16 +22,9 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 const LARGE: usize = 1000;
 const SMALL: usize = 20;
 
-/// Small memtables and segments, no threads.
+/// No threads.
 fn small() -> HashKvOptions {
-    let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
-    options.index.pool = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
-    options.index.memtable_bytes = 64 << 10;
-    options.index.segment_bytes = 16 << 10;
-    options.index.table_bytes = 16 << 10;
-    options.index.range_bytes = 64 << 10;
-    options.index.workers = 0;
-    options
+    tiny(8 << 20, 0)
 }
 
 /// A store in a directory, or on a simulated medium.
@@ -57,7 +53,7 @@ impl Place {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        self.store.stats().engine_counters[name]
+        common::counter(&self.store, name)
     }
 
     fn put(&self, model: &mut Model, key: Vec<u8>, value: Vec<u8>) {
@@ -92,15 +88,9 @@ impl Place {
     }
 }
 
+/// A key by number, in their order.
 fn key(index: usize) -> Vec<u8> {
     format!("{index:06}").into_bytes()
-}
-
-/// A value that tells its key and version.
-fn value(index: usize, version: u32, len: usize) -> Vec<u8> {
-    let mut value = format!("{index} {version} ").into_bytes();
-    value.resize(len.max(value.len()), version as u8);
-    value
 }
 
 /// What a walk over a range shows, and how it ends.
@@ -271,7 +261,7 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
         }
         for place in places {
             let mut then = Model::new();
-            (0..KEYS).for_each(|index| place.put(&mut then, key(index), value(index, 1, LARGE)));
+            (0..KEYS).for_each(|index| place.put(&mut then, scattered(index), value(index, 1, LARGE)));
             place.store.settle().expect("settle");
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut wanted: Pairs = then.clone().into_iter().collect();
@@ -292,7 +282,7 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
                     index += 1;
                     assert!(index < 20 * KEYS, "nothing moves: {:?}", place.store.stats().engine_counters);
                     if index % 3 > 0 {
-                        place.put(&mut then, key(index % KEYS), value(index % KEYS, index as u32, LARGE));
+                        place.put(&mut then, scattered(index % KEYS), value(index % KEYS, index as u32, LARGE));
                     }
                 }
                 shown

@@ -66,17 +66,16 @@ impl Space {
             let worth = free as f64 / (live + 1) as f64;
             (free >= wanted && worth >= gain.worth).then_some(worth)
         };
-        let idle = |number: &u32| {
-            let segment = &self.segments[*number as usize];
-            segment.writers == 0 && segment.state == State::Held && !segment.left
-        };
         let room = self.room_of(spare);
         let mut best: Option<(f64, Owner, Vec<u32>)> = None;
         let groups = self.groups.iter().enumerate().filter(|(_, group)| !group.collecting);
         let groups = groups.map(|(index, group)| (Owner::Group(index), &group.segments));
         for (owner, segments) in groups.chain([(Owner::Cold, &self.cold), (Owner::Orphans, &self.orphans)]) {
-            let mut idle: Vec<(f64, u32)> =
-                segments.iter().filter(|number| idle(number)).map(|number| (self.benefit(*number), *number)).collect();
+            let mut idle: Vec<(f64, u32)> = segments
+                .iter()
+                .filter(|number| self.is_idle(**number))
+                .map(|number| (self.benefit(*number), *number))
+                .collect();
             let most_first = |one: &(f64, u32), other: &(f64, u32)| other.0.total_cmp(&one.0);
             let beyond = most.max(BEYOND);
             if idle.len() > beyond {
@@ -111,14 +110,9 @@ impl Space {
 
     /// The oldest segments, whosever they are, of which what survives takes `spare` segments at most: a circular log's next.
     pub(crate) fn choose_oldest(&mut self, spare: u32) -> Option<Victim> {
-        let Self { segments, generation, .. } = &*self;
-        let mut idle: Vec<(u32, u32)> = (0..segments.len() as u32)
-            .filter(|number| {
-                let segment = &segments[*number as usize];
-                segment.writers == 0 && segment.state == State::Held && !segment.left
-            })
-            .map(|number| (generation.wrapping_sub(segments[number as usize].generation), number))
-            .collect();
+        let age = |number: u32| self.generation.wrapping_sub(self.segments[number as usize].generation);
+        let idle = (0..self.segments.len() as u32).filter(|number| self.is_idle(*number));
+        let mut idle: Vec<(u32, u32)> = idle.map(|number| (age(number), number)).collect();
         idle.sort_unstable_by(|one, other| other.cmp(one));
         let (room, mut live) = (self.room_of(spare), 0);
         let fits = idle.iter().take(self.victim_max()).take_while(|(_, number)| {
@@ -128,6 +122,12 @@ impl Space {
         let chosen: Vec<u32> = fits.map(|(_, number)| *number).collect();
         // They may be of the group and of what a split has left.
         (!chosen.is_empty()).then(|| self.begin(Owner::Orphans, chosen))
+    }
+
+    /// Whether a segment may be collected.
+    fn is_idle(&self, number: u32) -> bool {
+        let segment = &self.segments[number as usize];
+        segment.writers == 0 && segment.state == State::Held && !segment.left
     }
 
     /// Segments of one collection, at most, but where a few more are needed for one to come free.
