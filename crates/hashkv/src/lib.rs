@@ -3,6 +3,9 @@
 //! A write goes to the LSM ([`lodestore_fluidkv`]) with its value: the thread's log is the write-ahead log and the cache in one. When a memtable is flushed its large values are
 //! written to their groups' segments, in whole blocks, and the tables hold pointers (`separator.rs`). A group that is mostly garbage is collected by reading it, and nothing else
 //! (`collect.rs`). What is live and what is free follows from the LSM alone (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+//!
+//! Unless the option `mapped` is off, the first store of a process sets a handler of SIGBUS: what the page cache has of the file is read through a mapping, and a medium that fails under it is to be an
+//! error and not the end of the process. It passes on what is not of a mapping to the handler that was there. Whoever sets a handler later passes on to this one what is not its own.
 #![forbid(unsafe_code)]
 
 mod append;
