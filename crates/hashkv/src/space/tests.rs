@@ -156,3 +156,29 @@ fn a_header_of_another_use_than_the_pointers_are_of_does_not_say_whose_a_segment
     assert_eq!(space.groups[space.group_of(high.bits)].segments, [1]);
     assert_eq!(space.orphans, [2]);
 }
+
+#[test]
+fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_to_be_taken() {
+    let mut space = Space::new(SEGMENT, 4, 4);
+    let take = |space: &mut Space, wanted: usize| {
+        let owner = space.owner_of(0, false);
+        space.take(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
+    };
+    let refused = take(&mut space, 100);
+    // Its group is split while it is written.
+    space.split(0);
+    space.refused(&refused);
+    let counts = space.counts();
+    assert_eq!((counts.free, counts.damaged, space.orphans.len()), (4, 0, 0));
+    let others = [(); 3].map(|()| take(&mut space, SEGMENT as usize));
+    assert!(others.iter().all(|part| part.segment != refused.segment));
+    let again = take(&mut space, 100);
+    assert_eq!((again.segment, again.from), (refused.segment, 0));
+    // Somebody else writes behind it.
+    let behind = take(&mut space, 100);
+    assert_eq!((behind.segment, behind.from), (again.segment, again.len));
+    space.refused(&again);
+    space.written(&behind, 100);
+    assert_eq!((space.counts().free, space.counts().damaged), (0, 1));
+    assert_eq!(space.live_of(behind.segment), 100);
+}
