@@ -35,12 +35,10 @@ struct Watch {
 }
 
 impl Watch {
-    const NONE: Self = Self {
-        turn: AtomicUsize::new(0),
-        base: AtomicUsize::new(0),
-        len: AtomicUsize::new(0),
-        broken: AtomicBool::new(false),
-    };
+    const fn none() -> Self {
+        let (turn, base, len) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { turn, base, len, broken: AtomicBool::new(false) }
+    }
 
     /// One at a time.
     fn set(&self, base: usize, len: usize) {
@@ -60,7 +58,7 @@ impl Watch {
     }
 }
 
-static WATCHES: [Watch; VIEWS_MAX] = [const { Watch::NONE }; VIEWS_MAX];
+static WATCHES: [Watch; VIEWS_MAX] = [const { Watch::none() }; VIEWS_MAX];
 /// Held by whoever changes which views there are.
 static CHANGING: Mutex<()> = Mutex::new(());
 /// Whether our handler could be set, once somebody has tried.
@@ -254,7 +252,7 @@ mod tests {
     #[test]
     fn an_address_between_an_earlier_view_of_a_slot_and_the_next_is_in_neither() {
         const MIB: usize = 1 << 20;
-        let (watch, over) = (Watch::NONE, AtomicBool::new(false));
+        let (watch, over) = (Watch::none(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..2_000_000 {
