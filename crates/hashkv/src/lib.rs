@@ -8,6 +8,7 @@
 //! error and not the end of the process. It passes on what is not of a mapping to the handler that was there. Whoever sets a handler later passes on to this one what is not its own.
 #![forbid(unsafe_code)]
 
+mod admit;
 mod append;
 mod begin;
 mod collect;

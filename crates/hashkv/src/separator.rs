@@ -69,6 +69,7 @@ impl Separator for Values {
         let mut space = lock(&self.space);
         parts.iter().for_each(|(part, live)| space.written(part, *live));
         drop(space);
+        self.note_full();
         self.stir();
     }
 

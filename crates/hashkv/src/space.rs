@@ -242,6 +242,11 @@ impl Space {
         self.free.len() as u32 + room.min(spaceless)
     }
 
+    /// Segments that there may be, where there is room for `room` more than have space.
+    pub(crate) fn most(&self, room: u32) -> u32 {
+        self.available(room) - self.free.len() as u32 + self.with_space()
+    }
+
     /// DRAM that the account takes.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let dead: usize = self.segments.iter().map(|segment| segment.dead.capacity() * size_of::<u32>()).sum();

@@ -99,6 +99,14 @@ impl HashKv {
         tag_value(&mut stored);
         stored
     }
+
+    /// A value as it is stored, where there is room for it.
+    fn admitted(&self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
+        let stored = Self::stored(value);
+        self.running.values.admit(key, &stored)?;
+        self.running.values.touch();
+        Ok(stored)
+    }
 }
 
 impl Stopping {
@@ -181,20 +189,24 @@ impl Store for HashKv {
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         lodestore_contract::limits::check_value(value)?;
-        self.running.index.put_expiring(key, &Self::stored(value), expiry)
+        let stored = self.admitted(key, value)?;
+        self.running.index.put_expiring(key, &stored, expiry)
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
-        self.running.index.insert(key, &Self::stored(value))
+        let stored = self.admitted(key, value)?;
+        self.running.index.insert(key, &stored)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
-        self.running.index.update(key, &Self::stored(value))
+        let stored = self.admitted(key, value)?;
+        self.running.index.update(key, &stored)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.running.values.touch();
         self.running.index.delete(key)
     }
 
@@ -217,10 +229,11 @@ impl Store for HashKv {
 
     fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
         let values = &self.running.values;
-        let mut failed = None;
+        values.touch();
+        let (mut failed, mut refused) = (None, None);
         // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
         let outcome = self.running.index.update_with(key, &mut |stored| {
-            failed = None;
+            (failed, refused) = (None, None);
             let value = stored.map(|stored| {
                 let mut value = stored.to_vec();
                 values.value(key, &mut value).map(|()| value)
@@ -230,6 +243,11 @@ impl Store for HashKv {
                     Change::Put(mut value, expiry) => match lodestore_contract::limits::check_value(&value) {
                         Ok(()) => {
                             tag_value(&mut value);
+                            // Its stripe is held, for which a flush may wait.
+                            if values.refuses(key, &value) {
+                                refused = Some(value.len() as u64);
+                                return Change::Keep;
+                            }
                             Change::Put(value, expiry)
                         }
                         Err(error) => {
@@ -245,6 +263,10 @@ impl Store for HashKv {
                 }
             }
         });
+        if let Some(needed) = refused {
+            values.look_for_room(needed)?;
+            return self.update_with(key, change);
+        }
         failed.map_or(outcome, Err)
     }
 
@@ -264,11 +286,13 @@ impl Store for HashKv {
         lodestore_contract::limits::check_batch(batch)?;
         let ops = batch.ops.iter().map(|op| match op {
             BatchOp::Put { key, value, expiry } => {
-                BatchOp::Put { key: key.clone(), value: Self::stored(value), expiry: *expiry }
+                Ok(BatchOp::Put { key: key.clone(), value: self.admitted(key, value)?, expiry: *expiry })
             }
-            delete => delete.clone(),
+            delete => Ok(delete.clone()),
         });
-        self.running.index.write(&Batch { ops: ops.collect() })
+        let ops = ops.collect::<Result<_>>()?;
+        self.running.values.touch();
+        self.running.index.write(&Batch { ops })
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

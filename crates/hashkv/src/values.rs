@@ -119,6 +119,11 @@ pub(crate) struct Values {
     stirred: AtomicBool,
     /// The room that there was in the pool then.
     room_then: AtomicU64,
+    /// Whether long values are refused (`admit.rs`), and whether something was written since it was looked at with all flushed.
+    pub(crate) full: AtomicBool,
+    pub(crate) touched: AtomicBool,
+    /// Held by whoever looks for room for a value.
+    pub(crate) admitting: Mutex<()>,
     /// Held by whoever collects: one at a time has the spare segments.
     pub(crate) collecting: Mutex<()>,
     /// The LSM, from when it is open.
@@ -138,6 +143,9 @@ impl Values {
             late: Mutex::default(),
             stirred: AtomicBool::new(true),
             room_then: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
+            admitting: Mutex::default(),
             collecting: Mutex::default(),
             index: Mutex::default(),
             counts: Counts::default(),

@@ -152,3 +152,34 @@ fn a_group_is_split_by_all_of_its_live_bytes_and_not_by_those_of_one_collection(
     assert!(counter(&store, "values_group_splits") >= 1, "{:?}", store.stats().engine_counters);
     assert!((0..20_000).all(|index| store.get(&key(index)).expect("get") == Some(value(index, 3, 1000))));
 }
+
+/// A flush that found no segment left values in the LSM, whose tables took of the capacity what the file gave back, and kept it: a store that was overwritten at its limit ended without a file, for good.
+#[test]
+fn a_store_that_is_overwritten_at_its_limit_refuses_values_and_keeps_its_file() {
+    let scratch = Scratch::new();
+    let mut options = HashKvOptions::default();
+    options.index.pool = PoolOptions { capacity: 64 << 20, ..PoolOptions::default() };
+    let store = HashKv::create(&scratch.store(), &options).expect("create");
+    let put = |index: usize, version: u32| match store.put(&key(index), &value(index, version, 1000)) {
+        Ok(()) => true,
+        Err(Error::Full { .. }) => false,
+        Err(error) => panic!("{error}"),
+    };
+    let keys = (0..54_000).take_while(|index| put(*index, 0)).count();
+    assert!(keys > 45_000, "{keys} values fill 64 MiB");
+    let taken = (0..keys).filter(|index| put(index * 7 % keys, 1)).count();
+    store.settle().expect("settle");
+    let kept = counter(&store, "values_kept_inline");
+    assert!(kept < 500, "{kept} of {keys} values have found no segment, {taken} were written over");
+    for index in 0..keys {
+        let found = store.get(&key(index)).expect("get").expect("a value");
+        assert!(found == value(index, 0, 1000) || found == value(index, 1, 1000));
+    }
+    (0..keys).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
+    store.settle().expect("settle");
+    assert!((0..keys / 2).all(|index| put(index, 2)), "half of it finds room");
+    store.settle().expect("settle");
+    assert_eq!(counter(&store, "values_kept_inline"), kept, "and segments");
+    assert!((0..keys / 2).all(|index| store.get(&key(index)).expect("get") == Some(value(index, 2, 1000))));
+    assert_sound(&store);
+}
