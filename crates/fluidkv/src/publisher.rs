@@ -2,11 +2,11 @@
 //!
 //! Persist order of a change: the tables that it adds, **fence**, by who made them; its record in the manifest, **fence: it has happened**;
 //! then, behind a flush, the mark of how far the manifest reaches, **fence** (`layout.rs`); then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, it goes into a new chain of extents: headers,
-//! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. Where there is no room for that the old one goes on.
+//! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. So does each open. Where there is no room for that the old one goes on.
 //!
 //! Invariants
 //! 1. Changes are made one after the other, under the publisher's lock, which is held over no wait for writers or other changes.
-//! 2. `state` is what the manifest's records come to; the ranges of the view are made from it.
+//! 2. `state` is what the manifest's records come to, and what an open knows of value segments besides, which the next flush tells; the ranges of the view are made from it.
 //! 3. The active memtable changes under the same lock, without a record: logs are found by their kind (`recover.rs`).
 //! 4. A range is split or joined by who holds it (`migrate.rs`) and by nobody else: what a compaction was made from is there when its record is written.
 //! 5. Whatever changed is shown: a view is published behind each record, also where what was to follow it failed.
@@ -19,7 +19,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::layout::{Reach, publish_manifest, store_reach};
-use crate::manifest::chain::Chain;
+use crate::manifest::chain::{Chain, Read};
 use crate::manifest::record::{encode, encode_checkpoint};
 use crate::manifest::state::{ManifestState, RangeState};
 use crate::manifest::{Edit, Key};
@@ -49,6 +49,8 @@ pub(crate) struct Publisher {
     /// Bytes of the checkpoint that the chain begins with.
     checkpoint: u64,
     nonce: u64,
+    /// Whether the chain is an earlier opening's.
+    went_on: bool,
     next_number: u64,
     next_range: u64,
     /// Views that others took the place of, while somebody may still hold them.
@@ -74,6 +76,40 @@ impl Publisher {
         Ok(this)
     }
 
+    /// As [`Self::new`], for a state that was read from `old`, which is freed. Where there is no room for the checkpoint it goes on with that one, if its records are whole.
+    ///
+    /// # Errors
+    /// As [`Self::new`]: with nothing changed where it is [`Error::Full`].
+    pub(crate) fn going_on(
+        pool: &Pool,
+        reserve: &Arc<Reserve>,
+        (state, old): (ManifestState, Read),
+        handles: Vec<Arc<TableHandle>>,
+        hold: Arc<Hold>,
+        nonce: u64,
+    ) -> Result<Self> {
+        let mut this = Self::reading(reserve, state, handles, hold, nonce);
+        let is_kept = pool.mutant(Mutant::ManifestKept) || pool.mutant(Mutant::ManifestNotWiped);
+        let full = || Error::Full { needed: 0, capacity: pool.options().capacity };
+        let made = if is_kept && old.ends.is_some() { Err(full()) } else { this.checkpoint(pool) };
+        match (made, old.ends) {
+            (Ok(()), _) => old.chain.give_back(pool),
+            (Err(Error::Full { .. }), Some(ends)) => {
+                this.chain = old.chain;
+                this.chain.go_on(pool, ends.end)?;
+                (this.checkpoint, this.next_number, this.went_on) = (ends.checkpoint, ends.next_number, true);
+            }
+            (Err(error), _) => return Err(error),
+        }
+        this.note_needs(pool);
+        Ok(this)
+    }
+
+    /// Whether the manifest is an earlier opening's yet, and its extents.
+    pub(crate) fn manifest(&self) -> (bool, u64) {
+        (self.went_on, self.chain.extents().count() as u64)
+    }
+
     /// As [`Self::new`], for a store that is only read: nothing is written, and nothing may be changed.
     pub(crate) fn reading(
         reserve: &Arc<Reserve>,
@@ -93,6 +129,7 @@ impl Publisher {
             chain: Chain::default(),
             checkpoint: 0,
             nonce,
+            went_on: false,
             next_number: 1,
             next_range,
             past: Vec::new(),
@@ -360,7 +397,7 @@ impl Publisher {
         pool.fence();
         pool.check()?;
         std::mem::replace(&mut self.chain, chain).give_back(pool);
-        (self.nonce, self.checkpoint) = (nonce, bytes.len() as u64);
+        (self.nonce, self.checkpoint, self.went_on) = (nonce, bytes.len() as u64, false);
         self.next_number += 1;
         Ok(())
     }

@@ -31,7 +31,7 @@ use crate::entry::{Entry, Payload};
 use crate::inner::{Sizes, lock};
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::Order;
-use crate::manifest::chain::Chain;
+use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
@@ -99,14 +99,8 @@ pub(crate) struct Found {
     pub(crate) damage: Vec<Error>,
     /// Why the store can be read and nothing may be written to it, if so.
     pub(crate) read_only: Option<String>,
-    old_manifest: Chain,
-}
-
-impl Found {
-    /// Frees the manifest that was read, once another has taken its place.
-    pub(crate) fn free_old_manifest(&self, pool: &Pool) {
-        self.old_manifest.give_back(pool);
-    }
+    /// What it was read from.
+    pub(crate) manifest: Read,
 }
 
 /// How an open goes about it.
@@ -130,14 +124,14 @@ pub(crate) struct How {
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
     let mut damage = Vec::new();
-    let (chain, mut state, mut read_only) = match read_manifest(pool, how, (recovery, &mut damage)) {
-        Ok((chain, state)) => (chain, state, None),
+    let (manifest, mut state, mut read_only) = match read_manifest(pool, how, (recovery, &mut damage)) {
+        Ok((manifest, state)) => (manifest, state, None),
         Err(error @ Error::Corrupt { .. }) if how.salvage => {
             let kept = salvage::keep(pool, &error)?;
             recovery.corrupt.fetch_add(kept.corrupt, Ordering::Relaxed);
             recovery.left_out.fetch_add(kept.items, Ordering::Relaxed);
             damage.push(kept.damage);
-            (Chain::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
+            (Read::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
         }
         Err(error) => return Err(advised(error)),
     };
@@ -150,7 +144,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let handles: Vec<_> = handles.collect();
     let segments = find_segments(pool, state.flushed_generation(), how, (recovery, &mut damage))?;
     if read_only.is_none() {
-        read_only = settle_extents(pool, &chain, &state, &segments, how, &mut damage)?;
+        read_only = settle_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
     }
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
@@ -162,11 +156,11 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
     recovery.corrupt.fetch_add(damage.len() as u64, Ordering::Relaxed);
-    Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, old_manifest: chain })
+    Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, manifest })
 }
 
 /// What to do with a store that can be read only.
-const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
+pub(crate) const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
 
 /// With what can be done about damage that refuses the store.
 fn advised(error: Error) -> Error {
@@ -184,7 +178,7 @@ fn read_manifest(
     pool: &Pool,
     how: &How,
     (recovery, damage): (&Recovery, &mut Vec<Error>),
-) -> Result<(Chain, ManifestState)> {
+) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
     let replayed = replay(&records, chain.nonce())?;
     let (end, next_number) = (replayed.end as u64, replayed.next_number);
@@ -194,11 +188,12 @@ fn read_manifest(
     recovery.corrupt.fetch_add(replayed.mended - u64::from(unsure), Ordering::Relaxed);
     if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
         pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
-        chain.flush(pool, replayed.end as u64);
+        chain.flush(pool, end);
         pool.fence();
         pool.check()?;
     }
-    Ok((chain, replayed.state))
+    let ends = Ends { checkpoint: replayed.checkpoint as u64, end, next_number };
+    Ok((Read { chain, ends: Some(ends).filter(|_| replayed.mended == 0) }, replayed.state))
 }
 
 /// A segment whose writes were not flushed.

@@ -217,6 +217,68 @@ fn a_full_store_closes_cleanly_and_loses_nothing() {
     assert_all(&store, 2500..3000, 1);
 }
 
+/// Of logs, tables, manifests and value segments: what is not of these kinds, such as a reserve, an open gives back.
+const KINDS: [u8; 4] = [0, 1, 2, 4];
+
+/// Opens a store with nothing free: what its reserve was is taken, too.
+fn opened_without_room(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>, FluidKv) {
+    let (pool, report) = Pool::open(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    let guard = pool.epochs().pin();
+    for kind in KINDS.map(|kind| ExtentKind(ExtentKind::ENGINE.0 + kind)) {
+        for at in pool.allocator().extents_of(&pool, kind) {
+            pool.allocator().mark_extent(&pool, at, kind).expect("an extent of the store");
+        }
+    }
+    drop(guard);
+    pool.allocator().finish_recovery(&pool);
+    take_all(&pool, PIECE);
+    let store = FluidKv::start(Arc::clone(&pool), &report, options).expect("a store without room opens");
+    (pool, store)
+}
+
+/// Each open wrote the manifest anew before it gave the old one back: where there was no room for two it was refused, and the store lost.
+#[test]
+fn a_store_without_any_room_opens_again_and_again() {
+    let ((scratch, pool, store), _) = half_written_without_room(0).expect("no workers");
+    store.close().expect("closed");
+    drop((store, pool));
+    let assert_there = |store: &FluidKv| {
+        assert_all(store, 0..2500, 2);
+        assert_all(store, 2500..3000, 1);
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+    };
+    let mut used = Vec::new();
+    for round in 0..10 {
+        let (_pool, store) = opened_without_room(&scratch, &options(0));
+        assert_eq!(counter(&store, "manifest_kept"), 1, "round {round}");
+        used.push((store.stats().space.live, counter(&store, "manifest_extents")));
+        assert_there(&store);
+        let refused = store.put(&key(0), &value(0, 3));
+        assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+        store.close().expect("closed");
+    }
+    assert!(used.iter().all(|other| *other == used[0]), "opens and closes take space: {used:?}");
+    // Changes behind the old manifest's end, and a stop that is none.
+    let (pool, store) = opened_without_room(&scratch, &options(0));
+    pool.allocator().free_kind(&pool, KIND_TAKEN);
+    let flushes = counter(&store, "flushes");
+    store.put(&key(3000), &value(3000, 1)).expect("there is room");
+    store.settle().expect("settled");
+    assert!(counter(&store, "flushes") > flushes);
+    assert_there(&store);
+    drop((store, pool));
+    let store = FluidKv::open(&scratch.store(), &options(0)).expect("opened");
+    assert_eq!(counter(&store, "manifest_kept"), 0, "there is room for another");
+    assert_there(&store);
+    for index in 0..=3000 {
+        assert!(store.delete(&key(index)).expect("a delete"), "key {index}");
+    }
+    store.settle().expect("settled");
+    assert_eq!(store.len().expect("a count"), 0);
+    fill(&store, 0..3000, 4);
+    assert_all(&store, 0..3000, 4);
+}
+
 /// It answered that all was settled.
 #[test]
 fn a_settle_whose_compactions_find_no_room_says_so_and_succeeds_later() {

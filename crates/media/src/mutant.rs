@@ -95,6 +95,10 @@ pub enum Mutant {
     EditNotFenced = 66,
     /// An extent of a manifest's chain is linked before its header is durable.
     LinkEarly = 86,
+    /// No fault: each open finds no room for a new manifest, and goes on with the old one.
+    ManifestKept = 110,
+    /// The same, and what a crash cut off at the old one's end is left there.
+    ManifestNotWiped = 111,
     /// A table is named before it is durable.
     TableNotFenced = 67,
     /// The space of a compacted table is used again before the manifest has forgotten it.
@@ -161,7 +165,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 74] = [
+    pub const ALL: [Self; 76] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -205,6 +209,8 @@ impl Mutant {
         Self::ManifestNotFenced,
         Self::EditNotFenced,
         Self::LinkEarly,
+        Self::ManifestKept,
+        Self::ManifestNotWiped,
         Self::TableNotFenced,
         Self::TableFreedEarly,
         Self::LogFreedEarly,

@@ -9,13 +9,16 @@
 //! Invariants
 //! 1. All extents of a chain have its nonce, and their numbers are their places in it. No other use of their space had the nonce.
 //! 2. What stands before `end` never changes, and is durable.
+//! 3. Behind `end`, in its extents and in those that it takes, no bytes of a record of its own stand when a record is begun. A chain is fresh, or an open went on with it
+//!    (there was no room for another one) and has wiped what a crash may have cut off there: words of a record that did not happen, and of the next one, which may
+//!    be much the same, could come to a whole one together.
 
 use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use super::record::{EXTENT_HEADER, Head, LINK_AT};
+use super::record::{DEAD, EXTENT_HEADER, Head, LINK_AT, WORD};
 use crate::layout::KIND_MANIFEST;
 use crate::reserve::Reserve;
 
@@ -38,6 +41,24 @@ impl Link {
     }
 }
 
+/// A manifest that an open has read.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) chain: Chain,
+    /// Where its records end, if they are whole as they stand: then more may come behind them.
+    pub(crate) ends: Option<Ends>,
+}
+
+/// Where the records of a manifest end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// Bytes of the checkpoint, and of all.
+    pub(crate) checkpoint: u64,
+    pub(crate) end: u64,
+    /// The number of the record that comes there.
+    pub(crate) next_number: u64,
+}
+
 /// The extents of a manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
@@ -48,6 +69,8 @@ pub(crate) struct Chain {
     /// Bytes of its records, and of what there is room for.
     end: u64,
     room: u64,
+    /// Whether an earlier opening may have written to it: extents that it took and did not link may have records of this nonce.
+    went_on: bool,
 }
 
 impl Chain {
@@ -132,6 +155,9 @@ impl Chain {
             }
         }
         for (number, link) in self.links.iter().enumerate().skip(before) {
+            if self.went_on {
+                zero_durable(pool, link.at, link.capacity);
+            }
             let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
             pool.store_durable(link.at, &[&head.encode()]);
         }
@@ -139,6 +165,46 @@ impl Chain {
             pool.fence();
         }
         pool.check()
+    }
+
+    /// Goes on with a chain that was read, whose whole records end here: durably, nothing of a record stands behind them when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn go_on(&mut self, pool: &Pool, end: u64) -> Result<()> {
+        (self.end, self.went_on) = (end, true);
+        // What was cut off first: no part of it that is wiped, and no part that is not, makes it whole again then.
+        if pool.mutant(Mutant::ManifestNotWiped) {
+            self.went_on = false;
+            return Ok(());
+        }
+        if let Some(word) = self.place_of(end) {
+            pool.publish_u64(word, DEAD);
+            pool.flush(word, 8);
+            pool.fence();
+        }
+        let (mut begin, from) = (0, end + WORD as u64);
+        for link in &self.links {
+            let (first, last) = (from.max(begin), begin + link.records());
+            if first < last {
+                zero_durable(pool, link.at.add(HEADER + first - begin), last - first);
+            }
+            begin = last;
+        }
+        pool.fence();
+        pool.check()
+    }
+
+    /// Where the byte stands that has so many before it, if there is room for it.
+    fn place_of(&self, at: u64) -> Option<NvPtr> {
+        let mut begin = 0;
+        for link in &self.links {
+            if at < begin + link.records() {
+                return Some(link.at.add(HEADER + at - begin));
+            }
+            begin += link.records();
+        }
+        None
     }
 
     /// Stores bytes behind the records, extent by extent.
@@ -230,6 +296,12 @@ impl Chain {
             left -= here;
         }
     }
+}
+
+/// Stores zeros; durable after the caller's fence.
+fn zero_durable(pool: &Pool, at: NvPtr, bytes: u64) {
+    pool.zero(at, bytes as usize);
+    pool.flush(at, bytes as usize);
 }
 
 #[cold]

@@ -32,6 +32,8 @@ const MAGIC: [u8; 4] = *b"LMAN";
 pub(super) const HEADER: usize = 24;
 /// Bytes of a word.
 pub(super) const WORD: usize = 8;
+/// The first word of what is no record and cannot be mended to be one: it says a length that no bit of it makes one that is read.
+pub(super) const DEAD: u64 = u64::MAX;
 /// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
 const SEARCH_BYTES: usize = 64 << 10;
 
@@ -150,12 +152,14 @@ impl<'a> Found<'a> {
 pub(crate) struct Replayed {
     /// The state.
     pub(crate) state: ManifestState,
+    /// Bytes of the checkpoint, the first record.
+    pub(crate) checkpoint: usize,
     /// Where the last whole record ended, in the bytes given.
     pub(crate) end: usize,
     /// The number of the record that comes there.
     pub(crate) next_number: u64,
-    /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. Checkpoint into a new
-    /// extent before the next edit.
+    /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. They are wiped before the next edit, or the
+    /// state is checkpointed into a new extent.
     pub(crate) torn: bool,
     /// Records of which a bit was set right.
     pub(crate) mended: u64,
@@ -200,7 +204,8 @@ impl Replayed {
             return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
         };
         let (end, next_number) = (first.bytes.len(), first.number.wrapping_add(1));
-        Ok(Self { state, end, next_number, torn: false, mended: mended.is_some().into(), last_mended: false })
+        let mended = mended.is_some().into();
+        Ok(Self { state, checkpoint: end, end, next_number, torn: false, mended, last_mended: false })
     }
 
     /// Takes in a whole record.

@@ -18,7 +18,7 @@ use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
 use crate::publisher::Publisher;
-use crate::recover::{self, How, Recovery};
+use crate::recover::{self, EXPORT, How, Recovery};
 use crate::reserve::Reserve;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
@@ -153,14 +153,20 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
         reserve.note_values();
     }
     let (state, handles) = (found.state.clone(), found.handles.clone());
-    let (hold, read_only) = (Hold::new(&values), found.read_only.is_some());
-    let publisher = if let Some(cause) = &found.read_only {
+    let hold = Hold::new(&values);
+    let reading = |cause: &str| {
         pool.poison(cause);
-        Publisher::reading(&reserve, state, handles, hold, seed)
+        Publisher::reading(&reserve, found.state.clone(), found.handles.clone(), Arc::clone(&hold), seed)
+    };
+    let (publisher, read_only) = if let Some(cause) = &found.read_only {
+        (reading(cause), true)
     } else {
-        let publisher = Publisher::new(&pool, &reserve, state, handles, hold, seed)?;
-        found.free_old_manifest(&pool);
-        publisher
+        match Publisher::going_on(&pool, &reserve, (state, found.manifest), handles, Arc::clone(&hold), seed) {
+            Err(Error::Full { .. }) if how.salvage => {
+                (reading(&format!("it is full, and a part of its manifest is damaged: {EXPORT}")), true)
+            }
+            made => (made?, false),
+        }
     };
     let (damage, generation) = (found.damage, found.generation);
     let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lodestore_contract::{MediumUse, Stats};
 
 use super::FluidKv;
-use crate::inner::Inner;
+use crate::inner::{Inner, lock};
 use crate::layout::ENGINE;
 use crate::value_log::segment::ValueSegment;
 
@@ -22,6 +22,7 @@ impl FluidKv {
         let values = inner.values.all();
         let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
+        let (manifest_kept, manifest_extents) = lock(&inner.publisher).manifest();
         let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
         BTreeMap::from([
             ("memtables", 1 + view.frozen.len() as u64),
@@ -67,6 +68,8 @@ impl FluidKv {
             ("compaction_bytes_per_s", rates[2]),
             ("writes_per_mille", rates[3]),
             ("compacted_per_log_percent", rates[4]),
+            ("manifest_kept", manifest_kept.into()),
+            ("manifest_extents", manifest_extents),
             ("snapshots", inner.order.snapshots() as u64),
         ])
     }

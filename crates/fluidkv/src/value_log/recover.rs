@@ -15,7 +15,7 @@ use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
 use crate::recover::Reach;
 
-/// The segments that the manifest names, each sealed where its records end. Where the open is not settled what was found is flushed, since the
+/// The segments that the manifest names, each sealed where its records end, which the next flush tells the manifest: it may be the old one yet. Where the open is not settled what was found is flushed, since the
 /// end that the state has now must hold.
 ///
 /// # Errors
@@ -23,8 +23,8 @@ use crate::recover::Reach;
 pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Result<Vec<Arc<ValueSegment>>> {
     let unsealed: Vec<_> =
         state.values().iter().filter(|(_, used)| !used.sealed).map(|(id, used)| (*id, *used)).collect();
-    for (id, used) in unsealed {
-        let written = end_of(pool, number(id)?, &used);
+    for (id, used) in &unsealed {
+        let (id, written) = (*id, end_of(pool, number(*id)?, used));
         let from = used.written.max(SEGMENT_HEADER);
         if !settled && written > from && !pool.mutant(Mutant::ValuesNotSettled) {
             pool.flush(used.at.add(from), (written - from) as usize);
@@ -33,7 +33,13 @@ pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Res
         }
         state.note_values(&[ValueChange { id, dead: 0, written, sealed: true }]);
     }
-    state.values().iter().map(|(id, used)| Ok(Arc::new(ValueSegment::new(number(*id)?, used)))).collect()
+    let segment = |id: u64, used: &ValueUse| {
+        let segment = ValueSegment::new(number(id)?, used);
+        let told = unsealed.binary_search_by_key(&id, |(id, _)| *id).is_err();
+        segment.settled.store(told, Ordering::Release);
+        Ok(Arc::new(segment))
+    };
+    state.values().iter().map(|(id, used)| segment(*id, used)).collect()
 }
 
 fn number(id: u64) -> Result<u32> {
