@@ -44,6 +44,15 @@ fn a_log_that_a_crash_took_back_does_not_come_again() {
     must_pass(Config { images: 70_000, only_script, ..Config::default() });
 }
 
+/// As where there is no room for a second manifest: opens go on with the one that they read, behind records that were cut off.
+#[test]
+fn every_image_of_opens_that_go_on_with_their_manifest_recovers() {
+    let kept = Config { mutant: Some(Mutant::ManifestKept), images: 20_000, ..Config::default() };
+    must_pass(kept.clone());
+    must_pass(Config { grain: 512, seed: 2, ..kept.clone() });
+    must_pass(Config { stores_persist: true, seed: 3, store_point_every: 1, ..kept });
+}
+
 #[test]
 fn every_planted_fault_is_seen() {
     let faults = planted(&FluidEngine);

@@ -13,6 +13,9 @@
 //!    (there was no room for another one) and has wiped what a crash may have cut off there: words of a record that did not happen, and of the next one, which may
 //!    be much the same, could come to a whole one together.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result};

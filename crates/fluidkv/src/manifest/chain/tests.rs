@@ -1,0 +1,100 @@
+//! Chains that an open goes on with.
+
+use std::sync::Arc;
+
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::PoolOptions;
+
+use super::*;
+use crate::inner::Sizes;
+use crate::manifest::record::{encode, encode_checkpoint, replay};
+use crate::manifest::state::ManifestState;
+use crate::manifest::{Edit, ValueExtent};
+use crate::{ENGINE, FORMAT, FluidOptions};
+
+const NONCE: u64 = 0x1234_5678_9ABC_DEF0;
+
+/// A pool whose free space has rubbish in it, and a reserve.
+fn pool(scratch: &Scratch) -> (Arc<Pool>, Reserve) {
+    let pool = PoolOptions { capacity: 4 << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
+    let options = FluidOptions { pool, ..FluidOptions::default() };
+    let (pool, _) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    let extents: Vec<_> =
+        std::iter::from_fn(|| pool.allocator().alloc_extent(&pool, 64 << 10, KIND_MANIFEST).ok()).collect();
+    for at in extents {
+        pool.store(at, &[0xA5; 64 << 10]);
+        pool.allocator().free_extent(&pool, at);
+    }
+    let reserve = Reserve::new(&pool, &Sizes::of(&options, 4 << 20));
+    (pool, reserve)
+}
+
+/// A chain with a checkpoint, and how long that is.
+fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
+    let checkpoint = encode_checkpoint(&ManifestState::new(), NONCE, 1);
+    let mut chain = Chain::new(NONCE);
+    chain.make_room(pool, reserve, checkpoint.len() as u64).expect("room");
+    chain.append(pool, &checkpoint, Mutant::ManifestNotFenced).expect("appended");
+    (chain, checkpoint.len() as u64)
+}
+
+/// The record of a change that begins a value segment at this place.
+fn begins_at(offset: u64) -> Vec<u8> {
+    let begun = vec![ValueExtent { id: ManifestState::new().next_value(), at: NvPtr::new(0, offset), bytes: 4096 }];
+    encode(&Edit::Values { begun, ended: Vec::new() }, NONCE, 2)
+}
+
+#[test]
+fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
+    let scratch = Scratch::new();
+    let (pool, reserve) = pool(&scratch);
+    let (chain, end) = begun(&pool, &reserve);
+    let (mut chain, before) = Chain::read(&pool, chain.first()).expect("a chain");
+    assert_eq!(before[end as usize], 0xA5);
+    chain.go_on(&pool, end).expect("gone on");
+    let (_, behind) = before.split_at(end as usize);
+    let (_, after) = Chain::read(&pool, chain.first()).expect("a chain");
+    assert_eq!(after[..end as usize], before[..end as usize]);
+    assert_eq!(after[end as usize..][..WORD], DEAD.to_le_bytes());
+    assert!(after[end as usize + WORD..].iter().all(|byte| *byte == 0));
+    // What it takes has nothing, either: a crash may have taken it back, with a record in it, before it was linked.
+    let links = chain.links.len();
+    chain.make_room(&pool, &reserve, 4 * behind.len() as u64).expect("room");
+    assert!(chain.links.len() > links);
+    for link in &chain.links[links..] {
+        let bytes = pool.bytes(link.at, link.capacity as usize).expect("an extent");
+        assert!(bytes[EXTENT_HEADER..].iter().all(|byte| *byte == 0));
+    }
+}
+
+/// Two records with the same number that are much the same: one was cut off, and the next one is.
+#[test]
+fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
+    let scratch = Scratch::new();
+    let (pool, reserve) = pool(&scratch);
+    let (chain, end) = begun(&pool, &reserve);
+    let place = chain.place_of(end).expect("there is room");
+    let (first, second) = (begins_at(0x55_5000), begins_at(0x2A_A000));
+    assert_eq!(first.len(), second.len());
+    let places = |state: &ManifestState| -> Vec<u64> { state.values().values().map(|used| used.at.offset()).collect() };
+    let words = first.len() / WORD;
+    let mut seen = [0; 2];
+    for (missing, there) in (0..words).flat_map(|missing| (0..words).map(move |there| (missing, there))) {
+        pool.store(place, &first);
+        pool.store(place.add((missing * WORD) as u64), &[0xA5; WORD]);
+        let (mut chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
+        assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
+        chain.go_on(&pool, end).expect("gone on");
+        // One word of the second, then the others.
+        for all_but_one in [false, true] {
+            for word in (0..words).filter(|word| (*word == there) != all_but_one) {
+                pool.store(place.add((word * WORD) as u64), &second[word * WORD..][..WORD]);
+            }
+            let (_, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
+            let found = places(&replay(&bytes, NONCE).expect("a manifest").state);
+            assert!(found.is_empty() || found == [0x2A_A000], "{found:x?}, without word {missing}, with {there}");
+            seen[usize::from(!found.is_empty())] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
