@@ -58,6 +58,8 @@ pub(crate) fn start(
     };
     let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, space));
     let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
+    // The LSM takes no room that the file has, while it opens.
+    pool.set_beside(values.file.taken());
     let index = FluidKv::start_separating(Arc::clone(pool), report, &index_options, separator)?;
     let index = Arc::new(index);
     values.set_index(&index);

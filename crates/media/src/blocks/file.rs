@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -174,6 +174,11 @@ impl DiskFile {
             // Advice that is not taken is no failure.
             let _ = rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
         }
+    }
+
+    /// Bytes of the blocks that it has, if the system says.
+    pub(super) fn taken(&self) -> Option<u64> {
+        self.file.metadata().ok().map(|metadata| metadata.blocks() * 512)
     }
 
     /// Writes whole aligned blocks. A write that was cut short goes on where it was.

@@ -161,6 +161,15 @@ impl BlockFile {
         self.len.load(Ordering::Acquire)
     }
 
+    /// Bytes that the file takes on its medium: what was given back ([`Self::punch`]) takes none. Of a simulated pool, and where the medium does not say, its length.
+    pub fn taken(&self) -> u64 {
+        match &self.backing {
+            Backing::Disk(file) => file.taken().map_or(self.len(), |taken| taken.min(self.len())),
+            #[cfg(feature = "sim")]
+            Backing::Sim(_) => self.len(),
+        }
+    }
+
     /// Whether reads and writes go past the page cache. Never so in a simulated pool.
     pub fn is_direct(&self) -> bool {
         match &self.backing {
