@@ -51,6 +51,8 @@ fn every_image_of_opens_that_go_on_with_their_manifest_recovers() {
     must_pass(kept.clone());
     must_pass(Config { grain: 512, seed: 2, ..kept.clone() });
     must_pass(Config { stores_persist: true, seed: 3, store_point_every: 1, ..kept });
+    // What was cut off stays, and the next record is written over it.
+    is_seen(&Config { seed: 3, ..Config::default() }, Mutant::ManifestNotWiped);
 }
 
 #[test]
