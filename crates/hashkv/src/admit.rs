@@ -17,9 +17,9 @@ impl Values {
     pub(crate) fn note_full(&self) -> bool {
         let (room, spare) = (self.room_beside(self.leave()), self.spare());
         let (segments, live) = {
+            // What readers hold comes free when they end: nobody is refused for it.
             let space = lock(&self.space);
-            let held = space.counts().waiting;
-            (space.most(room).saturating_sub(spare + held), space.live_bytes())
+            (space.most(room).saturating_sub(spare), space.live_bytes())
         };
         let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL.1 * FILL.0;
         let full = self.sizes.threshold > 0 && live > limit;
