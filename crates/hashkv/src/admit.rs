@@ -31,7 +31,7 @@ impl Values {
         full
     }
 
-    /// Says that something was written or deleted, whose flush may make room.
+    /// Says that something was written or deleted, whose flush may make room: behind it, so that who looks does not miss it.
     #[inline]
     pub(crate) fn touch(&self) {
         if self.full.load(Ordering::Acquire) {

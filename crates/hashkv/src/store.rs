@@ -104,8 +104,43 @@ impl HashKv {
     fn admitted(&self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let stored = Self::stored(value);
         self.running.values.admit(key, &stored)?;
-        self.running.values.touch();
         Ok(stored)
+    }
+
+    /// As [`Store::update_with`]; the length of a value that was refused since the file was found to have no room for it.
+    fn try_update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<Option<u64>> {
+        let values = &self.running.values;
+        let mut changed = |stored: Option<&[u8]>| {
+            let value = stored.map(|stored| {
+                let mut value = stored.to_vec();
+                values.value(key, &mut value).map(|()| value)
+            });
+            let mut changed = change(value.transpose()?.as_deref());
+            if let Change::Put(value, _) = &mut changed {
+                lodestore_contract::limits::check_value(value)?;
+                tag_value(value);
+            }
+            Ok(changed)
+        };
+        let (mut failed, mut refused) = (None, None);
+        // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
+        let outcome = self.running.index.update_with(key, &mut |stored| {
+            (failed, refused) = (None, None);
+            match changed(stored) {
+                // Room is looked for without the stripe, for which a flush may wait.
+                Ok(Change::Put(value, _)) if values.refuses(key, &value) => refused = Some(value.len() as u64),
+                Ok(changed) => return changed,
+                Err(error) => failed = Some(error),
+            }
+            Change::Keep
+        });
+        failed.map_or(outcome, Err).map(|()| refused)
+    }
+
+    /// What a write has come to, which whoever looks for room from now on is to flush first.
+    fn written<T>(&self, outcome: Result<T>) -> Result<T> {
+        self.running.values.touch();
+        outcome
     }
 }
 
@@ -190,24 +225,30 @@ impl Store for HashKv {
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         lodestore_contract::limits::check_value(value)?;
         let stored = self.admitted(key, value)?;
-        self.running.index.put_expiring(key, &stored, expiry)
+        self.written(self.running.index.put_expiring(key, &stored, expiry))
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
-        let stored = self.admitted(key, value)?;
-        self.running.index.insert(key, &stored)
+        let stored = match self.admitted(key, value) {
+            // There is nothing to store, and so no room to be wanted.
+            Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
+            stored => stored?,
+        };
+        self.written(self.running.index.insert(key, &stored))
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
-        let stored = self.admitted(key, value)?;
-        self.running.index.update(key, &stored)
+        let stored = match self.admitted(key, value) {
+            Err(Error::Full { .. }) if !self.contains(key)? => return Ok(false),
+            stored => stored?,
+        };
+        self.written(self.running.index.update(key, &stored))
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.running.values.touch();
-        self.running.index.delete(key)
+        self.written(self.running.index.delete(key))
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
@@ -228,46 +269,10 @@ impl Store for HashKv {
     }
 
     fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        let values = &self.running.values;
-        values.touch();
-        let (mut failed, mut refused) = (None, None);
-        // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
-        let outcome = self.running.index.update_with(key, &mut |stored| {
-            (failed, refused) = (None, None);
-            let value = stored.map(|stored| {
-                let mut value = stored.to_vec();
-                values.value(key, &mut value).map(|()| value)
-            });
-            match value.transpose() {
-                Ok(value) => match change(value.as_deref()) {
-                    Change::Put(mut value, expiry) => match lodestore_contract::limits::check_value(&value) {
-                        Ok(()) => {
-                            tag_value(&mut value);
-                            // Its stripe is held, for which a flush may wait.
-                            if values.refuses(key, &value) {
-                                refused = Some(value.len() as u64);
-                                return Change::Keep;
-                            }
-                            Change::Put(value, expiry)
-                        }
-                        Err(error) => {
-                            failed = Some(error);
-                            Change::Keep
-                        }
-                    },
-                    other => other,
-                },
-                Err(error) => {
-                    failed = Some(error);
-                    Change::Keep
-                }
-            }
-        });
-        if let Some(needed) = refused {
-            values.look_for_room(needed)?;
-            return self.update_with(key, change);
+        while let Some(needed) = self.written(self.try_update_with(key, change))? {
+            self.running.values.look_for_room(needed)?;
         }
-        failed.map_or(outcome, Err)
+        Ok(())
     }
 
     fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
@@ -291,8 +296,7 @@ impl Store for HashKv {
             delete => Ok(delete.clone()),
         });
         let ops = ops.collect::<Result<_>>()?;
-        self.running.values.touch();
-        self.running.index.write(&Batch { ops })
+        self.written(self.running.index.write(&Batch { ops }))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
