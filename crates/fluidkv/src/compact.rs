@@ -201,6 +201,20 @@ impl Inner {
         }
     }
 
+    /// Splits the largest range in halves, where what must be free for its compaction is not there; whether it was split.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn halve_largest(&self) -> Result<bool> {
+        let mut publisher = lock(&self.publisher);
+        let before = publisher.ranges().list.len();
+        if publisher.plan_halves(&self.pool, self.sizes.range).is_none() {
+            return Ok(false);
+        }
+        self.split_and_publish(&mut publisher, None, None)?;
+        Ok(publisher.ranges().list.len() > before)
+    }
+
     /// Publishes a view of the publisher's ranges, with these frozen memtables or those that there are.
     fn publish_shape(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
         let view = self.view.load_full();

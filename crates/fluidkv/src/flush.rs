@@ -233,11 +233,12 @@ impl Inner {
         let view = self.view.load_full();
         let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
         let count = frozen.len();
+        // Nothing must be free for them any more, which splits look at.
+        self.reserve.note_flushed(memtable.log_bytes());
         let split = self.split_and_publish(&mut publisher, None, Some(frozen));
         self.migration.set_frozen(count);
         drop(publisher);
         memtable.set_flushed();
-        self.reserve.note_flushed(memtable.log_bytes());
         split.map(|()| Some((now, expired)))
     }
 }

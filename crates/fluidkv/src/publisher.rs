@@ -1,7 +1,7 @@
 //! Changes of the store's shape: manifest first, then the view.
 //!
 //! Persist order of a change: the tables that it adds, **fence**, by who made them; its record in the manifest, **fence: it has happened**;
-//! then, behind a flush, the mark of how far the manifest reaches, **fence** (`layout.rs`); then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, it goes into a new chain of extents: headers,
+//! then, behind a flush, the mark of how far the manifest reaches, **fence** (`layout.rs`); then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, or, where space is scarce, half as much again, it goes into a new chain of extents: headers,
 //! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. So does each open. Where there is no room for that the old one goes on.
 //!
 //! Invariants
@@ -20,7 +20,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::layout::{Reach, publish_manifest, store_reach};
 use crate::manifest::chain::{Chain, Read};
-use crate::manifest::record::{encode, encode_checkpoint};
+use crate::manifest::record::{checkpoint_bytes, encode, encode_checkpoint};
 use crate::manifest::state::{ManifestState, RangeState};
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
@@ -32,6 +32,10 @@ use crate::view::{Range, Ranges, View};
 /// The records of a manifest come to its checkpoint's bytes this many times, and to so many, before they are written anew.
 const TIMES: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
+/// The part by which they are longer than that where space is scarce.
+const SCARCE_PART: u64 = 2;
+/// Chunks of each part at least of a range that is split although there is no room for one range more.
+const SPLIT_CHUNKS: u64 = 8;
 /// Bytes that a header in a chain takes, in parts of what stands behind it at most.
 const HEADERS_PART: u64 = 8;
 /// Places for each handle from which their table is cut.
@@ -105,9 +109,9 @@ impl Publisher {
         Ok(this)
     }
 
-    /// Whether the manifest is an earlier opening's yet, and its extents.
-    pub(crate) fn manifest(&self) -> (bool, u64) {
-        (self.went_on, self.chain.extents().count() as u64)
+    /// Whether the manifest is an earlier opening's yet, its extents, and the bytes of its records.
+    pub(crate) fn manifest(&self) -> (bool, u64, u64) {
+        (self.went_on, self.chain.extents().count() as u64, self.chain.end())
     }
 
     /// As [`Self::new`], for a store that is only read: nothing is written, and nothing may be changed.
@@ -222,15 +226,16 @@ impl Publisher {
     /// Tells the reserve what a compaction and the next checkpoint may take.
     fn note_needs(&self, pool: &Pool) {
         let chunk = u64::from(pool.options().chunk_bytes);
-        // A table's last chunk may be nearly empty.
-        let taken = |range: &Arc<Range>| {
-            range.bytes() + range.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
-        };
-        let largest = self.ranges.iter().map(taken).max();
+        let largest = self.ranges.iter().map(|range| range.taken(chunk)).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
-        // A state is not longer than the records that came to it, and one more may come.
-        let end = self.chain.end();
-        self.reserve.note_manifest(end + end / HEADERS_PART);
+        // Records hold keys, which may be long. The next one is of a flush or of a compaction: a table in each range, or as many as a range has.
+        let whole = checkpoint_bytes(&self.state);
+        let tables = |range: &Arc<Range>| range.sorted().map(|sorted| sorted.tables.len()).sum::<usize>();
+        let most = self.ranges.iter().map(tables).max().unwrap_or(0);
+        let each = whole / self.handles.len().max(1) as u64;
+        let with_headers = |bytes: u64| bytes + bytes / HEADERS_PART;
+        let record = each * self.ranges.len().max(most) as u64;
+        self.reserve.note_manifest(with_headers(whole), with_headers(record.min(whole)));
     }
 
     /// Whether a range still has all these tables: not where it was split under who merges them.
@@ -291,21 +296,37 @@ impl Publisher {
         self.ranges[index] = self.range_of(state, cuts);
     }
 
+    /// Says that the largest range is to be split in halves, between stable tables, if these would stay apart where ranges of more than `full` bytes are split; which one it is.
+    pub(crate) fn plan_halves(&mut self, pool: &Pool, full: u64) -> Option<u64> {
+        let chunk = u64::from(pool.options().chunk_bytes);
+        let range = self.ranges.iter().max_by_key(|range| range.taken(chunk)).filter(|range| range.cuts.is_empty())?;
+        if range.bytes() < full / 2 {
+            return None;
+        }
+        let mut below = 0;
+        let cut = range.stable.tables.iter().find(|table| {
+            let here = below >= range.stable.bytes / 2;
+            below += table.descriptor.bytes;
+            here
+        });
+        let (id, cut) = (range.id, cut?.descriptor.min.clone());
+        self.set_cuts(id, vec![cut]);
+        Some(id)
+    }
+
     /// The ranges that are to be split.
     pub(crate) fn to_split(&self) -> impl Iterator<Item = u64> {
         self.ranges.iter().filter(|range| !range.cuts.is_empty()).map(|range| range.id)
     }
 
     /// Splits those of `held`, the ranges that the caller may change, at their cuts where no table reaches across, and where there is room for what a flush
-    /// takes for one range more; how many splits were made before the first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
+    /// takes for one range more, or less must be free behind it; how many splits were made before the first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
     ///
     /// # Errors
     /// As [`Self::apply`], beside the splits that were made.
     pub(crate) fn split_ranges(&mut self, pool: &Pool, mut held: Vec<u64>) -> (usize, Result<()>) {
         let mut made = 0;
-        while let Some((range_id, at, rest)) =
-            self.next_split(&held).filter(|_| self.reserve.has_room_for_a_range(pool))
-        {
+        while let Some((range_id, at, rest)) = self.next_split(pool, &held) {
             let new_id = self.next_range;
             self.next_range += 1;
             match self.apply(pool, &Edit::SplitRange { range_id, at, new_id }, Vec::new()) {
@@ -324,14 +345,24 @@ impl Publisher {
     }
 
     /// A range of these that can be split at its first cut, and the cuts behind it.
-    fn next_split(&self, held: &[u64]) -> Option<(u64, Key, Vec<Key>)> {
+    fn next_split(&self, pool: &Pool, held: &[u64]) -> Option<(u64, Key, Vec<Key>)> {
+        let room = self.reserve.has_room_for_a_range(pool);
         self.ranges.iter().filter(|range| held.contains(&range.id)).find_map(|range| {
             let (first, rest) = range.cuts.split_first()?;
             let crosses =
                 |table: &Arc<TableHandle>| *table.descriptor.min < **first && *table.descriptor.max >= **first;
             let whole = !range.sorted().flat_map(|sorted| &sorted.tables).any(crosses);
-            whole.then(|| (range.id, first.clone(), rest.to_vec()))
+            (whole && (room || self.needs_less(pool, range, first))).then(|| (range.id, first.clone(), rest.to_vec()))
         })
+    }
+
+    /// Whether less must be free where this range is split there: it is the largest, and both parts come to more than what a range takes by itself. Where that waited for room,
+    /// the range would grow, and with it the room that must be there.
+    fn needs_less(&self, pool: &Pool, range: &Range, at: &Key) -> bool {
+        let chunk = u64::from(pool.options().chunk_bytes);
+        let tables = range.sorted().flat_map(|sorted| &sorted.tables);
+        let below: u64 = tables.filter(|table| table.descriptor.min < *at).map(|table| table.descriptor.bytes).sum();
+        range.taken(chunk) == self.reserve.largest_range() && below.min(range.bytes() - below) >= SPLIT_CHUNKS * chunk
     }
 
     /// Joins a range with the one behind it, if both are as small as [`Range::may_join`] says; whether they were.
@@ -350,7 +381,12 @@ impl Publisher {
 
     /// Makes room in the manifest for a record of this length, in a new one where this one is long.
     fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
-        if self.chain.end() + len > (self.checkpoint * TIMES).max(RECORDS_MIN) {
+        let most = if self.reserve.can_grow(pool) {
+            self.checkpoint * TIMES
+        } else {
+            self.checkpoint + self.checkpoint / SCARCE_PART
+        };
+        if self.chain.end() + len > most.max(RECORDS_MIN) {
             match self.checkpoint(pool) {
                 // It may go on where it is.
                 Ok(()) | Err(Error::Full { .. }) => {}
@@ -371,7 +407,8 @@ impl Publisher {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn shorten(&mut self, pool: &Pool) -> Result<()> {
-        if self.chain.end() < 2 * self.checkpoint {
+        let bytes = checkpoint_bytes(&self.state);
+        if self.chain.end() < bytes + bytes / SCARCE_PART + RECORDS_MIN {
             return Ok(());
         }
         match self.checkpoint(pool) {

@@ -4,9 +4,9 @@
 //! frees that. So if one of them works at a time (`migrate.rs`: *alone*), free space for the logs that wait and for the largest range brings
 //! all of them to an end, and leaves as much free as there was. Hence
 //!
-//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + what the manifest takes when it is written anew
+//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + twice what the manifest takes when it is written anew, and a record
 //!
-//! Deletes, which make room, may use the eighth of the range, and what is held for a collection.
+//! Deletes, which make room, may use the eighth of the range, what is held for a collection, and what is for a new manifest: the old one goes on without.
 //!
 //! Invariants
 //! 1. No log is begun, whoever writes it, unless the needed is free, that log counted, with no flush or compaction working in it: several threads that delete ahead
@@ -16,10 +16,10 @@
 //!    are what the needed is for, may take what is free without it.
 //!
 //! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in tiny pieces is not
-//! taken for room: pieces as long as a log segment, or, where there are none as long, down to a quarter of one, which count for less: shorter tables take more. Not
-//! below twice the longest value that is kept in a table; so where all are, pieces are as long as a log segment.
+//! taken for room: pieces as long as a table, or, where there are none as long, as a log segment, or down to a quarter of one, which count for less: shorter tables take more. Half
+//! of it stays in *long* pieces, each of twice the longest value that is kept in a table, or as long as a log segment: for those values.
 //! A table that is written alone is no longer than the longest of them (`output.rs`), and the manifest goes on from piece to piece (`manifest/chain.rs`). For a
-//! segment of the value log that a collection fills one is held beside if it is larger.
+//! segment of the value log that a collection fills one is held beside if it is larger, and where there is none as long, a shorter one and pieces.
 //! Extents of a reserve are of no account to recovery: an open frees whatever there is of their kind, and takes its own.
 
 use std::sync::Mutex;
@@ -37,6 +37,8 @@ const PIECE_MIN: u64 = 4 << 10;
 /// Chunks of a piece at least: a table's last one may be nearly empty.
 const PIECE_CHUNKS: u64 = 4;
 const PIECE_PART: u64 = 4;
+/// The part of what is held that is in long pieces.
+const LONG_PART: u64 = 2;
 /// The part of a shorter piece that does not count.
 const SHORT_PART: u64 = 8;
 
@@ -54,6 +56,16 @@ impl Held {
     /// What the pieces count for, where one is of `piece` bytes.
     fn worth(&self, piece: u64) -> u64 {
         self.pieces.iter().map(|(_, bytes)| worth(*bytes, piece)).sum()
+    }
+
+    /// Bytes of what is held for the value log.
+    fn value_bytes(&self) -> u64 {
+        self.values.map_or(0, |(_, bytes)| bytes)
+    }
+
+    /// Bytes of the pieces of so many or more.
+    fn longer(&self, long: u64) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| *bytes).filter(|bytes| *bytes >= long).sum()
     }
 
     /// Lets go of the piece that is best for an extent of so many bytes.
@@ -81,8 +93,12 @@ struct Wanted {
 /// The reserve of one open store.
 pub(crate) struct Reserve {
     piece: u64,
+    /// Bytes of the longest piece: a table that is written there is as long as others.
+    longest_piece: u64,
     /// Bytes of the shortest piece.
     least_piece: u64,
+    /// Bytes of the shortest that is long.
+    long_piece: u64,
     /// Bytes that puts leave beside what is needed.
     margin: u64,
     /// Bytes of a segment of the value log.
@@ -94,8 +110,9 @@ pub(crate) struct Reserve {
     largest: AtomicU64,
     /// Bytes that the shortest tables of a flush into every range take.
     shortest: AtomicU64,
-    /// Bytes of the next manifest.
+    /// Bytes of the next manifest, and of the next record of this one.
     manifest: AtomicU64,
+    record: AtomicU64,
     has_values: AtomicBool,
 }
 
@@ -105,10 +122,12 @@ impl Reserve {
         let least = PIECE_MIN.max(PIECE_CHUNKS * u64::from(pool.options().chunk_bytes));
         let piece = chunks(sizes.segment.min(sizes.table.table_bytes as u64).max(least));
         // The longest item that is kept in a table must find room in one.
-        let least = PIECE_MIN.max(piece / PIECE_PART).max((sizes.value_threshold as u64).saturating_mul(2).min(piece));
+        let long = least.max((sizes.value_threshold as u64).saturating_mul(2).min(piece));
         Self {
             piece,
-            least_piece: chunks(least).min(piece),
+            longest_piece: chunks(sizes.table.table_bytes as u64).max(piece),
+            least_piece: chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece),
+            long_piece: chunks(long).min(piece),
             margin: sizes.memtable,
             value_segment: chunks(sizes.value_segment),
             held: Mutex::default(),
@@ -116,6 +135,7 @@ impl Reserve {
             largest: AtomicU64::new(0),
             shortest: AtomicU64::new(0),
             manifest: AtomicU64::new(0),
+            record: AtomicU64::new(0),
             has_values: AtomicBool::new(false),
         }
     }
@@ -148,9 +168,10 @@ impl Reserve {
         self.largest.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what the manifest takes when it is written anew.
-    pub(crate) fn note_manifest(&self, bytes: u64) {
+    /// Takes note of what the manifest takes when it is written anew, and of what its next record may.
+    pub(crate) fn note_manifest(&self, bytes: u64, record: u64) {
         self.manifest.store(bytes, Ordering::Relaxed);
+        self.record.store(record, Ordering::Relaxed);
     }
 
     /// Takes note that there are segments of the value log.
@@ -177,7 +198,9 @@ impl Reserve {
         let values = if self.has_values.load(Ordering::Relaxed) { self.value_segment } else { 0 };
         let own_values = if values > self.piece { values } else { 0 };
         let in_pieces = if collects { values - own_values } else { 0 };
-        let bytes = tables + load(&self.shortest) + load(&self.manifest) + in_pieces + beside;
+        // Shorter tables, of which there are more where room is scarce, make it longer.
+        let manifest = load(&self.record) + if collects { 2 * load(&self.manifest) } else { 0 };
+        let bytes = tables + load(&self.shortest) + manifest + in_pieces + beside;
         Wanted { bytes, values: own_values, collects }
     }
 
@@ -194,50 +217,63 @@ impl Reserve {
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
     }
 
-    /// Bytes of the capacity that others must leave, so that puts go on while as many memtables wait as may, whose logs have `logs` bytes each: those, and what must be free then, less what is
-    /// free now. `buffers`: what runs will take before compactions are due. A segment of values more: one that looked before somebody took may take behind it.
-    pub(crate) fn wants_left(&self, pool: &Pool, logs: u64, buffers: u64) -> u64 {
+    /// Bytes that must be there, so that puts go on while as many memtables wait as may, whose logs have `logs` bytes each: those, and what must be free then; and those that are free now.
+    /// `buffers`: what runs will take before compactions are due. A segment of values more: one that looked before somebody took may take behind it.
+    pub(crate) fn wants(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
         let free = pool.space().free + self.held_bytes();
         let to_come = (MEMTABLES * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
         let wanted =
             self.needed_bytes() + self.margin + self.piece + self.value_segment + buffers + 2 * to_come + to_come / 8;
-        wanted.saturating_sub(free)
+        (wanted, free)
     }
 
-    fn can_grow(&self, pool: &Pool) -> bool {
+    /// Whether what is needed is there beside what the regions have.
+    pub(crate) fn can_grow(&self, pool: &Pool) -> bool {
         let (space, wanted) = (pool.space(), self.needed_bytes() + self.margin + self.piece);
         space.capacity.saturating_sub(space.size) >= wanted.max(pool.options().region_bytes)
     }
 
-    /// Takes what is missing; whether nothing is.
-    fn hold(&self, pool: &Pool, held: &mut Held, wanted: &Wanted) -> bool {
+    /// Takes what is missing; whether nothing is. What there is no extent of values for is wanted in pieces.
+    fn hold(&self, pool: &Pool, held: &mut Held, wanted: &mut Wanted) -> bool {
         let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok().map(|at| (at, bytes));
         let free = |(at, _): (NvPtr, u64)| pool.allocator().free_extent(pool, at);
         // Deletes go on without it: they make room for it in the end.
-        let mut whole = true;
         if wanted.collects {
             // The larger one first: pieces fit in between. A shorter one is of use until there is a longer.
-            if wanted.values > held.values.map_or(0, |(_, bytes)| bytes)
-                && let Some(longer) = take(wanted.values)
-            {
-                held.values.replace(longer).map(free);
+            let mut values = wanted.values;
+            while values > held.value_bytes() {
+                if let Some(longer) = take(values) {
+                    held.values.replace(longer).map(free);
+                } else if values > self.piece {
+                    values = (values / 2).next_multiple_of(self.piece);
+                } else {
+                    break;
+                }
             }
-            whole = held.values.map_or(0, |(_, bytes)| bytes) >= wanted.values;
+            wanted.bytes += wanted.values.saturating_sub(held.value_bytes());
         }
-        let (mut bytes, mut piece) = (held.worth(self.piece), self.piece);
-        while bytes < wanted.bytes {
+        let (mut bytes, mut long) = (held.worth(self.piece), held.longer(self.long_piece));
+        let mut piece = self.longest_piece;
+        let of_long = wanted.bytes / LONG_PART;
+        while bytes < wanted.bytes || long < of_long {
+            // No more than is missing, in whole pieces.
+            let missing = wanted.bytes.saturating_sub(bytes).max(of_long.saturating_sub(long));
+            piece = piece.min(missing.next_multiple_of(self.piece));
             if let Some(taken) = take(piece) {
                 bytes += worth(piece, self.piece);
+                long += if piece >= self.long_piece { piece } else { 0 };
                 held.pieces.push(taken);
             } else if let Some(values) = held.values.take_if(|_| !wanted.collects) {
                 free(values);
-            } else if piece > self.least_piece {
-                piece = (piece / 2).max(self.least_piece);
+            } else if piece > self.long_piece || (piece > self.least_piece && long >= of_long) {
+                let longer = [self.piece, self.long_piece];
+                let least = longer.into_iter().find(|least| piece > *least).unwrap_or(self.least_piece);
+                piece = (piece / 2).max(least);
             } else {
                 return false;
             }
         }
-        whole
+        true
     }
 
     /// Takes what is missing, and gives back what is too much; whether puts may go on.
@@ -246,8 +282,8 @@ impl Reserve {
             return true;
         }
         let mut held = lock(&self.held);
-        let wanted = self.needed(self.margin, true);
-        let whole = self.hold(pool, &mut held, &wanted);
+        let mut wanted = self.needed(self.margin, true);
+        let whole = self.hold(pool, &mut held, &mut wanted);
         let mut bytes = held.worth(self.piece);
         // The shorter ones first.
         while let Some((index, piece)) = held.pieces.iter().enumerate().min_by_key(|(_, piece)| piece.1)
@@ -326,11 +362,11 @@ impl Reserve {
         let mut held = lock(&self.held);
         // A collection has taken what is held for it when it writes its pointers.
         let needed = |more: u64| self.needed(bytes + bytes / 8 + more, false);
-        if !self.hold(pool, &mut held, &needed(0)) {
+        if !self.hold(pool, &mut held, &mut needed(0)) {
             return Err(self.full(pool, bytes));
         }
         match log() {
-            Err(Error::Full { .. }) if self.hold(pool, &mut held, &needed(bytes.next_multiple_of(self.piece))) => {
+            Err(Error::Full { .. }) if self.hold(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) => {
                 self.give(pool, &mut held, (bytes, KIND_LOG));
                 log()
             }
@@ -360,8 +396,8 @@ impl Reserve {
         }
         let mut held = lock(&self.held);
         let logs = if kind == KIND_LOG { bytes } else { 0 };
-        let wanted = self.needed(self.margin + logs + logs / 8, true);
-        if self.hold(pool, &mut held, &wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
+        let mut wanted = self.needed(self.margin + logs + logs / 8, true);
+        if self.hold(pool, &mut held, &mut wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
     }
 
     /// An extent of what is free beside the reserve; that of a log counts from now on.

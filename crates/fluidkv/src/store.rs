@@ -201,12 +201,24 @@ impl FluidKv {
     /// Bytes of the capacity that whoever takes of it beside the regions (`lodestore_media::Pool::take_beside`) is to leave, so that flushes, compactions, deletes and some more puts
     /// find room.
     pub fn room_to_leave(&self) -> u64 {
+        let (wanted, free) = self.room_wanted();
+        wanted.saturating_sub(free)
+    }
+
+    /// Bytes that are free in the regions beyond those: nobody else can have them.
+    pub fn room_within(&self) -> u64 {
+        let (wanted, free) = self.room_wanted();
+        free.saturating_sub(wanted)
+    }
+
+    /// What is to be there for what works behind and for some more puts, and what is.
+    fn room_wanted(&self) -> (u64, u64) {
         let inner = &self.running.inner;
         let view = inner.view.load();
         let percent = u64::from(inner.options.buffer_percent);
         let buffers =
             view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
-        inner.reserve.wants_left(&inner.pool, view.active.log_limit(), buffers.sum())
+        inner.reserve.wants(&inner.pool, view.active.log_limit(), buffers.sum())
     }
 }
 

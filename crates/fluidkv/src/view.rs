@@ -55,6 +55,11 @@ impl Range {
         self.stable.bytes + self.run_bytes()
     }
 
+    /// Bytes that its tables take at most, in chunks of so many bytes: a table's last one may be nearly empty.
+    pub(crate) fn taken(&self, chunk: u64) -> u64 {
+        self.bytes() + self.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
+    }
+
     /// Whether it should be one with the range behind it, where ranges of more than `full` bytes are split: one of them is smaller than a quarter of that, and
     /// both are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
     pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {

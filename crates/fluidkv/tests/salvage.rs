@@ -13,7 +13,7 @@ use lodestore_media::PoolOptions;
 const KEYS: u64 = 600;
 
 fn options(salvage: bool) -> FluidOptions {
-    let pool = PoolOptions { capacity: 4 << 20, region_bytes: 4 << 20, salvage, ..PoolOptions::default() };
+    let pool = PoolOptions { capacity: 16 << 20, region_bytes: 4 << 20, salvage, ..PoolOptions::default() };
     FluidOptions { pool, value_threshold: 100, value_segment_bytes: 64 << 10, ..common::tiny(0) }
 }
 

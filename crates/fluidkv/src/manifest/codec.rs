@@ -134,6 +134,16 @@ impl Sink<'_> {
     }
 }
 
+/// Bytes of the body of a checkpoint of this state, as [`Sink::state`] writes it.
+pub(super) fn state_bytes(state: &ManifestState) -> usize {
+    let key = |key: &Key| 4 + key.len();
+    let table = |table: &Arc<TableDescriptor>| 6 * 8 + key(&table.min) + key(&table.max);
+    let run = |run: &Run| 4 + run.iter().map(table).sum::<usize>();
+    let range =
+        |range: &RangeState| 8 + key(&range.lower) + 4 + range.runs.iter().map(run).sum::<usize>() + run(&range.stable);
+    2 * 8 + 4 + state.ranges().iter().map(range).sum::<usize>() + 4 + state.values().len() * 6 * 8 + 8
+}
+
 /// Bytes that a body is read from. Every part is `None` where the bytes end before it does.
 pub(super) struct Source<'a>(pub(super) &'a [u8]);
 

@@ -17,7 +17,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 use super::Edit;
-use super::codec::{Kind, Sink, Source};
+use super::codec::{Kind, Sink, Source, state_bytes};
 use super::mend::mend;
 use super::state::ManifestState;
 
@@ -101,6 +101,11 @@ pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) 
         sink.state(state);
         Kind::Checkpoint
     })
+}
+
+/// Bytes of [`encode_checkpoint`] of this state.
+pub(crate) fn checkpoint_bytes(state: &ManifestState) -> u64 {
+    (HEADER + state_bytes(state).next_multiple_of(WORD)) as u64
 }
 
 fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> Vec<u8> {

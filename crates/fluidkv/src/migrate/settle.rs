@@ -52,7 +52,11 @@ impl Inner {
             if let Some(separator) = &self.separator {
                 separator.make_room()?;
             }
-            let is_whole = self.reserve.refill(&self.pool);
+            let mut is_whole = self.reserve.refill(&self.pool);
+            // Smaller ranges need less; what keeps large ones apart from room is that they are large.
+            while !is_whole && self.halve_largest()? {
+                is_whole = self.reserve.refill(&self.pool);
+            }
             let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
             let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
             let others = made.replace(now) != Some(now);

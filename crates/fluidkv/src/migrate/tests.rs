@@ -18,6 +18,8 @@ use crate::tables::Sorted;
 use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
 
+mod room;
+
 type Told = Arc<Mutex<Vec<String>>>;
 
 /// A store without workers, and the damage that it tells of.
@@ -199,28 +201,6 @@ fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
         fill(&store, keys, 1);
         flush(inner);
     }
-}
-
-/// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.
-#[test]
-fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
-    const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
-    let scratch = Scratch::new();
-    let (store, told) = created(&scratch);
-    waiting_split(&store);
-    let inner = &store.running.inner;
-    fill(&store, 10..20, 2);
-    let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
-    let taken: Vec<_> =
-        std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect();
-    flush(inner);
-    assert_eq!(inner.view.load().ranges.list.len(), 1);
-    taken.iter().for_each(|at| inner.pool.allocator().free_extent(&inner.pool, *at));
-    fill(&store, 20..30, 2);
-    flush(inner);
-    assert_eq!(inner.view.load().ranges.list.len(), 2);
-    assert_eq!(*lock(&told), [""; 0]);
-    assert_all(&store, 0..30, 2);
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl FluidKv {
         let values = inner.values.all();
         let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
-        let (manifest_kept, manifest_extents) = lock(&inner.publisher).manifest();
+        let (manifest_kept, manifest_extents, manifest_bytes) = lock(&inner.publisher).manifest();
         let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
         BTreeMap::from([
             ("memtables", 1 + view.frozen.len() as u64),
@@ -61,6 +61,8 @@ impl FluidKv {
             ("reclaims", load(&counts.reclaimed)),
             ("reserve_needed_bytes", inner.reserve.needed_bytes()),
             ("reserve_held_bytes", inner.reserve.held_bytes()),
+            ("range_largest_bytes", inner.reserve.largest_range()),
+            ("manifest_bytes", manifest_bytes),
             ("workers_allowed", inner.migration.governor.allowed() as u64),
             ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
             ("log_bytes_per_s", rates[0]),

@@ -1,0 +1,59 @@
+//! Splits of ranges in a store that has hardly room.
+
+use lodestore_media::{ExtentKind, NvPtr};
+
+use super::*;
+
+/// Takes what is free, until there is no room for a range more.
+fn take_room(inner: &Inner) -> Vec<NvPtr> {
+    const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
+    let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
+    std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect()
+}
+
+/// Says that the one range is to be split before this one of its tables.
+fn plan_cut(inner: &Inner, table: impl Fn(usize) -> usize) {
+    let mut publisher = lock(&inner.publisher);
+    let range = Arc::clone(&publisher.ranges().list[0]);
+    let tables = &range.stable.tables;
+    publisher.set_cuts(range.id, vec![tables[table(tables.len())].descriptor.min.clone()]);
+}
+
+/// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.
+#[test]
+fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    waiting_split(&store);
+    let inner = &store.running.inner;
+    // So that hardly less must be free for the larger part.
+    plan_cut(inner, |_| 1);
+    fill(&store, 10..20, 2);
+    let taken = take_room(inner);
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 1);
+    taken.iter().for_each(|at| inner.pool.allocator().free_extent(&inner.pool, *at));
+    fill(&store, 20..30, 2);
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 2);
+    assert_eq!(*lock(&told), [""; 0]);
+    assert_all(&store, 0..30, 2);
+}
+
+/// As much must be free as the largest range has. Where its split waited for room it grew, and took what the split waited for.
+#[test]
+fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    waiting_split(&store);
+    let inner = &store.running.inner;
+    plan_cut(inner, |tables| tables / 2);
+    fill(&store, 10..20, 2);
+    take_room(inner);
+    let needed = inner.reserve.needed_bytes();
+    flush(inner);
+    assert_eq!(inner.view.load().ranges.list.len(), 2);
+    assert!(inner.reserve.needed_bytes() < needed * 3 / 4, "{needed} before, {}", inner.reserve.needed_bytes());
+    assert_eq!(*lock(&told), [""; 0]);
+    assert_all(&store, 0..20, 2);
+}
