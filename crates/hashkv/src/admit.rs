@@ -2,6 +2,8 @@
 //!
 //! A flush that finds no segment leaves values in the LSM, whose tables then take of the capacity what the file gives back, and keep it: a store that takes more than the file holds
 //! has ever less of a file. So long values are refused once what is live there comes near to what the file may be; deletes and short values go on, and so do long ones again when enough of those is gone.
+//!
+//! What the LSM's regions have and do not need nobody else can have: while that is much, as behind deletes, values that find no segment stay there.
 
 use std::sync::atomic::Ordering;
 
@@ -9,6 +11,8 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::values::{Values, lock};
 
+/// The part of the capacity that is much.
+const WITHIN_PART: u64 = 8;
 /// The part of the segments that values may fill, beside those that are spare: what collections need to bring something.
 const FILL: (u64, u64) = (15, 16);
 
@@ -22,7 +26,8 @@ impl Values {
             (space.most(room).saturating_sub(spare), space.live_bytes())
         };
         let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL.1 * FILL.0;
-        let full = self.sizes.threshold > 0 && live > limit;
+        let within = || self.index().map_or(0, |index| index.room_within());
+        let full = self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / WITHIN_PART;
         if full && !self.full.swap(true, Ordering::AcqRel) {
             self.touched.store(true, Ordering::Release);
         } else if !full {

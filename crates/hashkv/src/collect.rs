@@ -136,10 +136,17 @@ impl Values {
         let counted: HashSet<u32> = counted.map(|(taken, _)| taken.segment).collect();
         outcome.counted = counted.iter().map(|segment| (*segment, live(*segment))).collect();
         survivors.retain(|survivor| !counted.contains(&survivor.old.segment));
-        self.move_all(index, &survivors, &mut unclear)?;
+        // Where there is no room for what survives, what nothing survives of comes free all the same, and is room for the next collection.
+        let moved = self.move_all(index, &survivors, &mut unclear);
         let space = lock(&self.space);
         for (taken, _) in &read {
             let segment = taken.segment;
+            if moved.is_err() && !counted.contains(&segment) && live(segment) > 0 {
+                // What the LSM did not say yet may have been told twice: it counts anew, and is not taken for nothing again.
+                let is_clear = !torn.contains(&segment) && !unclear.contains(&segment);
+                outcome.counted.extend(is_clear.then(|| (segment, live(segment))));
+                continue;
+            }
             // What cannot be read there may be live.
             let all = !torn.contains(&segment)
                 || (taken.census == Census::Counted && live(segment) >= space.live_of(segment));
@@ -151,8 +158,11 @@ impl Values {
                 outcome.damaged.push(segment);
             }
         }
-        Counts::add(&self.counts.collections, 1);
-        Ok(())
+        drop(space);
+        if moved.is_ok() {
+            Counts::add(&self.counts.collections, 1);
+        }
+        moved
     }
 
     /// Reads a victim's segments. One that cannot be read is damaged.

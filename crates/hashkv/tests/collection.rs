@@ -173,42 +173,43 @@ fn what_has_expired_makes_room_for_as_much_again() {
 /// An open that meets damage cannot count what is live: it took all segments for full, and nothing was collected any more.
 #[test]
 fn a_store_whose_index_was_damaged_when_it_was_opened_is_collected_all_the_same() {
-    // With threads beside it such a store now and then ends with the file's space in the LSM: known, and not mended yet.
-    let scratch = Scratch::new();
-    let keys = 300;
-    let store = HashKv::create(&scratch.store(), &tiny(0)).expect("create");
-    // Segments that are used again have records of earlier uses behind those of this one.
-    for version in 0..8 {
-        (0..keys).for_each(|index| store.put(&key("a", index), &value(index, version)).expect("put"));
-    }
-    (0..4000).for_each(|index| store.put(&key("m", index), &[7; 100]).expect("put"));
-    store.put(&key("z", 0), &value(0, 0)).expect("put");
-    store.settle().expect("settle");
-    store.close().expect("close");
-    drop(store);
-    let places = places(&scratch, &key("a", 7));
-    assert!(!places.is_empty());
-    invert(&places, &key("a", 7));
-    let store = HashKv::open(&scratch.store(), &tiny(0)).expect("open");
-    let damaged = |store: &HashKv, index: usize| match store.get(&key("a", index)) {
-        Ok(found) => {
-            assert_eq!(found, Some(value(index, 7)), "key {index}");
-            false
+    for workers in [0, 2] {
+        let scratch = Scratch::new();
+        let keys = 300;
+        let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
+        // Segments that are used again have records of earlier uses behind those of this one.
+        for version in 0..8 {
+            (0..keys).for_each(|index| store.put(&key("a", index), &value(index, version)).expect("put"));
         }
-        Err(Error::Corrupt { .. }) => true,
-        Err(error) => panic!("key {index}: {error}"),
-    };
-    let before: Vec<usize> = (0..keys).filter(|index| damaged(&store, *index)).collect();
-    assert!(before.contains(&7) && before.len() < keys / 2, "{before:?}");
-    collect(&store, 20);
-    assert!(counter(&store, "values_segments_freed") > 200, "{:?}", store.stats().engine_counters);
-    let after: Vec<usize> = (0..keys).filter(|index| damaged(&store, *index)).collect();
-    assert_eq!(before, after);
-    drop(store);
-    invert(&places, &inverted(&key("a", 7)));
-    let store = HashKv::open(&scratch.store(), &tiny(0)).expect("open");
-    assert!((0..keys).all(|index| !damaged(&store, index)));
-    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+        (0..4000).for_each(|index| store.put(&key("m", index), &[7; 100]).expect("put"));
+        store.put(&key("z", 0), &value(0, 0)).expect("put");
+        store.settle().expect("settle");
+        store.close().expect("close");
+        drop(store);
+        let places = places(&scratch, &key("a", 7));
+        assert!(!places.is_empty());
+        invert(&places, &key("a", 7));
+        let store = HashKv::open(&scratch.store(), &tiny(workers)).expect("open");
+        let damaged = |store: &HashKv, index: usize| match store.get(&key("a", index)) {
+            Ok(found) => {
+                assert_eq!(found, Some(value(index, 7)), "key {index}");
+                false
+            }
+            Err(Error::Corrupt { .. }) => true,
+            Err(error) => panic!("key {index}: {error}"),
+        };
+        let before: Vec<usize> = (0..keys).filter(|index| damaged(&store, *index)).collect();
+        assert!(before.contains(&7) && before.len() < keys / 2, "{before:?}");
+        collect(&store, 20);
+        assert!(counter(&store, "values_segments_freed") > 200, "{:?}", store.stats().engine_counters);
+        let after: Vec<usize> = (0..keys).filter(|index| damaged(&store, *index)).collect();
+        assert_eq!(before, after);
+        drop(store);
+        invert(&places, &inverted(&key("a", 7)));
+        let store = HashKv::open(&scratch.store(), &tiny(workers)).expect("open");
+        assert!((0..keys).all(|index| !damaged(&store, index)));
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+    }
 }
 
 /// Waits until the thread behind looks for nothing any more.
