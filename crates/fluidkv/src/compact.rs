@@ -201,18 +201,33 @@ impl Inner {
         }
     }
 
-    /// Splits the largest range in halves, where what must be free for its compaction is not there; whether it was split.
+    /// Splits the largest range in halves, where what must be free for its compaction is not there, and less must be free then; whether it did. Not under who works on it, nor under a flush, which would
+    /// have to begin again.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn halve_largest(&self) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
-        let before = publisher.ranges().list.len();
-        if publisher.plan_halves(&self.pool, self.sizes.range).is_none() {
+        let Some((id, cut)) = publisher.halves_of_largest(&self.pool, self.sizes.range) else { return Ok(false) };
+        let held =
+            if self.migration.is_flushing() { Vec::new() } else { self.migration.hold_free(std::iter::once(id)) };
+        if held.is_empty() {
             return Ok(false);
         }
-        self.split_and_publish(&mut publisher, None, None)?;
-        Ok(publisher.ranges().list.len() > before)
+        let before = publisher.range(id).map_or_else(Vec::new, |range| range.cuts.clone());
+        publisher.set_cuts(id, vec![cut]);
+        let (made, outcome) = publisher.split_ranges(&self.pool, held.clone());
+        if made == 0 {
+            // Tables reach across: it is split where it was to be, when it was compacted.
+            publisher.set_cuts(id, before);
+        }
+        self.publish_shape(&mut publisher, None);
+        self.migration.let_go(&held);
+        Counts::add(&self.counts.splits, made as u64);
+        match outcome {
+            Ok(()) | Err(Error::Full { .. }) => Ok(made > 0),
+            Err(other) => Err(other),
+        }
     }
 
     /// Publishes a view of the publisher's ranges, with these frozen memtables or those that there are.

@@ -213,6 +213,11 @@ impl Migration {
         busy.failures.flush().filter(|_| !busy.flushing).cloned()
     }
 
+    /// Whether a flush goes on.
+    pub(crate) fn is_flushing(&self) -> bool {
+        lock(&self.busy).flushing
+    }
+
     /// Takes hold of those of these ranges that nobody works on, until [`Self::let_go`]; with the publisher's lock held.
     pub(crate) fn hold_free(&self, ids: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut busy = lock(&self.busy);

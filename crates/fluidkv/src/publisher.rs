@@ -20,7 +20,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::layout::{Reach, publish_manifest, store_reach};
 use crate::manifest::chain::{Chain, Read};
-use crate::manifest::record::{checkpoint_bytes, encode, encode_checkpoint};
+use crate::manifest::record::{checkpoint_bytes, encode, encode_checkpoint, range_bytes};
 use crate::manifest::state::{ManifestState, RangeState};
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
@@ -32,8 +32,12 @@ use crate::view::{Range, Ranges, View};
 /// The records of a manifest come to its checkpoint's bytes this many times, and to so many, before they are written anew.
 const TIMES: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
+/// The part by which they are longer, where there was no room for that, until it is tried again.
+const AGAIN_PART: u64 = 8;
 /// The part by which they are longer than that where space is scarce.
 const SCARCE_PART: u64 = 2;
+/// Chunks that a range more costs, about, which are needed in a full store.
+const SPLIT_COSTS: u64 = 4;
 /// Chunks of each part at least of a range that is split although there is no room for one range more.
 const SPLIT_CHUNKS: u64 = 8;
 /// Bytes that a header in a chain takes, in parts of what stands behind it at most.
@@ -52,6 +56,8 @@ pub(crate) struct Publisher {
     chain: Chain,
     /// Bytes of the checkpoint that the chain begins with.
     checkpoint: u64,
+    /// Bytes of the records when there was no room for a new chain; 0: there was.
+    no_room_at: u64,
     nonce: u64,
     /// Whether the chain is an earlier opening's.
     went_on: bool,
@@ -132,6 +138,7 @@ impl Publisher {
             hold,
             chain: Chain::default(),
             checkpoint: 0,
+            no_room_at: 0,
             nonce,
             went_on: false,
             next_number: 1,
@@ -229,13 +236,24 @@ impl Publisher {
         let largest = self.ranges.iter().map(|range| range.taken(chunk)).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
         // Records hold keys, which may be long. The next one is of a flush or of a compaction: a table in each range, or as many as a range has.
-        let whole = checkpoint_bytes(&self.state);
         let tables = |range: &Arc<Range>| range.sorted().map(|sorted| sorted.tables.len()).sum::<usize>();
         let most = self.ranges.iter().map(tables).max().unwrap_or(0);
+        let whole = self.checkpoint_bytes();
         let each = whole / self.handles.len().max(1) as u64;
+        let record = (each * self.ranges.len().max(most) as u64).min(whole);
         let with_headers = |bytes: u64| bytes + bytes / HEADERS_PART;
-        let record = each * self.ranges.len().max(most) as u64;
-        self.reserve.note_manifest(with_headers(whole), with_headers(record.min(whole)));
+        if !self.reserve.can_grow(pool) {
+            self.reserve.note_value_bytes(self.state.values().values().map(|used| used.bytes).sum());
+        }
+        self.reserve.note_manifest(with_headers(whole), with_headers(record));
+    }
+
+    /// Bytes of a checkpoint of the state that the ranges show.
+    fn checkpoint_bytes(&self) -> u64 {
+        let lists = |range: &Arc<Range>| range.runs.len() as u64;
+        let described = |range: &Arc<Range>| range.sorted().map(|sorted| sorted.described).sum::<u64>();
+        let range = |range: &Arc<Range>| range_bytes(range.lower.len() as u64, lists(range), described(range));
+        checkpoint_bytes(self.ranges.iter().map(range).sum(), self.state.values().len() as u64)
     }
 
     /// Whether a range still has all these tables: not where it was split under who merges them.
@@ -296,22 +314,28 @@ impl Publisher {
         self.ranges[index] = self.range_of(state, cuts);
     }
 
-    /// Says that the largest range is to be split in halves, between stable tables, if these would stay apart where ranges of more than `full` bytes are split; which one it is.
-    pub(crate) fn plan_halves(&mut self, pool: &Pool, full: u64) -> Option<u64> {
+    /// The largest range, if less must be free where it is split in halves, and these would stay apart where ranges of more than `full` bytes are split; with where.
+    pub(crate) fn halves_of_largest(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
         let chunk = u64::from(pool.options().chunk_bytes);
-        let range = self.ranges.iter().max_by_key(|range| range.taken(chunk)).filter(|range| range.cuts.is_empty())?;
+        let range = self.ranges.iter().max_by_key(|range| range.taken(chunk))?;
         if range.bytes() < full / 2 {
             return None;
         }
-        let mut below = 0;
-        let cut = range.stable.tables.iter().find(|table| {
-            let here = below >= range.stable.bytes / 2;
+        // Those as large come next: each costs what a flush takes of one range more.
+        let (largest, half) = (range.taken(chunk), range.taken(chunk) / 2);
+        let large = self.ranges.iter().filter(|range| range.taken(chunk) > half).count() as u64;
+        if large * SPLIT_COSTS * chunk >= half {
+            return None;
+        }
+        let (mut below, mut best) = (0, None::<(u64, &Key)>);
+        for table in &range.stable.tables {
+            let apart = largest.abs_diff(2 * below);
+            if below > 0 && best.is_none_or(|(least, _)| apart < least) {
+                best = Some((apart, &table.descriptor.min));
+            }
             below += table.descriptor.bytes;
-            here
-        });
-        let (id, cut) = (range.id, cut?.descriptor.min.clone());
-        self.set_cuts(id, vec![cut]);
-        Some(id)
+        }
+        best.map(|(_, cut)| (range.id, cut.clone()))
     }
 
     /// The ranges that are to be split.
@@ -386,10 +410,11 @@ impl Publisher {
         } else {
             self.checkpoint + self.checkpoint / SCARCE_PART
         };
-        if self.chain.end() + len > most.max(RECORDS_MIN) {
+        if self.chain.end() + len > most.max(RECORDS_MIN).max(self.no_room_at + self.no_room_at / AGAIN_PART) {
             match self.checkpoint(pool) {
+                Ok(()) => {}
                 // It may go on where it is.
-                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(Error::Full { .. }) => self.no_room_at = self.chain.end(),
                 Err(other) => return Err(other),
             }
         }
@@ -407,7 +432,7 @@ impl Publisher {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn shorten(&mut self, pool: &Pool) -> Result<()> {
-        let bytes = checkpoint_bytes(&self.state);
+        let bytes = self.checkpoint_bytes();
         if self.chain.end() < bytes + bytes / SCARCE_PART + RECORDS_MIN {
             return Ok(());
         }
@@ -423,6 +448,7 @@ impl Publisher {
     fn checkpoint(&mut self, pool: &Pool) -> Result<()> {
         let nonce = self.nonce.wrapping_add(1);
         let bytes = encode_checkpoint(&self.state, nonce, self.next_number);
+        assert_eq!(bytes.len() as u64, self.checkpoint_bytes(), "what was to be free for it");
         let mut chain = Chain::new(nonce);
         chain.make_room(pool, &self.reserve, bytes.len() as u64)?;
         if pool.mutant(Mutant::RootEarly) {
@@ -434,7 +460,7 @@ impl Publisher {
         pool.fence();
         pool.check()?;
         std::mem::replace(&mut self.chain, chain).give_back(pool);
-        (self.nonce, self.checkpoint, self.went_on) = (nonce, bytes.len() as u64, false);
+        (self.nonce, self.checkpoint, self.went_on, self.no_room_at) = (nonce, bytes.len() as u64, false, 0);
         self.next_number += 1;
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! frees that. So if one of them works at a time (`migrate.rs`: *alone*), free space for the logs that wait and for the largest range brings
 //! all of them to an end, and leaves as much free as there was. Hence
 //!
-//! > needed = bytes of logs that wait for a flush + bytes of the largest range, and an eighth + twice what the manifest takes when it is written anew, and a record
+//! > needed = logs that wait for a flush, and an eighth + the largest range, and an eighth + a chunk for each range + two new manifests + the record of a flush or a compaction + a segment of values
 //!
 //! Deletes, which make room, may use the eighth of the range, what is held for a collection, and what is for a new manifest: the old one goes on without.
 //!
@@ -19,7 +19,7 @@
 //! taken for room: pieces as long as a table, or, where there are none as long, as a log segment, or down to a quarter of one, which count for less: shorter tables take more. Half
 //! of it stays in *long* pieces, each of twice the longest value that is kept in a table, or as long as a log segment: for those values.
 //! A table that is written alone is no longer than the longest of them (`output.rs`), and the manifest goes on from piece to piece (`manifest/chain.rs`). For a
-//! segment of the value log that a collection fills one is held beside if it is larger, and where there is none as long, a shorter one and pieces.
+//! segment of the value log that a collection fills one is held beside if it is larger, and where there is none as long, and the value log has little of the store, a shorter one and pieces.
 //! Extents of a reserve are of no account to recovery: an open frees whatever there is of their kind, and takes its own.
 
 use std::sync::Mutex;
@@ -37,6 +37,8 @@ const PIECE_MIN: u64 = 4 << 10;
 /// Chunks of a piece at least: a table's last one may be nearly empty.
 const PIECE_CHUNKS: u64 = 4;
 const PIECE_PART: u64 = 4;
+/// The part of the capacity that the value log has where what is held for its collections must be one extent.
+const VALUES_PART: u64 = 8;
 /// The part of what is held that is in long pieces.
 const LONG_PART: u64 = 2;
 /// The part of a shorter piece that does not count.
@@ -94,7 +96,7 @@ struct Wanted {
 pub(crate) struct Reserve {
     piece: u64,
     /// Bytes of the longest piece: a table that is written there is as long as others.
-    longest_piece: u64,
+    table_piece: u64,
     /// Bytes of the shortest piece.
     least_piece: u64,
     /// Bytes of the shortest that is long.
@@ -114,6 +116,8 @@ pub(crate) struct Reserve {
     manifest: AtomicU64,
     record: AtomicU64,
     has_values: AtomicBool,
+    /// Bytes of the value log's segments, when space was scarce last.
+    value_bytes: AtomicU64,
 }
 
 impl Reserve {
@@ -121,13 +125,14 @@ impl Reserve {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
         let least = PIECE_MIN.max(PIECE_CHUNKS * u64::from(pool.options().chunk_bytes));
         let piece = chunks(sizes.segment.min(sizes.table.table_bytes as u64).max(least));
+        let least = chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece);
         // The longest item that is kept in a table must find room in one.
-        let long = least.max((sizes.value_threshold as u64).saturating_mul(2).min(piece));
+        let long = chunks((sizes.value_threshold as u64).saturating_mul(2).min(piece)).min(piece).max(least);
         Self {
             piece,
-            longest_piece: chunks(sizes.table.table_bytes as u64).max(piece),
-            least_piece: chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece),
-            long_piece: chunks(long).min(piece),
+            table_piece: chunks(sizes.table.table_bytes as u64).max(piece),
+            least_piece: least,
+            long_piece: long,
             margin: sizes.memtable,
             value_segment: chunks(sizes.value_segment),
             held: Mutex::default(),
@@ -137,6 +142,7 @@ impl Reserve {
             manifest: AtomicU64::new(0),
             record: AtomicU64::new(0),
             has_values: AtomicBool::new(false),
+            value_bytes: AtomicU64::new(0),
         }
     }
 
@@ -177,6 +183,11 @@ impl Reserve {
     /// Takes note that there are segments of the value log.
     pub(crate) fn note_values(&self) {
         self.has_values.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note of what the segments of the value log take.
+    pub(crate) fn note_value_bytes(&self, bytes: u64) {
+        self.value_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Takes note of logs that were begun, or found by an open.
@@ -250,10 +261,15 @@ impl Reserve {
                     break;
                 }
             }
-            wanted.bytes += wanted.values.saturating_sub(held.value_bytes());
+            let missing = wanted.values.saturating_sub(held.value_bytes());
+            if missing > 0 && self.value_bytes.load(Ordering::Relaxed) > pool.options().capacity / VALUES_PART {
+                // Pieces are too short for what is moved, and little comes free without.
+                return false;
+            }
+            wanted.bytes += missing;
         }
         let (mut bytes, mut long) = (held.worth(self.piece), held.longer(self.long_piece));
-        let mut piece = self.longest_piece;
+        let mut piece = self.table_piece;
         let of_long = wanted.bytes / LONG_PART;
         while bytes < wanted.bytes || long < of_long {
             // No more than is missing, in whole pieces.
@@ -414,6 +430,7 @@ impl Reserve {
 
 /// What `alloc` finds of `most` bytes, or of half as many, and so on, not below `least`; and how many.
 fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
+    assert!(least <= most, "at least {least} bytes of {most}");
     let step = u64::from(pool.options().chunk_bytes);
     let least = least.next_multiple_of(step);
     let mut bytes = most.max(least);

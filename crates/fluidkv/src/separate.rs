@@ -75,6 +75,12 @@ pub trait Separator: Send + Sync + 'static {
     /// [`died`](Self::died).
     fn published(&self) {}
 
+    /// Whether the store may name anything that [`separate`](Self::separate) ever answered: where it does not, nobody is told what died. Asked once behind each flush, behind
+    /// [`published`](Self::published).
+    fn holds(&self) -> bool {
+        true
+    }
+
     /// A write has found no room in the pool, and all that could be flushed and compacted was: the separator gives back what it can of the capacity that it has taken beside
     /// the regions (`lodestore_media::Pool::take_beside`). Under none of the store's locks, by any number of threads; it may call
     /// [`FluidKv::replace`](crate::FluidKv::replace).
@@ -261,6 +267,10 @@ impl Inner {
         let _unwinding = Unwinding(&self.pool);
         memtable.apart.note_dram(0);
         separator.published();
+        if !separator.holds() {
+            // Look-ups for each key that was written over, in tables that may be larger than the memory, for nobody.
+            return;
+        }
         let next = AtomicUsize::new(0);
         let moved = self.tell_overwritten(memtable, Deaths::new(&**separator, &self.telling));
         let parts = on_threads(threads, || {

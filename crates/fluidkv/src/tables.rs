@@ -175,13 +175,16 @@ pub(crate) struct Sorted {
     pub(crate) tables: Vec<Arc<TableHandle>>,
     heads: Vec<u64>,
     pub(crate) bytes: u64,
+    /// Bytes that the manifest takes to describe them.
+    pub(crate) described: u64,
 }
 
 impl Sorted {
     pub(crate) fn new(tables: Vec<Arc<TableHandle>>) -> Self {
         let heads = tables.iter().map(|table| key_head(&table.descriptor.min)).collect();
         let bytes = tables.iter().map(|table| table.descriptor.bytes).sum();
-        Self { tables, heads, bytes }
+        let described = tables.iter().map(|table| table.descriptor.described()).sum();
+        Self { tables, heads, bytes, described }
     }
 
     /// How many tables begin at or below `key`: the last of them is the only one that may have it.

@@ -47,7 +47,7 @@ impl Values {
     /// Refuses a value, as it is stored, for which the file will hardly have room.
     ///
     /// # Errors
-    /// [`Error::Full`], and what a settle of the LSM meets.
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
     pub(crate) fn admit(&self, key: &[u8], stored: &[u8]) -> Result<()> {
         if self.refuses(key, stored) { self.look_for_room(stored.len() as u64) } else { Ok(()) }
@@ -74,9 +74,9 @@ impl Values {
         if self.touched.swap(false, Ordering::AcqRel)
             && let Some(index) = self.index()
         {
-            match index.settle() {
-                Ok(()) | Err(Error::Full { .. } | Error::Unfinished { .. }) => {}
-                Err(other) => return Err(other),
+            // What met damage, or found no room, is another key's: the rest was flushed.
+            if let Err(error @ (Error::Poisoned { .. } | Error::Closed)) = index.settle() {
+                return Err(error);
             }
             self.release();
             if !self.note_full() {

@@ -9,7 +9,9 @@ use lodestore_contract::{Error, Result, Stats, Store};
 use lodestore_fluidkv::{FluidKv, Separator};
 use lodestore_media::{BlockFile, Blocks, Mutant, OpenReport, Pool};
 
-use crate::layout::{ENGINE, Home, SEGMENT_HEADER, Stored, Superblock, decode_segment};
+use crate::layout::{
+    ENGINE, Home, SEGMENT_HEADER, SEGMENT_LEAST, Stored, Superblock, decode_segment, segment_bytes_of,
+};
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
 use crate::store::Running;
@@ -17,6 +19,8 @@ use crate::values::{Sizes, Values, lock};
 
 /// Headers of segments that an open asks the disk for at once.
 const HEADERS: usize = 256;
+/// Places at most at which a header is looked for, where the superblock is damaged.
+const LOOKS: u64 = 1 << 16;
 
 pub(crate) fn start(
     pool: &Arc<Pool>,
@@ -33,13 +37,13 @@ pub(crate) fn start(
             ));
         }
         file.read(0, &mut bytes)?;
-        Superblock::decode(&bytes)?
+        Superblock::decode(&bytes).or_else(|error| mended(&file, error))?
     } else {
         // What a creation that was cut short has left is made again.
         begin_file(&file, options)?
     };
     let segment_bytes = superblock.segment_bytes;
-    let segments = |bytes: u64| (bytes / u64::from(segment_bytes)) as u32;
+    let segments = |bytes: u64| u32::try_from(bytes / u64::from(segment_bytes)).unwrap_or(u32::MAX);
     let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
     let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
     let space = Space::new(segment_bytes, there, limit);
@@ -74,13 +78,46 @@ fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.segment_of_new();
     let superblock = Superblock { segment_bytes: segment_bytes as u32 };
     file.grow(BlockFile::BLOCK)?;
-    let mut block = Blocks::new();
-    block.extend_from_slice(&superblock.encode());
-    block.resize(BlockFile::BLOCK as usize);
-    file.write(0, &block)?;
+    write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {
         file.sync_now()?;
     }
+    Ok(superblock)
+}
+
+fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
+    let mut block = Blocks::new();
+    block.extend_from_slice(&superblock.encode());
+    block.resize(BlockFile::BLOCK as usize);
+    file.write(0, &block)
+}
+
+/// The superblock that was, where it is damaged: each segment's header has the segment's number, and with its place that says how long they are. It is written anew.
+///
+/// # Errors
+/// As it was refused, where no header tells, or it is of another version; [`Error::Io`], [`Error::Poisoned`].
+fn mended(file: &BlockFile, refused: Error) -> Result<Superblock> {
+    if !matches!(refused, Error::Corrupt { .. }) {
+        return Err(refused);
+    }
+    let mut votes = [0u32; u32::BITS as usize];
+    let steps = (file.len().saturating_sub(BlockFile::BLOCK) / u64::from(SEGMENT_LEAST)).min(LOOKS);
+    for step in 1..steps {
+        let behind = step * u64::from(SEGMENT_LEAST);
+        let mut header = [0; SEGMENT_HEADER];
+        if file.read(BlockFile::BLOCK + behind, &mut header).is_err() {
+            continue;
+        }
+        // A value may look like one: what most of them say counts.
+        if let Some(segment_bytes) = segment_bytes_of(&header, behind) {
+            votes[segment_bytes.trailing_zeros() as usize] += 1;
+        }
+    }
+    let most = votes.iter().copied().max().unwrap_or(0);
+    let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
+    let superblock = Superblock { segment_bytes: 1 << power };
+    write_superblock(file, superblock)?;
+    file.sync_now()?;
     Ok(superblock)
 }
 
@@ -154,12 +191,15 @@ pub(crate) fn account(running: &Running) -> Stats {
         ("values_segments_damaged", u64::from(segments.damaged)),
         ("values_live_bytes", live),
         ("values_groups", groups as u64),
+        ("values_segments_spare", u64::from(values.spare())),
         ("values_longest_bytes", values.sizes.longest as u64),
         ("values_separated", read(&own.separated)),
         ("values_separated_bytes", read(&own.separated_bytes)),
         ("values_kept_inline", read(&own.kept)),
         ("values_separated_late", read(&own.late)),
         ("values_collections", read(&own.collections)),
+        ("values_collections_failed", read(&own.failed)),
+        ("values_refused_now", values.full.load(std::sync::atomic::Ordering::Relaxed).into()),
         ("values_moved", read(&own.moved)),
         ("values_moved_bytes", read(&own.moved_bytes)),
         ("values_cooled_bytes", read(&own.cooled)),

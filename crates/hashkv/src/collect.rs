@@ -75,7 +75,7 @@ impl Values {
     /// Collects what is best collected, where it brings as much as that; whether there was any.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Io`] where copies cannot be written, [`Error::Full`] where the LSM has no room for the pointers; nothing is lost by it.
+    /// [`Error::Poisoned`], [`Error::Io`] where copies cannot be written, [`Error::Full`] where the file has no room for these, or the LSM for their pointers; nothing is lost by it.
     pub(crate) fn collect(&self, gain: &Gain) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         if self.release() >= gain.segments as usize {
@@ -142,9 +142,8 @@ impl Values {
         for (taken, _) in &read {
             let segment = taken.segment;
             if moved.is_err() && !counted.contains(&segment) && live(segment) > 0 {
-                // What the LSM did not say yet may have been told twice: it counts anew, and is not taken for nothing again.
-                let is_clear = !torn.contains(&segment) && !unclear.contains(&segment);
-                outcome.counted.extend(is_clear.then(|| (segment, live(segment))));
+                // Of what an open has found deaths are told that a collection's count has left out before. It is not to be taken for nothing again and again.
+                outcome.found.extend(taken.dead.is_none().then(|| (segment, live(segment))));
                 continue;
             }
             // What cannot be read there may be live.
@@ -159,9 +158,7 @@ impl Values {
             }
         }
         drop(space);
-        if moved.is_ok() {
-            Counts::add(&self.counts.collections, 1);
-        }
+        Counts::add(if moved.is_ok() { &self.counts.collections } else { &self.counts.failed }, 1);
         moved
     }
 
@@ -383,10 +380,13 @@ fn turned(index: &FluidKv, key: &[u8], new: &[u8]) -> Turn {
 
 #[cfg(test)]
 mod tests {
-    use lodestore_media::Blocks;
+    use lodestore_contract::Store;
+    use lodestore_inplace::testing::Scratch;
+    use lodestore_media::{Blocks, PoolOptions};
 
     use super::*;
     use crate::layout::{Home, Prefix, encode_segment};
+    use crate::{HashKv, HashKvOptions};
 
     /// What a pointer may name is found, so that it is moved before its segment is let go.
     #[test]
@@ -404,11 +404,62 @@ mod tests {
         }
         // One bit of the second one's value.
         bytes[wanted.remove(1).at as usize + 40] ^= 1;
-        let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed };
+        let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed, live: 0 };
         let mut places = Places::new();
         assert!(!find_records(&bytes, &taken, &mut places));
         let mut found: Vec<Pointer> = places.values().flatten().map(|(pointer, ..)| *pointer).collect();
         found.sort_unstable_by_key(|pointer| pointer.at);
         assert_eq!(found, wanted);
+    }
+
+    /// One segment of a victim for whose survivors there was no room kept all of it, and the same victim was read again and again.
+    #[test]
+    fn of_a_collection_without_room_comes_free_what_nothing_survives_of() {
+        let scratch = Scratch::new();
+        let mut options = HashKvOptions { segment_bytes: 16 << 10, ..HashKvOptions::default() };
+        options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };
+        options.index.workers = 0;
+        let store = HashKv::create(&scratch.store(), &options).expect("create");
+        let keys = 300u32;
+        let get = |store: &HashKv, index: u32| store.get(&index.to_le_bytes()).expect("get");
+        (0..keys).for_each(|index| store.put(&index.to_le_bytes(), &[index as u8; 1000]).expect("put"));
+        store.settle().expect("settle");
+        store.close().expect("close");
+        drop(store);
+        // What an open has found is not told record by record.
+        let store = HashKv::open(&scratch.store(), &options).expect("open");
+        let values = &store.running.values;
+        let mut stored = Vec::new();
+        assert!(store.running.index.peek_into(&0u32.to_le_bytes(), &mut stored).expect("peek"));
+        let Ok(Stored::Pointer(kept)) = Stored::read(&stored) else { panic!("a pointer") };
+        let in_kept = |index: u32| {
+            let mut stored = Vec::new();
+            let there = store.running.index.peek_into(&index.to_le_bytes(), &mut stored).expect("peek");
+            there && matches!(Stored::read(&stored), Ok(Stored::Pointer(pointer)) if pointer.segment == kept.segment)
+        };
+        let staying: Vec<u32> = (0..keys).filter(|index| in_kept(*index)).collect();
+        (0..keys).filter(|index| !staying.contains(index)).for_each(|index| {
+            store.delete(&index.to_le_bytes()).expect("delete");
+        });
+        store.running.index.settle().expect("settle");
+        // As if it had been told of more than was counted there; and no segment is free, nor room for one.
+        (0..50).for_each(|_| lock(&values.space).died(kept));
+        let aside = lock(&values.space).take_to_give_back(0);
+        let room = values.pool.room();
+        assert!(values.pool.take_beside(room, 0));
+        let counted = || lock(&values.space).live_of(kept.segment);
+        assert_eq!((counted(), values.available()), (0, 0));
+        let outcome = values.collect(&Gain::ANY);
+        assert!(matches!(outcome, Err(Error::Full { .. })), "{outcome:?}");
+        assert!(values.available() > 10, "{}", values.available());
+        assert!(counted() > 10_000, "{} bytes: it is taken for nothing again", counted());
+        lock(&values.space).gave_back(aside);
+        values.pool.give_beside(room);
+        for index in 0..keys {
+            let wanted = staying.contains(&index).then(|| vec![index as u8; 1000]);
+            assert_eq!(get(&store, index), wanted, "key {index}");
+        }
+        store.settle().expect("settle");
+        assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
     }
 }

@@ -153,6 +153,15 @@ pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [
     bytes
 }
 
+/// How long segments are, by the header of one that begins so many bytes behind the first; none where that is no header, or the first one's.
+pub(crate) fn segment_bytes_of(header: &[u8], behind: u64) -> Option<u32> {
+    let number = word(header.get(4..8)?);
+    decode_segment(header, number)?;
+    let bytes = behind.checked_div(u64::from(number)).filter(|bytes| bytes * u64::from(number) == behind)?;
+    let bytes = u32::try_from(bytes).ok()?;
+    (bytes.is_power_of_two() && (SEGMENT_LEAST..=SEGMENT_MOST).contains(&bytes)).then_some(bytes)
+}
+
 /// Whose a segment is, by its header, and which use of it that is; none where that is no header of this segment, with every field as it is written.
 pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> {
     let bytes = bytes.get(..SEGMENT_HEADER)?;

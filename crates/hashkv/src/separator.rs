@@ -73,6 +73,10 @@ impl Separator for Values {
         self.stir();
     }
 
+    fn holds(&self) -> bool {
+        lock(&self.space).in_use() > 0
+    }
+
     fn make_room(&self) -> Result<()> {
         let Some(index) = self.index() else { return Ok(()) };
         let (mut tries, mut most) = (TRIES, 0);

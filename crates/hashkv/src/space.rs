@@ -236,6 +236,11 @@ impl Space {
         (self.segments.len() - self.holes.len()) as u32
     }
 
+    /// Segments with something to which the LSM may point, or which nobody has looked at.
+    pub(crate) fn in_use(&self) -> usize {
+        self.segments.len() - self.free.len() - self.holes.len() - self.waiting.len()
+    }
+
     /// Segments that may be taken, where there is room for `room` more than have space.
     pub(crate) fn available(&self, room: u32) -> u32 {
         let spaceless = self.holes.len() as u32 + self.limit.saturating_sub(self.segments.len() as u32);

@@ -27,9 +27,10 @@ const IDLE: Duration = Duration::from_millis(50);
 ///
 /// Its own counters in [`Store::stats`] are those of the LSM (see [`FluidKv`]) and, for the file of values, `values_..`; `.._bytes` are bytes.
 /// As of now: `values_segments` that the file has, of these `.._free` with their space, `.._holes` that have given it back, `.._waiting` for readers of an older state, and `.._damaged`, of which
-/// something could not be read or written; `values_live_bytes`, about; `values_groups`; `values_longest_bytes`, from which on a value stays in the LSM's value log.
+/// something could not be read or written; `values_live_bytes`, about; `values_groups`; `values_longest_bytes`, from which on a value stays in the LSM's value log;
+/// `values_segments_spare`, which flushes leave to collections; `values_refused_now`: 1 while puts of long values are refused.
 /// Since the open: `values_separated` by flushes, with their records' bytes; `values_kept_inline`, which found no room and stayed in the LSM, and `values_separated_late`, behind their flush; `values_collections`,
-/// with the `values_scanned_bytes` that they read, the `values_moved` and their bytes, `values_cooled_bytes` of these to the cold storage, and `values_segments_freed`; `values_group_splits`;
+/// and `values_collections_failed`, which found no room for what survived, with the `values_scanned_bytes` that both read, the `values_moved` and their bytes, `values_cooled_bytes` of these to the cold storage, and `values_segments_freed`; `values_group_splits`;
 /// `values_looks` of the thread behind for something to do; `values_reads`, `values_read_bytes` and `values_written_bytes` of the file, whoever did it.
 ///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost.
@@ -137,9 +138,11 @@ impl HashKv {
         failed.map_or(outcome, Err).map(|()| refused)
     }
 
-    /// What a write has come to, which whoever looks for room from now on is to flush first.
-    fn written<T>(&self, outcome: Result<T>) -> Result<T> {
-        self.running.values.touch();
+    /// What a write has come to, which whoever looks for room from now on is to flush first if it `changed` anything.
+    fn written<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
+        if outcome.as_ref().map_or(true, changed) {
+            self.running.values.touch();
+        }
         outcome
     }
 }
@@ -225,7 +228,7 @@ impl Store for HashKv {
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         lodestore_contract::limits::check_value(value)?;
         let stored = self.admitted(key, value)?;
-        self.written(self.running.index.put_expiring(key, &stored, expiry))
+        self.written(self.running.index.put_expiring(key, &stored, expiry), |()| true)
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -235,7 +238,7 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.insert(key, &stored))
+        self.written(self.running.index.insert(key, &stored), |did| *did)
     }
 
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -244,11 +247,11 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if !self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.update(key, &stored))
+        self.written(self.running.index.update(key, &stored), |did| *did)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.written(self.running.index.delete(key))
+        self.written(self.running.index.delete(key), |did| *did)
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
@@ -269,7 +272,7 @@ impl Store for HashKv {
     }
 
     fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        while let Some(needed) = self.written(self.try_update_with(key, change))? {
+        while let Some(needed) = self.written(self.try_update_with(key, change), Option::is_none)? {
             self.running.values.look_for_room(needed)?;
         }
         Ok(())
@@ -296,7 +299,7 @@ impl Store for HashKv {
             delete => Ok(delete.clone()),
         });
         let ops = ops.collect::<Result<_>>()?;
-        self.written(self.running.index.write(&Batch { ops }))
+        self.written(self.running.index.write(&Batch { ops }), |()| true)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
@@ -324,10 +327,13 @@ impl Store for HashKv {
     }
 
     fn settle(&self) -> Result<()> {
-        self.running.index.settle()?;
-        self.running.values.settle()?;
+        // What keeps one of them from its end is no reason to leave out the others.
+        let index = self.running.index.settle();
+        self.running.values.pool.check()?;
+        let values = self.running.values.settle();
         // What was moved has left pointers in a memtable.
-        self.running.index.settle()
+        let moved = self.running.index.settle();
+        index.and(values).and(moved)
     }
 
     fn wait_recovered(&self) -> Result<()> {

@@ -29,6 +29,8 @@ pub(crate) struct Counts {
     /// Values that were separated behind their flush.
     pub(crate) late: AtomicU64,
     pub(crate) collections: AtomicU64,
+    /// Those that found no room for what survived, or that the medium refused something.
+    pub(crate) failed: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     /// Of these, to the cold storage.

@@ -148,7 +148,10 @@ fn any_byte_of_the_file_that_is_damaged_is_told_where_a_value_depends_on_it() {
         image.values[at] ^= 1 << rng.below(8);
         let seen = look(&base, &image, at % 8 == 0, &format!("byte {at} of the file"));
         if at < SUPERBLOCK {
-            assert_eq!(seen, Seen::Refused, "byte {at} of the superblock");
+            // The headers of segments say what it said; a version that is newer by a bit is refused.
+            let is_version = (8..12).contains(&at);
+            let wanted = if is_version { Seen::Refused } else { Seen::Unused };
+            assert_eq!(seen, wanted, "byte {at} of the superblock");
         } else {
             assert!(seen != Seen::Refused && (at >= BLOCK || seen == Seen::Unused), "byte {at}: {seen:?}");
         }

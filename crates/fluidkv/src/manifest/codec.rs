@@ -134,14 +134,21 @@ impl Sink<'_> {
     }
 }
 
-/// Bytes of the body of a checkpoint of this state, as [`Sink::state`] writes it.
-pub(super) fn state_bytes(state: &ManifestState) -> usize {
-    let key = |key: &Key| 4 + key.len();
-    let table = |table: &Arc<TableDescriptor>| 6 * 8 + key(&table.min) + key(&table.max);
-    let run = |run: &Run| 4 + run.iter().map(table).sum::<usize>();
-    let range =
-        |range: &RangeState| 8 + key(&range.lower) + 4 + range.runs.iter().map(run).sum::<usize>() + run(&range.stable);
-    2 * 8 + 4 + state.ranges().iter().map(range).sum::<usize>() + 4 + state.values().len() * 6 * 8 + 8
+impl TableDescriptor {
+    /// Bytes of it in a record, as [`Sink::table`] writes them.
+    pub(crate) fn described(&self) -> u64 {
+        (6 * 8 + 4 + self.min.len() + 4 + self.max.len()) as u64
+    }
+}
+
+/// Bytes of a range in a checkpoint, with a key of so many and so many runs, whose tables take so many together.
+pub(crate) fn range_bytes(lower: u64, runs: u64, tables: u64) -> u64 {
+    8 + 4 + lower + 4 + 4 * runs + 4 + tables
+}
+
+/// Bytes of the body of a checkpoint, with ranges of so many, and so many segments of values, as [`Sink::state`] writes it.
+pub(super) fn state_bytes(ranges: u64, values: u64) -> u64 {
+    2 * 8 + 4 + ranges + 4 + 6 * 8 * values + 8
 }
 
 /// Bytes that a body is read from. Every part is `None` where the bytes end before it does.

@@ -17,6 +17,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 use super::Edit;
+pub(crate) use super::codec::range_bytes;
 use super::codec::{Kind, Sink, Source, state_bytes};
 use super::mend::mend;
 use super::state::ManifestState;
@@ -103,9 +104,9 @@ pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) 
     })
 }
 
-/// Bytes of [`encode_checkpoint`] of this state.
-pub(crate) fn checkpoint_bytes(state: &ManifestState) -> u64 {
-    (HEADER + state_bytes(state).next_multiple_of(WORD)) as u64
+/// Bytes of [`encode_checkpoint`], of a state with ranges of so many ([`range_bytes`]), and so many segments of values.
+pub(crate) fn checkpoint_bytes(ranges: u64, values: u64) -> u64 {
+    HEADER as u64 + state_bytes(ranges, values).next_multiple_of(WORD as u64)
 }
 
 fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> Vec<u8> {

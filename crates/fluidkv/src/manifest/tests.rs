@@ -4,8 +4,8 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
-use super::record::{EXTENT_HEADER, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, replay};
-use super::state::ManifestState;
+use super::record::{EXTENT_HEADER, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, range_bytes, replay};
+use super::state::{ManifestState, RangeState};
 use super::*;
 
 mod salvage;
@@ -203,7 +203,12 @@ fn random_histories_replay_to_the_state_that_their_edits_made() {
         assert_eq!(replay(&padded, history.nonce).map(|replayed| replayed.torn).ok(), Some(false));
         assert!(replay(&history.bytes, history.nonce ^ 1).is_err(), "another nonce is another manifest");
         let state = &history.states[last].1;
-        assert_eq!(checkpoint_bytes(state), encode_checkpoint(state, 1, 2).len() as u64);
+        let range = |range: &RangeState| {
+            let tables = range.tables().map(|table| table.described()).sum();
+            range_bytes(range.lower.len() as u64, range.runs.len() as u64, tables)
+        };
+        let counted = checkpoint_bytes(state.ranges().iter().map(range).sum(), state.values().len() as u64);
+        assert_eq!(counted, encode_checkpoint(state, 1, 2).len() as u64);
         most = (most.0.max(state.ranges().len()), most.1.max(state.ranges()[0].stable.len()));
     }
     assert!(most.0 > 3 && most.1 > 3, "the histories come to something: {most:?}");

@@ -53,7 +53,7 @@ impl Inner {
                 separator.make_room()?;
             }
             let mut is_whole = self.reserve.refill(&self.pool);
-            // Smaller ranges need less; what keeps large ones apart from room is that they are large.
+            // Less must be free for the compaction of smaller ranges.
             while !is_whole && self.halve_largest()? {
                 is_whole = self.reserve.refill(&self.pool);
             }

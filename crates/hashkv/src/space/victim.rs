@@ -34,6 +34,8 @@ pub(crate) struct Outcome {
     pub(crate) damaged: Vec<u32>,
     /// Segments that nobody had counted, and their live bytes.
     pub(crate) counted: Vec<(u32, u64)>,
+    /// Segments that may count for less than is live there, and what was found to be.
+    pub(crate) found: Vec<(u32, u64)>,
 }
 
 /// A segment that is collected.
@@ -46,6 +48,8 @@ pub(crate) struct Taken {
     /// Where its dead records begin, sorted; what is not among them is live, but for what was overwritten since the last flush. None: the LSM has to be asked.
     pub(crate) dead: Option<Vec<u32>>,
     pub(crate) census: Census,
+    /// Bytes that count as live there, when it was taken.
+    pub(crate) live: u64,
 }
 
 /// What is to be collected.
@@ -174,6 +178,7 @@ impl Space {
                 end: segment.used,
                 dead,
                 census: segment.census,
+                live: segment.live,
             });
         }
         Victim { owner, segments: taken }
@@ -182,13 +187,18 @@ impl Space {
     /// The end of a collection: of its segments those in `done` have nothing live any more, whatever was counted, and wait from `moment` on. The others stay; those in `damaged` are not chosen
     /// again before something there dies.
     pub(crate) fn collected(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
-        for Taken { segment: number, .. } in &victim.segments {
+        for Taken { segment: number, live: before, .. } in &victim.segments {
             let segment = &mut self.segments[*number as usize];
             segment.state = State::Held;
+            // What was told dead meanwhile.
+            let died = before.saturating_sub(segment.live);
             segment.left = outcome.damaged.contains(number);
             segment.damaged |= segment.left;
             if let Some((_, live)) = outcome.counted.iter().find(|(counted, _)| counted == number) {
-                (segment.live, segment.census) = ((*live).max(1), Census::Counted);
+                (segment.live, segment.census) = (live.saturating_sub(died).max(1), Census::Counted);
+            }
+            if let Some((_, live)) = outcome.found.iter().find(|(found, _)| found == number) {
+                segment.live = segment.live.max(live.saturating_sub(died));
             }
             if outcome.done.contains(number) {
                 segment.live = 0;

@@ -57,3 +57,32 @@ fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
     assert_eq!(*lock(&told), [""; 0]);
     assert_all(&store, 0..20, 2);
 }
+
+/// Its cuts stayed behind under who compacted it, and it was split by nobody any more.
+#[test]
+fn the_largest_range_is_halved_for_room_by_who_can_hold_it_and_keeps_its_cuts_else() {
+    let scratch = Scratch::new();
+    let (store, told) = created(&scratch);
+    let inner = &store.running.inner;
+    fill(&store, 0..2200, 1);
+    store.settle().expect("settled");
+    let range = Arc::clone(&inner.view.load().ranges.list[0]);
+    let ranges = || inner.view.load().ranges.list.clone();
+    assert!(ranges().len() == 1 && range.bytes() >= inner.sizes.range / 2, "{} bytes", range.bytes());
+    let held = inner.migration.hold_free(std::iter::once(range.id));
+    assert!(!inner.halve_largest().expect("not halved"));
+    inner.migration.let_go(&held);
+    assert!(ranges().len() == 1 && ranges()[0].cuts.is_empty());
+    let needed = inner.reserve.needed_bytes();
+    assert!(inner.halve_largest().expect("halved"));
+    assert_eq!(ranges().len(), 2);
+    let [low, high] = [0, 1].map(|index| ranges()[index].bytes());
+    assert!(low.abs_diff(high) < range.bytes() / 4, "{low} and {high} bytes");
+    assert!(inner.reserve.needed_bytes() < needed, "{needed} before, {}", inner.reserve.needed_bytes());
+    while inner.halve_largest().expect("halved") {}
+    let count = ranges().len();
+    assert!(lock(&inner.migration.busy).ranges.is_empty());
+    assert_settles(&store, &told);
+    assert_eq!(ranges().len(), count, "none is joined again");
+    assert_all(&store, 0..2200, 1);
+}
