@@ -14,6 +14,7 @@
 //!
 //! A range without runs is compacted where small tables crowd it (`compact.rs`), if nothing else is due.
 //! Where nothing of that is due, two neighbouring ranges of which little is left are joined (`view.rs` says how little).
+//! Where there is no room for what the reserve needs, the largest range is halved, if that takes less than it frees of the need (`compact.rs`).
 //! `task.rs` chooses by it and does what was chosen; `settle.rs` has all of it done at once.
 //!
 //! Where one of these finds no room while others work it is tried again *alone*, and all behind it, until the reserve is whole: it holds what one of them takes

@@ -61,7 +61,7 @@ impl Range {
     }
 
     /// Whether it should be one with the range behind it, where ranges of more than `full` bytes are split: one of them is smaller than a quarter of that, and
-    /// both are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
+    /// both together are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
     pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {
         let (own, other) = (self.bytes(), next.bytes());
         let splits = !self.cuts.is_empty() || !next.cuts.is_empty();
