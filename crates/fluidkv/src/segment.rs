@@ -16,7 +16,8 @@
 //! * the end, or a record that was cut off: no later record says that it was durable, so nobody was answered for it;
 //! * damage: a later whole record bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
-//! A record of which one bit alone is wrong can be mended: the checksum says which.
+//! A record of which one bit alone is wrong can be mended: the checksum says which. A record that was cut off looks like that by chance once in 2^32 / (its bits, 4096 at most): a million
+//! power cuts in the middle of a long record leave one wrong record that nobody was answered for. Not to mend the last record would lose an acknowledged one for each bit that goes wrong there.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -325,7 +326,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// The byte that would make a record here whole, if one bit is all that is wrong. Be it damage, or a record that was cut off in its last bit:
-    /// to have it is right either way.
+    /// to have it is right either way. (By chance it is neither: see above.)
     fn mend_at(&self, at: u64) -> Option<Mend> {
         if self.record_at(at).is_some() {
             // Whole, and not what comes here.
