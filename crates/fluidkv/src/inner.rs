@@ -261,8 +261,7 @@ impl Inner {
 
     /// Bytes that can still be handed out, regions to come included.
     pub(crate) fn headroom(&self) -> u64 {
-        let space = self.pool.space();
-        space.capacity.saturating_sub(space.size) + space.free
+        self.pool.room_on_medium() + self.pool.space().free
     }
 }
 

@@ -15,7 +15,7 @@
 //! 3. What is held is taken and given under one lock, and a log is begun under it: nobody else gets the space of a piece between its giving and its use. Tables, which
 //!    are what the needed is for, may take what is free without it.
 //!
-//! While regions can still be added the reserve is a number. At the end it is held as extents, so that free space that is in tiny pieces is not
+//! While regions can still be added, by the capacity and by what the medium has yet, the reserve is a number. At the end it is held as extents, so that free space that is in tiny pieces is not
 //! taken for room: pieces as long as a table, or, where there are none as long, as a log segment, or down to a quarter of one, which count for less: shorter tables take more. Half
 //! of it stays in *long* pieces, each of twice the longest value that is kept in a table, or as long as a log segment: for those values.
 //! A table that is written alone is no longer than the longest of them (`output.rs`), and the manifest goes on from piece to piece (`manifest/chain.rs`). For a
@@ -224,7 +224,7 @@ impl Reserve {
     /// Whether there would be room for all if there were a range more. Until there is, the range that waits for its split grows, which is counted as it comes.
     pub(crate) fn has_room_for_a_range(&self, pool: &Pool) -> bool {
         let space = pool.space();
-        let room = space.capacity.saturating_sub(space.size) + space.free + self.held_bytes();
+        let room = pool.room_on_medium() + space.free + self.held_bytes();
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
     }
 
@@ -240,8 +240,8 @@ impl Reserve {
 
     /// Whether what is needed is there beside what the regions have.
     pub(crate) fn can_grow(&self, pool: &Pool) -> bool {
-        let (space, wanted) = (pool.space(), self.needed_bytes() + self.margin + self.piece);
-        space.capacity.saturating_sub(space.size) >= wanted.max(pool.options().region_bytes)
+        let wanted = self.needed_bytes() + self.margin + self.piece;
+        pool.room_on_medium() >= wanted.max(pool.options().region_bytes)
     }
 
     /// Takes what is missing; whether nothing is. What there is no extent of values for is wanted in pieces.

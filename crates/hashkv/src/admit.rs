@@ -3,6 +3,8 @@
 //! A flush that finds no segment leaves values in the LSM, whose tables then take of the capacity what the file gives back, and keep it: a store that takes more than the file holds
 //! has ever less of a file. So long values are refused once what is live there comes near to what the file may be; deletes and short values go on, and so do long ones again when enough of those is gone.
 //!
+//! The file is no longer than the medium lets it be, whatever the capacity.
+//!
 //! What the LSM's regions have and do not need nobody else can have: while that is much, as behind deletes, values that find no segment stay there.
 
 use std::sync::atomic::Ordering;

@@ -31,7 +31,7 @@ impl Values {
 
     /// How many segments more than have space there is room for, beside so many bytes.
     pub(crate) fn room_beside(&self, leave: u64) -> u32 {
-        let room = self.pool.room().saturating_sub(leave) / u64::from(self.sizes.segment_bytes);
+        let room = self.pool.room_on_medium().saturating_sub(leave) / u64::from(self.sizes.segment_bytes);
         room.min(u64::from(u32::MAX)) as u32
     }
 
@@ -167,7 +167,7 @@ impl Values {
         let gained = self.gains(&gain).unwrap_or(false);
         let gained = gained || (!low && self.separate_late().unwrap_or(false));
         // The LSM's part comes first: a write that finds no room there waits for all that can be flushed and compacted.
-        let (room, leave) = (self.pool.room(), self.leave());
+        let (room, leave) = (self.pool.room_on_medium(), self.leave());
         let missing = if room < leave / 2 { leave - room } else { 0 };
         let free = lock(&self.space).counts().free;
         let less = free.saturating_sub(missing.div_ceil(u64::from(self.sizes.segment_bytes)) as u32);

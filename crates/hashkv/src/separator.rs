@@ -82,7 +82,7 @@ impl Separator for Values {
         let (mut tries, mut most) = (TRIES, 0);
         loop {
             self.give_back(self.spare());
-            let room = self.pool.room();
+            let room = self.pool.room_on_medium();
             tries -= u32::from(room <= most);
             if room >= index.room_to_leave() || tries == 0 {
                 break;

@@ -30,9 +30,12 @@ use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::probe::MediumKind;
+use crate::probe::{MediumKind, room_under};
 use crate::region::{MAX_REGIONS, Mapping};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+
+/// The part of the usual length that a region is long at least, where the medium has no room for a whole one.
+const SHORT_PART: u64 = 8;
 
 /// What an open found.
 #[derive(Debug, Clone)]
@@ -220,8 +223,17 @@ impl Pool {
         if index > seen {
             return Ok(index - 1);
         }
-        let len = self.next_region_bytes(index, min_bytes)?;
-        let mapping = self.new_region(index, len)?;
+        let (len, mapping) = match self.new_region_within(index, min_bytes, self.room()) {
+            // Of what the medium has left a shorter one is made, but no splinter: there are only so many regions.
+            Err(full @ Error::Full { .. }) => {
+                let left = self.room_on_medium();
+                if left >= self.room() || left < self.opts.region_bytes / SHORT_PART {
+                    return Err(full);
+                }
+                self.new_region_within(index, min_bytes, left)?
+            }
+            made => made?,
+        };
         self.memory.regions.add(mapping);
         let header =
             RegionHeader { pool_id: control.header.pool_id, index, chunk_bytes: self.opts.chunk_bytes, bytes: len };
@@ -248,11 +260,26 @@ impl Pool {
         self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
     }
 
-    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left; whether they were. Regions
+    /// As [`Self::room`], or what the medium has yet, where that is less: a capacity may be larger than what it lies on, or others may fill that.
+    pub fn room_on_medium(&self) -> u64 {
+        self.room().min(self.medium_room())
+    }
+
+    /// Bytes that the medium has yet.
+    fn medium_room(&self) -> u64 {
+        #[cfg(feature = "sim")]
+        if let Some(recorder) = &self.memory.recorder {
+            let taken = self.memory.regions.total_bytes() + self.beside.load(Ordering::Acquire);
+            return recorder.medium_bytes().saturating_sub(taken);
+        }
+        self.dir.as_deref().map_or(u64::MAX, room_under)
+    }
+
+    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left, on the medium as well; whether they were. Regions
     /// that are added later have what is left then.
     pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
         let _control = self.control();
-        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room());
+        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
         if has_room {
             self.beside.fetch_add(bytes, Ordering::AcqRel);
         }
@@ -275,13 +302,19 @@ impl Pool {
         self.beside.store(bytes, Ordering::Release);
     }
 
-    /// Bytes of the next region: the usual length, less where the capacity ends, more where an extent needs it.
-    fn next_region_bytes(&self, index: u16, min_bytes: u64) -> Result<u64> {
+    /// A new region in so much room, and its bytes.
+    fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
+        let len = self.next_region_bytes(index, min_bytes, room)?;
+        self.new_region(index, len).map(|mapping| (len, mapping))
+    }
+
+    /// Bytes of the next region: the usual length, less where the room ends, more where an extent needs it.
+    fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
             return Err(full());
         }
-        let room = self.room() / PAGE_BYTES * PAGE_BYTES;
+        let room = room / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
         let usual = self.opts.region_bytes.min(room);
         let fits =
@@ -326,6 +359,9 @@ impl Pool {
     #[cfg(feature = "sim")]
     fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
         let full = Error::Full { needed: len, capacity: self.opts.capacity };
+        if len > self.medium_room() {
+            return Err(full);
+        }
         let mapping = Mapping::of_heap(len, None).ok_or(full)?;
         if let Some(recorder) = &self.memory.recorder {
             recorder.region_added(index, len);
@@ -359,7 +395,7 @@ impl Pool {
             return;
         }
         let index = self.regions();
-        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes)) {
+        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room()) {
             ahead.want(index, len);
         }
     }

@@ -117,8 +117,17 @@ fn grants_map_sync(file: &File) -> bool {
 /// # Errors
 /// The kernel's.
 pub(crate) fn free_bytes(file: &File) -> rustix::io::Result<u64> {
-    let found = rustix::fs::fstatvfs(file)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    rustix::fs::fstatvfs(file).map(|space| free_of(&space))
+}
+
+/// As [`free_bytes`], of what a directory lies on; without an end where the kernel does not say.
+pub(crate) fn room_under(dir: &Path) -> u64 {
+    rustix::fs::statvfs(dir).map_or(u64::MAX, |space| free_of(&space))
+}
+
+/// A tmpfs without a limit says that it has no blocks at all.
+fn free_of(space: &rustix::fs::StatVfs) -> u64 {
+    if space.f_blocks == 0 { u64::MAX } else { space.f_bavail.saturating_mul(space.f_frsize) }
 }
 
 /// Whether every persistence domain that the kernel names holds the processor's caches.
@@ -244,6 +253,15 @@ fn gets_huge_page(file: File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_that_has_no_count_of_blocks_is_not_full() {
+        let mut space = rustix::fs::statvfs(".").expect("a file system");
+        (space.f_blocks, space.f_bavail) = (1000, 0);
+        assert_eq!(free_of(&space), 0);
+        space.f_blocks = 0;
+        assert_eq!(free_of(&space), u64::MAX);
+    }
 
     #[test]
     fn shared_memory_is_told_from_files_and_power_is_refused_on_it() {

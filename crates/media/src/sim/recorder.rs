@@ -32,6 +32,8 @@ pub struct Recorder {
     pub(super) failing_call: Mutex<Option<FailingCall>>,
     pub(super) broken: Mutex<Option<BrokenPlace>>,
     watch: Mutex<Option<Watch>>,
+    /// Bytes of the medium.
+    medium_bytes: AtomicU64,
     log: Mutex<Log>,
 }
 
@@ -83,8 +85,18 @@ impl Recorder {
             failing_call: Mutex::new(spec.failing_call),
             broken: Mutex::new(None),
             watch: Mutex::new(None),
+            medium_bytes: AtomicU64::new(u64::MAX),
             log: Mutex::new(log),
         }
+    }
+
+    /// Makes the medium as long as that, for regions and values file together; without it, it has no end.
+    pub fn set_medium_bytes(&self, bytes: u64) {
+        self.medium_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn medium_bytes(&self) -> u64 {
+        self.medium_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that persist independently of others.
