@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Error, Result, Stats, Store};
 use lodestore_fluidkv::{FluidKv, Separator};
-use lodestore_media::{BlockFile, Blocks, Mutant, OpenReport, Pool};
+use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
 
 use crate::layout::{
     ENGINE, Home, SEGMENT_HEADER, SEGMENT_LEAST, Stored, Superblock, decode_segment, segment_bytes_of,
@@ -17,6 +17,8 @@ use crate::space::Space;
 use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
 
+/// What is said of a file without a superblock, or none.
+const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`lodestore export --salvage`)";
 /// Headers of segments that an open asks the disk for at once.
 const HEADERS: usize = 256;
 /// Places at most at which a header is looked for, where the superblock is damaged.
@@ -27,21 +29,7 @@ pub(crate) fn start(
     report: &OpenReport,
     options: &HashKvOptions,
 ) -> Result<(Arc<Values>, Arc<FluidKv>)> {
-    let file = BlockFile::open(pool, &options.blocks())?;
-    let superblock = if report.engine_created {
-        let mut bytes = vec![0; BlockFile::BLOCK as usize];
-        if file.len() < BlockFile::BLOCK {
-            return Err(Error::corrupt(
-                "values.0000",
-                "it is gone or cut off: the values that the index names were in it",
-            ));
-        }
-        file.read(0, &mut bytes)?;
-        Superblock::decode(&bytes).or_else(|error| mended(&file, error))?
-    } else {
-        // What a creation that was cut short has left is made again.
-        begin_file(&file, options)?
-    };
+    let Begun { file, superblock, lost } = begin(pool, report, options)?;
     let segment_bytes = superblock.segment_bytes;
     let segments = |bytes: u64| u32::try_from(bytes / u64::from(segment_bytes)).unwrap_or(u32::MAX);
     let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
@@ -59,6 +47,7 @@ pub(crate) fn start(
         hotness: options.hotness && options.mode == Mode::Hash,
         circular: options.mode == Mode::Vlog,
         flush_bytes: index_options.memtable_bytes,
+        is_lost: lost.is_some(),
     };
     let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, space));
     let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
@@ -69,8 +58,50 @@ pub(crate) fn start(
     values.set_index(&index);
     // Nothing is flushed before: what a flush takes and lets go is reckoned from what is live.
     count(&values, &index)?;
+    if let Some(cause) = lost {
+        // What stands where cannot be told, so nothing is written.
+        pool.poison(&cause);
+    }
     index.begin_workers()?;
     Ok((values, index))
+}
+
+/// The file of values.
+struct Begun {
+    file: BlockFile,
+    superblock: Superblock,
+    /// Why it is only read, in salvage: the file or its beginning is gone. The superblock is a guess then.
+    lost: Option<String>,
+}
+
+/// Opens the file. Nothing is made or changed where it is missing although the store was made.
+fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Begun> {
+    let reading = || BlockFile::open(pool, &BlockOptions { read_only: true, ..options.blocks() });
+    let writing = || BlockFile::open(pool, &options.blocks());
+    if !report.engine_created {
+        // What a creation that was cut short has left is made again.
+        let file = writing()?;
+        let superblock = begin_file(&file, options)?;
+        return Ok(Begun { file, superblock, lost: None });
+    }
+    let gone = || Error::corrupt("values.0000", GONE);
+    // Opened for writing it would be made.
+    let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
+    match found {
+        Err(Error::Corrupt { place, what }) if pool.options().salvage => {
+            let superblock = Superblock { segment_bytes: options.segment_of_new() as u32 };
+            Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
+        }
+        found => found,
+    }
+}
+
+/// A file whose superblock is there, or can be told.
+fn found(file: BlockFile) -> Result<Begun> {
+    let mut bytes = vec![0; BlockFile::BLOCK as usize];
+    file.read(0, &mut bytes)?;
+    let superblock = Superblock::decode(&bytes).or_else(|error| mended(&file, error))?;
+    Ok(Begun { file, superblock, lost: None })
 }
 
 /// Writes the superblock of a new file. It is whole and durable before anything points into the file.

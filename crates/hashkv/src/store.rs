@@ -346,6 +346,11 @@ impl Store for HashKv {
 
     fn close(&self) -> Result<()> {
         self.running.stop();
+        if self.running.values.sizes.is_lost {
+            // Nothing was written, nor is it now.
+            self.running.index.halt();
+            return Ok(());
+        }
         self.running.index.close()
     }
 }

@@ -103,6 +103,8 @@ pub(crate) struct Sizes {
     pub(crate) circular: bool,
     /// Bytes that a flush brings, at most, about.
     pub(crate) flush_bytes: u64,
+    /// Whether the file is gone, and the store is only read (salvage).
+    pub(crate) is_lost: bool,
 }
 
 /// The values' file with its account.

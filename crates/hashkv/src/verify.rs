@@ -18,6 +18,9 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
         last = step;
         progress(step);
     })?;
+    if running.values.sizes.is_lost {
+        report.find("values.0000", "it is gone or cut off");
+    }
     let _hold = Hold::now(&running.values);
     let (mut done, mut value) = (last.done, Vec::new());
     let mut outcome = Ok(());

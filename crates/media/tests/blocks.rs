@@ -264,23 +264,31 @@ fn places_outside_the_file_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_of_odd_length_is_refused_for_writing_and_read_as_far_as_its_blocks_go() {
+fn a_file_of_odd_length_is_read_as_far_as_its_blocks_go_and_grows_by_zeros() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     std::fs::write(values(&dir), vec![5; BLOCK + 100]).expect("written");
-    let refused = BlockFile::open(&pool, &plain()).map(|_| ());
-    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
-    let file = BlockFile::open(&pool, &reading()).expect("opens");
-    assert_eq!(file.len(), BLOCK as u64);
-    assert_eq!(read(&file, 10, 100), [5; 100]);
+    for options in [reading(), plain()] {
+        let file = BlockFile::open(&pool, &options).expect("opens");
+        assert_eq!(file.len(), BLOCK as u64);
+        assert_eq!(read(&file, 10, 100), [5; 100]);
+        assert_eq!(values(&dir).metadata().expect("there").len(), BLOCK as u64 + 100, "nothing is changed");
+    }
+    let file = BlockFile::open(&pool, &plain()).expect("opens");
+    file.grow(3 * BLOCK as u64).expect("room");
+    assert_eq!(read(&file, 0, BLOCK), vec![5; BLOCK]);
+    assert_eq!(read(&file, BLOCK as u64, 2 * BLOCK), vec![0; 2 * BLOCK], "new blocks are zero");
 }
 
 #[test]
 fn a_file_that_is_only_read_is_neither_made_nor_changed() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
-    let refused = BlockFile::open(&pool, &reading()).map(|_| ());
-    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    {
+        let file = BlockFile::open(&pool, &reading()).expect("as one of no bytes");
+        assert_eq!((file.len(), file.taken()), (0, 0));
+        assert!(matches!(file.read(0, &mut [0]), Err(Error::Corrupt { .. })) && !file.is_warm(0));
+    }
     assert!(!values(&dir).exists());
     grown(&pool, 4).write(0, &filled(9, 4)).expect("written");
     let file = BlockFile::open(&pool, &reading()).expect("opens");

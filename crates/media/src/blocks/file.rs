@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lodestore_contract::{Error, Result};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::blocks::buffer::{Blocks, is_aligned};
@@ -50,8 +50,7 @@ impl DiskFile {
     /// Opens the file in `dir`, or makes it; the file and its length. `most` bytes of it are mapped, where `options` ask for that. With `name_lasts` its name is durable when this returns.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O,
-    /// [`Error::Corrupt`] where it is missing and may not be made, [`Error::Io`].
+    /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O, [`Error::Io`].
     pub(super) fn open(dir: &Path, options: &BlockOptions, most: u64, name_lasts: bool) -> Result<(Self, u64)> {
         let path = dir.join(VALUES_FILE);
         // A pipe would never open.
@@ -186,11 +185,15 @@ impl DiskFile {
         self.file.write_all_at(bytes, at)
     }
 
-    /// Reserves space for these bytes, and makes the file long enough for them, its length being `old`. On failure it is as long as it was.
+    /// Reserves space for these bytes, and makes the file long enough for them, its length being `old`, or more by what is to go. On failure it is as long as it was.
     pub(super) fn reserve(&self, at: u64, len: u64, old: u64) -> io::Result<()> {
         // Some file systems fill up what there is before they refuse.
         if at >= old && probe::free_bytes(&self.file)? < len {
             return Err(Errno::NOSPC.into());
+        }
+        // A part of a block, where somebody has cut the file: new blocks are zero.
+        if at >= old && self.file.metadata()?.len() > old {
+            self.file.set_len(old)?;
         }
         let done = again(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len));
         if done.is_err() && at + len > old {
@@ -226,14 +229,19 @@ fn open_or_make(path: &Path, options: &BlockOptions) -> Result<File> {
             made.map_err(|refused| Error::io("creating", path, refused))?;
             open()
         }
+        Err(refused) if refused.kind() == ErrorKind::NotFound => nobodys(),
         other => other,
     };
     opened.map_err(|refused| match refused.raw_os_error() {
         Some(libc::ELOOP) => foreign(path),
         Some(libc::EINVAL) if options.direct => no_direct(path),
-        Some(libc::ENOENT) => Error::corrupt(path.display().to_string(), "the values file is missing"),
         _ => Error::io("opening", path, refused),
     })
+}
+
+/// An empty file without a name, for one that is missing and not to be made.
+fn nobodys() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create(VALUES_FILE, MemfdFlags::CLOEXEC)?.into())
 }
 
 fn foreign(path: &Path) -> Error {

@@ -13,7 +13,7 @@
 //!
 //! ## Invariants
 //! * `len` is a whole number of blocks, changes under `resize` only, and is never more than the file's. It is raised after the file has grown and
-//!   lowered before the file is cut.
+//!   lowered before the file is cut. What the file has behind it is cut off before the file grows, so that new blocks are zero.
 //! * One sync at a time, and the pool is poisoned before the next begins: the system tells a failed write-back once, so two at a time might
 //!   let the second one believe that all is well.
 //! * No two threads write one block at a time, and nobody reads a block that is being written, cut off or given back: that is the
@@ -47,7 +47,7 @@ const BLOCK: u64 = BlockFile::BLOCK;
 pub struct BlockOptions {
     /// Reads and writes go past the page cache (`O_DIRECT`). A file system without that refuses it, tmpfs before Linux 6.6 among them.
     pub direct: bool,
-    /// The file is only read: it is neither made nor written, and writes are refused.
+    /// The file is only read: it is neither made nor written, and writes are refused. One that is missing is read as one of no bytes.
     pub read_only: bool,
     /// Most bytes that it may grow to; nothing is reserved by it.
     pub capacity: u64,
@@ -118,12 +118,11 @@ impl BlockFile {
     pub const BLOCK: u64 = 4096;
 
     /// Opens the values file of this pool, or makes an empty one of mode 0600. Where the pool's durability needs syncs, its name and all that it
-    /// holds are durable when this returns.
+    /// holds are durable when this returns. One whose length is no whole number of blocks is taken as cut to whole ones; what is behind them goes when it grows.
     ///
     /// # Errors
     /// [`Error::Foreign`] where a link, or no ordinary file, has its name; [`Error::InvalidOption`] where the file system has no
-    /// direct I/O (the file may have been made, empty); [`Error::Corrupt`] where its length is no whole number of blocks, and where it is missing
-    /// with `read_only`; [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`].
+    /// direct I/O (the file may have been made, empty); [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`].
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn open(pool: &Arc<Pool>, options: &BlockOptions) -> Result<Self> {
         let writes = !options.read_only;
@@ -142,10 +141,6 @@ impl BlockFile {
             begun: AtomicU64::new(0),
             counts: Counts::default(),
         };
-        if writes && !found.is_multiple_of(BLOCK) {
-            let what = format!("{found} bytes long, which is no whole number of blocks of {BLOCK}");
-            return Err(Error::corrupt(opened.path().display().to_string(), what));
-        }
         if settles && found > 0 && !pool.mutant(Mutant::FileNotSettled) {
             opened.sync_now()?;
         }

@@ -1,0 +1,130 @@
+//! A file of values that is gone, or was cut.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{counter, key, value};
+use lodestore_contract::{Error, Store, Visit};
+use lodestore_hashkv::{HashKv, HashKvOptions};
+use lodestore_inplace::testing::Scratch;
+
+const COUNT: usize = 300;
+
+/// A closed store with values in the index, at even numbers, and in the file.
+fn store() -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
+    (0..COUNT).for_each(|index| store.put(&key(index), &made(index)).expect("put"));
+    store.settle().expect("settle");
+    assert_eq!(counter(&store, "values_separated"), COUNT as u64 / 2);
+    store.close().expect("close");
+    let file = scratch.store().join("values.0000");
+    (scratch, file)
+}
+
+fn made(index: usize) -> Vec<u8> {
+    value(index, 1, if index.is_multiple_of(2) { 10 } else { 1000 })
+}
+
+fn options(salvage: bool) -> HashKvOptions {
+    let mut options = common::tiny(8 << 20, 0);
+    options.index.pool.salvage = salvage;
+    options
+}
+
+fn cut(file: &PathBuf, len: u64) {
+    fs::OpenOptions::new().write(true).open(file).expect("opens").set_len(len).expect("cut");
+}
+
+/// How many keys can be read; what is answered of them is right, and the others are told to be damaged.
+fn readable(store: &HashKv) -> usize {
+    let mut count = 0;
+    for index in 0..COUNT {
+        match store.get(&key(index)) {
+            Ok(found) => {
+                assert_eq!(found, Some(made(index)), "key {index}");
+                count += 1;
+            }
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }) && index % 2 == 1, "key {index}: {error}"),
+        }
+    }
+    let mut shown = 0;
+    let walked = store.for_each(&mut |_, _| {
+        shown += 1;
+        Visit::More
+    });
+    assert_eq!((shown, walked.is_ok()), (count, count == COUNT));
+    let findings = store.verify(&mut |_| ()).expect("verify").findings;
+    assert!(findings.len() >= COUNT - count, "{} findings", findings.len());
+    count
+}
+
+/// The whole store was refused, in salvage too, and an empty file was left.
+#[test]
+fn without_the_file_what_stands_in_the_index_is_read_in_salvage_and_nothing_is_made_or_changed() {
+    let (scratch, file) = store();
+    let whole = fs::read(&file).expect("a file");
+    for left in [None, Some(100), Some(4095)] {
+        match left {
+            None => fs::remove_file(&file).expect("removed"),
+            Some(len) => fs::write(&file, &whole[..len]).expect("written"),
+        }
+        let found = || fs::read(&file).ok().map(|bytes| bytes.len());
+        let refused = HashKv::open(&scratch.store(), &options(false)).map(|_| ());
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "{left:?}: {refused:?}");
+        assert_eq!(found(), left);
+        for workers in [0, 1] {
+            let mut options = options(true);
+            options.index.workers = workers;
+            let store = HashKv::open(&scratch.store(), &options).expect("salvaged");
+            assert_eq!(readable(&store), COUNT / 2, "{left:?}");
+            let refused = store.put(b"more", &[1; 1000]);
+            assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
+            store.close().expect("close");
+            assert_eq!(found(), left);
+        }
+    }
+    // It may have been moved away.
+    fs::write(&file, &whole).expect("written");
+    let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
+    assert_eq!(readable(&store), COUNT);
+}
+
+#[test]
+fn a_file_whose_superblock_cannot_be_told_is_only_read_in_salvage() {
+    let (scratch, file) = store();
+    let mut bytes = fs::read(&file).expect("a file");
+    bytes.truncate(4096 + 5000);
+    bytes[..4096].fill(7);
+    fs::write(&file, &bytes).expect("written");
+    let refused = HashKv::open(&scratch.store(), &options(false)).map(|_| ());
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    let store = HashKv::open(&scratch.store(), &options(true)).expect("salvaged");
+    // The first block of the first segment has some.
+    assert!((COUNT / 2 + 1..COUNT).contains(&readable(&store)));
+    store.close().expect("close");
+    assert_eq!(fs::read(&file).expect("a file"), bytes, "nothing is changed");
+}
+
+/// One byte too few refused all of it.
+#[test]
+fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
+    for len in [5000, 100_000] {
+        let (scratch, file) = store();
+        assert!(fs::metadata(&file).expect("a file").len() > len);
+        cut(&file, len);
+        let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
+        let before = readable(&store);
+        assert!((COUNT / 2..COUNT).contains(&before) && (before > COUNT / 2) == (len > 5000), "{before}");
+        // What is written over is whole again, in a file that grows.
+        (0..COUNT).for_each(|index| store.put(&key(index), &made(index)).expect("put"));
+        store.settle().expect("settle");
+        assert_eq!(readable(&store), COUNT);
+        store.close().expect("close");
+        drop(store);
+        let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
+        assert_eq!(readable(&store), COUNT);
+    }
+}
