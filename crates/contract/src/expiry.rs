@@ -1,10 +1,25 @@
 //! When a key stops to exist.
 
+#[cfg(feature = "conformance")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+#[cfg(feature = "conformance")]
+static AHEAD: AtomicU64 = AtomicU64::new(0);
 
 /// Milliseconds since the Unix epoch, by the system's clock.
 pub fn now_millis() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    #[cfg(feature = "conformance")]
+    let now = now.saturating_add(AHEAD.load(Ordering::Relaxed));
+    now
+}
+
+/// Makes [`now_millis`] go ahead of the system's clock by so many milliseconds, in the whole process; 0 sets it back. For tests of clocks that are set.
+#[cfg(feature = "conformance")]
+pub fn set_clock_ahead(millis: u64) {
+    AHEAD.store(millis, Ordering::Relaxed);
 }
 
 /// The moment from which a key is absent to every reader.

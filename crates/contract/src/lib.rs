@@ -24,6 +24,8 @@ pub use capability::Capabilities;
 pub use durability::Durability;
 pub use error::{Error, Result, io_advice};
 pub use event::{Event, EventSink};
+#[cfg(feature = "conformance")]
+pub use expiry::set_clock_ahead;
 pub use expiry::{Expiry, now_millis};
 pub use options::{OptionSpec, Options};
 pub use range::{Direction, ScanRange};

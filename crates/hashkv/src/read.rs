@@ -3,7 +3,8 @@
 use lodestore_contract::{Error, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
-use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
+use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, decode_segment};
+use crate::space::is_newer;
 use crate::values::Values;
 
 /// How often a value that moves is looked for.
@@ -78,12 +79,46 @@ impl Values {
         Ok((!self.read(pointer, key, stored)?).then_some(pointer))
     }
 
-    /// As [`Self::resolve`], where the pointer cannot be of the past: by a holder of its moment, or of the key's stripe.
+    /// As [`Self::resolve`], where the pointer cannot be of the past: by a holder of its moment, or of the key's stripe. Whether there is a value.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
-    pub(crate) fn value(&self, key: &[u8], stored: &mut Vec<u8>) -> Result<()> {
-        self.resolve(key, stored)?.map_or(Ok(()), |pointer| Err(lost(pointer)))
+    pub(crate) fn value(&self, key: &[u8], stored: &mut Vec<u8>) -> Result<bool> {
+        self.resolve(key, stored)?.map_or(Ok(true), |pointer| self.absent(key, pointer))
+    }
+
+    /// What a key is whose record is not at its pointer: absent (false) where that is no damage.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[cold]
+    fn absent(&self, key: &[u8], pointer: Pointer) -> Result<bool> {
+        if self.is_gone(key, pointer) { Ok(false) } else { Err(lost(pointer)) }
+    }
+
+    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its segment has had a later use, or has given its space back. The room of what has expired is used again
+    /// before its entry is forgotten, and where the clock is set back the entry counts again.
+    #[cold]
+    pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
+        let expires = self.index().is_some_and(|index| matches!(index.expiry(key), Ok(Some(Some(_)))));
+        expires && self.was_let_go(pointer)
+    }
+
+    /// Whether the use of a segment that a pointer names is over.
+    fn was_let_go(&self, pointer: Pointer) -> bool {
+        let mut header = [0; SEGMENT_HEADER];
+        if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
+            return false;
+        }
+        if let Some((_, generation)) = decode_segment(&header, pointer.segment) {
+            return is_newer(generation, pointer.generation);
+        }
+        // Space that was given back is zero.
+        let Some(from) = self.place_of(pointer) else { return false };
+        let mut record = vec![0; pointer.len as usize];
+        header == [0; SEGMENT_HEADER]
+            && self.file.read(from, &mut record).is_ok()
+            && record.iter().all(|byte| *byte == 0)
     }
 
     /// The value of a key; whether there is one.
@@ -101,7 +136,7 @@ impl Values {
                 // The same as before: nobody has moved it.
                 Some(pointer) if before == Some(pointer) => {
                     value.clear();
-                    return Err(lost(pointer));
+                    return self.absent(key, pointer);
                 }
                 now => before = now,
             }

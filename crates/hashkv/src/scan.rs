@@ -2,9 +2,10 @@
 //! walk's order. A walk holds its moment, so that no segment that it may come to is written again.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
+use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
 use crate::store::Running;
@@ -20,11 +21,40 @@ pub(crate) fn scan_each(
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
 ) -> Result<usize> {
     let _hold = Hold::now(&running.values);
-    let mut ends = Err;
+    let (mut visited, last) = scan_part(running, range, visit)?;
+    let mut last = last.filter(|_| visited < range.limit);
+    // Those that are gone use up no limit.
+    while let Some(key) = last {
+        let mut rest = range.clone().limit(range.limit - visited);
+        match range.direction {
+            Direction::Forward => rest.from = Bound::Excluded(key),
+            Direction::Backward => rest.to = Bound::Excluded(key),
+        }
+        let (more, to) = scan_part(running, &rest, visit)?;
+        visited += more;
+        last = to.filter(|_| visited < range.limit);
+    }
+    Ok(visited)
+}
+
+/// Visits what the LSM has of a range; how many pairs, and the last key where it is the limit and not the visitor that has ended it.
+fn scan_part(
+    running: &Arc<Running>,
+    range: &ScanRange,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+) -> Result<(usize, Option<Vec<u8>>)> {
+    let (mut ends, mut left, mut last) = (Err, range.limit, None);
     let mut walk = Walk::new(&running.values, &mut ends, visit);
-    let walked = running.index.scan_each(range, &mut |key, stored| walk.pair(key, stored));
-    let (visited, _, outcome) = walk.end();
-    walked.and(outcome).map(|()| visited as usize)
+    let walked = running.index.scan_each(range, &mut |key, stored| {
+        left -= 1;
+        if left == 0 {
+            last = Some(key.to_vec());
+        }
+        walk.pair(key, stored)
+    });
+    let (visited, stopped, outcome) = walk.end();
+    walked.and(outcome)?;
+    Ok((visited as usize, last.filter(|_| !stopped)))
 }
 
 pub(crate) fn for_each(running: &Arc<Running>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
@@ -61,20 +91,25 @@ pub(crate) fn snapshot(running: &Arc<Running>) -> Result<Box<dyn Snapshot>> {
 impl Snapshot for Moment {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(mut stored) = self.snapshot.get(key)? else { return Ok(None) };
-        self.running.values.value(key, &mut stored)?;
-        Ok(Some(stored))
+        let there = self.running.values.value(key, &mut stored)?;
+        Ok(there.then_some(stored))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
-        let scan = self.snapshot.scan(range)?;
-        Ok(Box::new(Owned::new(&self.running, scan, Arc::clone(&self.hold))))
+        let scan = self.snapshot.scan(&unlimited(range))?;
+        Ok(Box::new(Owned::new(&self.running, scan, range.limit, Arc::clone(&self.hold))))
     }
 }
 
 pub(crate) fn scan(running: &Arc<Running>, range: &ScanRange) -> Result<Scan> {
     let hold = Arc::new(Hold::now(&running.values));
-    let scan = running.index.scan(range)?;
-    Ok(Box::new(Owned::new(running, scan, hold)))
+    let scan = running.index.scan(&unlimited(range))?;
+    Ok(Box::new(Owned::new(running, scan, range.limit, hold)))
+}
+
+/// A range for the LSM: those that are gone use up no limit.
+fn unlimited(range: &ScanRange) -> ScanRange {
+    range.clone().limit(usize::MAX)
 }
 
 /// An owned walk.
@@ -83,13 +118,15 @@ struct Owned {
     scan: Option<Scan>,
     ready: VecDeque<Result<Entry>>,
     size: usize,
+    /// Pairs that may be shown yet.
+    left: usize,
     _hold: Arc<Hold>,
 }
 
 impl Owned {
-    fn new(running: &Arc<Running>, scan: Scan, hold: Arc<Hold>) -> Self {
-        let ready = VecDeque::new();
-        Self { running: Arc::clone(running), scan: Some(scan), ready, size: OWNED.0, _hold: hold }
+    fn new(running: &Arc<Running>, scan: Scan, left: usize, hold: Arc<Hold>) -> Self {
+        let (scan, ready) = (Some(scan).filter(|_| left > 0), VecDeque::new());
+        Self { running: Arc::clone(running), scan, ready, size: OWNED.0, left, _hold: hold }
     }
 
     fn fill(&mut self) {
@@ -97,7 +134,7 @@ impl Owned {
         let (mut found, mut bytes, mut is_plain) = (Vec::new(), 0, true);
         let mut failed = None;
         let mut ended = false;
-        while !ended && found.len() < self.size && bytes < WINDOW_BYTES {
+        while !ended && found.len() < self.size.min(self.left) && bytes < WINDOW_BYTES {
             match scan.next() {
                 Some(Ok(entry)) => {
                     bytes += entry.key.len() + entry.value.len();
@@ -120,8 +157,12 @@ impl Owned {
             }
         } else {
             let mut values = Vec::with_capacity(found.len());
-            let mut visit = |_: &[u8], value: &[u8]| {
-                values.push(value.to_vec());
+            let mut visit = |key: &[u8], value: &[u8]| {
+                // Those between are gone.
+                while found[values.len()].key != key {
+                    values.push(None);
+                }
+                values.push(Some(value.to_vec()));
                 Visit::More
             };
             let mut ends = Err;
@@ -136,11 +177,12 @@ impl Owned {
             ended |= outcome.is_err();
             // What a value's error ended comes before what ended the LSM's walk.
             failed = outcome.err().or(failed);
-            let shown = found.into_iter().zip(values).map(|(entry, value)| Ok(Entry { value, ..entry }));
-            self.ready.extend(shown);
+            let shown = found.into_iter().zip(values);
+            self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry { value: value?, ..entry }))));
         }
+        self.left -= self.ready.len();
         self.ready.extend(failed.map(Err));
-        if ended {
+        if ended || self.left == 0 {
             self.scan = None;
         }
     }
@@ -150,7 +192,8 @@ impl Iterator for Owned {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ready.is_empty() {
+        // Of what was found all may be gone.
+        while self.ready.is_empty() && self.scan.is_some() {
             self.fill();
         }
         self.ready.pop_front()

@@ -161,7 +161,7 @@ pub(crate) struct Space {
 }
 
 /// Whether a use began behind another: numbers begin anew, at 1, when there are no more. Of uses that are half of all numbers apart, or more, it cannot be told.
-fn is_newer(one: u32, other: u32) -> bool {
+pub(crate) fn is_newer(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
 

@@ -114,9 +114,9 @@ impl HashKv {
         let mut changed = |stored: Option<&[u8]>| {
             let value = stored.map(|stored| {
                 let mut value = stored.to_vec();
-                values.value(key, &mut value).map(|()| value)
+                values.value(key, &mut value).map(|there| there.then_some(value))
             });
-            let mut changed = change(value.transpose()?.as_deref());
+            let mut changed = change(value.transpose()?.flatten().as_deref());
             if let Change::Put(value, _) = &mut changed {
                 lodestore_contract::limits::check_value(value)?;
                 tag_value(value);

@@ -40,6 +40,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
                 report.records += 1;
                 report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
             }
+            Ok(false) if running.values.is_gone(key, pointer) => {}
             Ok(false) => {
                 let (place, what) = loss(pointer);
                 report.find(place, what);

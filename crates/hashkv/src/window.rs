@@ -292,7 +292,9 @@ impl<'w> Walk<'w> {
         let pair = &mut window.pairs[number];
         let (at, len) = pair.key;
         let key = &window.bytes[at..at + len];
-        let value = match std::mem::replace(&mut pair.held, Held::Value(0)) {
+        let held = std::mem::replace(&mut pair.held, Held::Value(0));
+        let apart = if let Held::Apart { pointer, .. } = held { Some(pointer) } else { None };
+        let value = match held {
             Held::Value(value) => Ok(&window.bytes[at + len..at + len + value]),
             Held::Failed(error) => Err(error),
             Held::Apart { pointer, .. } if in_buffer => {
@@ -314,6 +316,7 @@ impl<'w> Walk<'w> {
                 self.visited += 1;
                 self.stopped = (self.visit)(key, value) == Visit::Stop;
             }
+            Err(Error::Corrupt { .. }) if apart.is_some_and(|pointer| self.values.is_gone(key, pointer)) => {}
             Err(error) => self.outcome = (self.failed)(error),
         }
     }
