@@ -13,6 +13,8 @@ use lodestore_inplace::testing::Scratch;
 /// Keys that expire, at multiples of 3, and others.
 const COUNT: usize = 600;
 
+type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> Visit + 'v;
+
 /// The clock is the process's.
 struct Clock(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
@@ -77,7 +79,7 @@ fn look(store: &HashKv, version: u32) -> usize {
     store.multi_get(&keys, &mut each).expect("multi_get");
     found.sort();
     assert_eq!(found, there);
-    let pairs = |walked: &mut dyn FnMut(&mut dyn FnMut(&[u8], &[u8]) -> Visit) -> usize| {
+    let pairs = |walked: &mut dyn FnMut(&mut Visitor<'_>) -> usize| {
         let mut shown = Vec::new();
         let count = walked(&mut |key, value| {
             shown.push((key.to_vec(), value.to_vec()));
