@@ -173,6 +173,15 @@ pub enum Error {
         /// What keeps it from an end, and what to do about that.
         instead: &'static str,
     },
+    /// Too few devices of a group are there, or active, for what was asked. What was acknowledged before is where it was.
+    TooFewDevices {
+        /// The group, from 0.
+        group: usize,
+        /// Devices of it that can be used.
+        live: usize,
+        /// Devices that it takes.
+        needed: usize,
+    },
     /// The store was closed.
     Closed,
 }
@@ -314,6 +323,11 @@ impl fmt::Display for Error {
             Self::Unfinished { doing, after, instead } => {
                 write!(f, "{doing} had no end in {} s: {instead}", after.as_secs())
             }
+            Self::TooFewDevices { group, live, needed } => write!(
+                f,
+                "group {group} has {live} devices that can be used and this takes {needed}: bring the others back and open the store again, replace them \
+                 (`lodestore mkvs replace`), or go on with what these have (salvage)"
+            ),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -369,6 +383,7 @@ mod tests {
             Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
             Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
             Error::Poisoned { cause: "sync failed".into() },
+            Error::TooFewDevices { group: 1, live: 1, needed: 2 },
             Error::NoRoom { path: path(), needed: 3, free: 2 },
             Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
             Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },

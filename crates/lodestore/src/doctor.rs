@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{HeaderSummary, MediumReport, Pool, has_cmpxchg16b, probe};
+use lodestore_media::{HeaderSummary, MediumReport, has_cmpxchg16b, probe};
+
+use crate::matrix;
 
 /// What [`doctor`] found.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub struct Diagnosis {
 pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     let path = path.as_ref();
     let probed = nearest_directory(path);
-    let store = match Pool::inspect(path) {
+    let store = match matrix::inspect(path) {
         Err(Error::Missing { .. }) => None,
         found => Some(found),
     };

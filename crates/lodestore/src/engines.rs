@@ -7,9 +7,11 @@ use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_hikv::{HiKv, HiKvOptions};
-use lodestore_media::{Pool, PoolOptions};
+use lodestore_media::PoolOptions;
+use lodestore_mkvs::MkvsOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
+use crate::matrix;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
 
@@ -24,7 +26,7 @@ pub struct Engine {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [Engine; 4] = [
+static ENGINES: [Engine; 5] = [
     Engine {
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
@@ -53,6 +55,13 @@ static ENGINES: [Engine; 4] = [
         create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HashKv::open(path, &HashKvOptions::from_options(pool, set)?)?)),
     },
+    Engine {
+        name: lodestore_mkvs::ENGINE,
+        about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
+        options: LazyLock::new(|| [MkvsOptions::specs(), matrix::SPECS, pool::SPECS].concat()),
+        create: matrix::create,
+        open: matrix::open,
+    },
 ];
 
 impl Engine {
@@ -74,9 +83,24 @@ impl Engine {
         (self.open)(path, pool::for_open(options)?, &set)
     }
 
-    /// What is left of `set` when the pool has its part. A name that neither knows is refused.
+    /// Makes a store of this engine as a part of another one. `set` has its own options alone.
+    pub(crate) fn make(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+        (self.create)(path, pool, set)
+    }
+
+    /// Opens such a part.
+    pub(crate) fn load(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+        (self.open)(path, pool, set)
+    }
+
+    /// What is left of `set` when the pool has its part. A name that neither knows is refused; those of a matrix's devices are looked at when their engine is known.
     fn options_of_its_own(&self, set: &Options) -> Result<Options> {
-        set.check_names(self.options())?;
+        let mut known = Options::new();
+        let is_of_device = |name: &str| self.name == lodestore_mkvs::ENGINE && matrix::is_of_device(name);
+        for (name, value) in set.iter().filter(|(name, _)| !is_of_device(name)) {
+            known.set(name, value);
+        }
+        known.check_names(self.options())?;
         let mut own = Options::new();
         for (name, value) in set.iter().filter(|(name, _)| pool::SPECS.iter().all(|spec| spec.name != *name)) {
             own.set(name, value);
@@ -110,7 +134,7 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Engine> {
 /// # Errors
 /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engine> {
-    let found = Pool::inspect(path)?.engine;
+    let found = matrix::inspect(path)?.engine;
     if let Some(asked) = asked.filter(|asked| *asked != found) {
         return Err(Error::WrongEngine { found, asked: asked.into() });
     }

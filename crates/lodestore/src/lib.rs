@@ -30,6 +30,7 @@
 
 mod doctor;
 mod engines;
+mod matrix;
 mod options;
 mod pool;
 

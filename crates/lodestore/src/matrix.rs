@@ -1,0 +1,160 @@
+//! Where a matrix of devices (`mkvs`) has its stores: directories, each a store of another engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Options, Result, Store};
+use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
+use lodestore_mkvs::{Mkvs, MkvsOptions, Part, Place, Places, Relay};
+
+use crate::engines::{self, Engine};
+
+/// Begins the names of options that the devices' engine is given.
+const OF_DEVICE: &str = "device.";
+/// The option that names it, and its default.
+const ENGINE_OPTION: &str = "device-engine";
+const ENGINE_DEFAULT: &str = "hikv";
+/// The engine of operation logs, and of the host's own store.
+const LOG_ENGINE: &str = "nvht";
+/// Regions of an operation log, and of the host's store.
+const LOG_REGION: u64 = 16 << 20;
+const HOST_REGION: u64 = 1 << 20;
+
+/// The options of devices, beside the matrix's own.
+pub(crate) const SPECS: &[lodestore_contract::OptionSpec] = &[lodestore_contract::OptionSpec {
+    name: ENGINE_OPTION,
+    default: ENGINE_DEFAULT,
+    help: "engine of the devices' stores: hikv, fluidkv, hashkv or nvht; its options are set as device.NAME=VALUE",
+    fixed: true,
+}];
+
+/// Whether this is the name of an option that the devices' engine is given.
+pub(crate) fn is_of_device(name: &str) -> bool {
+    name.starts_with(OF_DEVICE)
+}
+
+/// What the store at `path` says of itself: of a matrix, what its host's store says.
+///
+/// # Errors
+/// As [`Pool::inspect`].
+pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
+    match Pool::inspect(path) {
+        Err(missing @ Error::Missing { .. }) => match Pool::inspect(&path.join(Part::Host.directory())) {
+            Ok(host) => Ok(HeaderSummary { engine: lodestore_mkvs::ENGINE.into(), ..host }),
+            Err(Error::Missing { .. }) => Err(missing),
+            Err(error) => Err(error),
+        },
+        found => found,
+    }
+}
+
+/// Stores of engines in directories.
+struct Stores {
+    engine: &'static Engine,
+    pool: PoolOptions,
+    /// The engine's own options.
+    set: Options,
+}
+
+impl Stores {
+    /// Those that `set` asks for, or those of the matrix at `path`; and what is left of `set` for the matrix itself.
+    fn of(pool: &PoolOptions, set: &Options) -> Result<(Self, Options)> {
+        let name = set.get(ENGINE_OPTION).unwrap_or(ENGINE_DEFAULT);
+        let engine = engines::by_name(name)?;
+        if engine.name == lodestore_mkvs::ENGINE {
+            return Err(Error::InvalidOption {
+                name: ENGINE_OPTION.into(),
+                value: name.into(),
+                why: "a device is no matrix: give another engine".into(),
+            });
+        }
+        let (mut own, mut device) = (Options::new(), Options::new());
+        for (name, value) in set.iter().filter(|(name, _)| *name != ENGINE_OPTION) {
+            match name.strip_prefix(OF_DEVICE) {
+                Some(name) => device.set(name, value),
+                None => own.set(name, value),
+            };
+        }
+        Ok((Self { engine, pool: pool.clone(), set: device }, own))
+    }
+
+    /// The engine, pool and options of a part.
+    fn part(&self, part: Part, engine: &str) -> Result<(&'static Engine, PoolOptions, Options)> {
+        let mut pool = self.pool.clone();
+        match part {
+            Part::Device => {
+                let engine = if engine.is_empty() { self.engine } else { engines::by_name(engine)? };
+                self.set.check_names(engine.options())?;
+                Ok((engine, pool, self.set.clone()))
+            }
+            Part::Log | Part::Host => {
+                pool.region_bytes = pool.region_bytes.min(if part == Part::Log { LOG_REGION } else { HOST_REGION });
+                let mut set = Options::new();
+                set.set("partitions", "1").set("initial-capacity", "1024");
+                Ok((engines::by_name(LOG_ENGINE)?, pool, set))
+            }
+        }
+    }
+}
+
+fn place(path: &Path, store: Arc<dyn Store>) -> Result<Place> {
+    let medium = probe(path)?.medium;
+    Ok(Place { store, is_memory: matches!(medium, MediumKind::Dax | MediumKind::Shm) })
+}
+
+impl Places for Stores {
+    fn engines(&self) -> (String, String) {
+        (self.engine.name.into(), LOG_ENGINE.into())
+    }
+
+    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place> {
+        let path = directory.join(part.directory());
+        let (engine, pool, set) = self.part(part, "")?;
+        let region_bytes = pool.region_bytes.min(capacity);
+        place(&path, engine.make(&path, PoolOptions { capacity, region_bytes, ..pool }, &set)?)
+    }
+
+    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
+        let path = directory.join(part.directory());
+        let (engine, pool, mut set) = self.part(part, engine)?;
+        if part != Part::Device {
+            // They shaped it when it was made.
+            set = Options::new();
+        }
+        place(&path, engine.load(&path, pool, &set)?)
+    }
+}
+
+/// The matrix's options, from those of a pool and its own.
+fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
+    let relay = pool.events.take().map(Relay::new);
+    pool.events = relay.as_ref().map(Relay::sink);
+    let options = MkvsOptions {
+        capacity: pool.capacity,
+        durability: pool.raise.unwrap_or(pool.durability),
+        salvage: pool.salvage,
+        relay,
+        ..MkvsOptions::default()
+    };
+    options.with(set)
+}
+
+/// Makes a matrix.
+pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+    let is_used = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if is_used {
+        return Err(Error::Exists { path: path.into() });
+    }
+    let (_, own) = Stores::of(&pool, set)?;
+    let options = options(&mut pool, &own)?;
+    let (stores, _) = Stores::of(&pool, set)?;
+    Ok(Arc::new(Mkvs::create(path, &options, &stores)?))
+}
+
+/// Opens a matrix.
+pub(crate) fn open(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+    let (_, own) = Stores::of(&pool, set)?;
+    let options = options(&mut pool, &own)?;
+    let (stores, _) = Stores::of(&pool, set)?;
+    Ok(Arc::new(Mkvs::open(path, &options, &stores)?))
+}

@@ -1,0 +1,147 @@
+//! What a matrix tells of itself, and how it is stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Result, Stats, Store};
+
+use crate::ENGINE;
+use crate::group::Group;
+use crate::layout::{CleanRecord, MemberState};
+use crate::route::KeyHash;
+use crate::store::Inner;
+
+/// Numbers of a device's account that add up over all of them.
+fn add(total: &mut Stats, device: &Stats) {
+    total.dram_bytes += device.dram_bytes;
+    total.dram_fixed_bytes += device.dram_fixed_bytes;
+    total.dram_budget_bytes += device.dram_budget_bytes;
+    total.flushes += device.flushes;
+    total.fences += device.fences;
+    total.bytes_written += device.bytes_written;
+}
+
+impl Inner {
+    /// Does `work` with every store of every member that is not lost; the first error, when all had their turn.
+    pub(crate) fn each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
+        let mut first = Ok(());
+        for device in self.groups.iter().flat_map(|group| group.devices()) {
+            if device.state() == MemberState::Failed {
+                continue;
+            }
+            let log = device.log().map(|log| Arc::clone(log.store()));
+            for store in [Some(Arc::clone(device.store())), log].into_iter().flatten() {
+                first = first.and(work(&*store));
+            }
+        }
+        first
+    }
+
+    /// Stops cleanly: what is queued is done, devices say how far they are, filters are left.
+    pub(crate) fn close(&self) -> Result<()> {
+        let mut clean = CleanRecord { groups: Vec::new() };
+        let mut filters = Vec::new();
+        let mut first = Ok(());
+        for group in &self.groups {
+            // Calls that were under way end before.
+            let stripes = group.own_all();
+            for device in group.active() {
+                device.run_if_idle();
+                if let Some(log) = device.log() {
+                    first = first.and(log.set_record(|record| record.applied = device.applied().max(record.applied)));
+                }
+            }
+            let filter = stripes[0].filter.clone().filter(|_| !group.distrust.load(Ordering::Acquire));
+            let keys = filter.as_ref().map_or(0, |filter| filter.keys());
+            let epoch = group.epoch();
+            let last = if group.sole().is_some() { 0 } else { group.last() };
+            clean.groups.push((epoch, last, keys, group.raised.load(Ordering::Acquire)));
+            filters.push(filter);
+        }
+        for device in self.groups.iter().flat_map(|group| group.devices()) {
+            first = first.and(device.store().close());
+            if let Some(log) = device.log() {
+                first = first.and(log.store().close());
+            }
+        }
+        if first.is_ok() {
+            first = self.host.leave(&clean, &filters);
+        }
+        first.and(self.host.store().close())
+    }
+
+    /// The account of all devices together.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut total = Stats { engine: ENGINE, ..Stats::default() };
+        total.recovery.done = true;
+        total.recovery.share = 1.0;
+        for group in &self.groups {
+            self.add_group(&mut total, group);
+        }
+        total
+    }
+
+    fn add_group(&self, total: &mut Stats, group: &Group) {
+        let devices = group.devices();
+        // Members hold the same: the one that is furthest stands for all.
+        let teller = devices.iter().max_by_key(|device| (device.is_active(), device.applied())).map(|device| device.id);
+        for device in &devices {
+            let stats = device.store().stats();
+            add(total, &stats);
+            if Some(device.id) == teller {
+                total.keys += stats.keys;
+                total.recovery.keys += stats.recovery.keys;
+                if total.medium.is_empty() {
+                    (total.medium, total.durability) = (stats.medium.clone(), stats.durability);
+                }
+                let (sum, space) = (&mut total.space, &stats.space);
+                (sum.size, sum.capacity, sum.live) =
+                    (sum.size + space.size, sum.capacity + space.capacity, sum.live + space.live);
+                (sum.dead, sum.free) = (sum.dead + space.dead, sum.free + space.free);
+            }
+            let recovery = &mut total.recovery;
+            recovery.done &= stats.recovery.done;
+            recovery.share = recovery.share.min(stats.recovery.share);
+            recovery.corrupt += stats.recovery.corrupt;
+            recovery.left_out += stats.recovery.left_out;
+            recovery.ready_after = recovery.ready_after.max(stats.recovery.ready_after);
+            recovery.took = recovery.took.max(stats.recovery.took);
+            if let Some(log) = device.log() {
+                add(total, &log.store().stats());
+            }
+        }
+        let counters = &mut total.engine_counters;
+        let mut count = |name, number| *counters.entry(name).or_insert(0) += number;
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &group.counts;
+        for (name, counter) in [
+            ("reads_filtered", &counts.filtered),
+            ("reads_false_positive", &counts.false_positives),
+            ("reads", &counts.reads),
+            ("reads_hedged", &counts.hedged),
+            ("reads_hedges_won", &counts.hedges_won),
+            ("writes", &counts.writes),
+            ("writes_taken_back", &counts.restored),
+            ("keys_repaired", &counts.repaired),
+            ("filter_leaked", &counts.leaked),
+            ("filter_keys", &group.raised),
+            ("devices_caught_up", &counts.caught_up),
+            ("devices_copied", &counts.copied),
+        ] {
+            count(name, load(counter));
+        }
+        count("groups", 1);
+        count("devices", group.width as u64);
+        count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
+        count("devices_behind", devices.iter().filter(|device| device.state() == MemberState::Behind).count() as u64);
+        count("epoch_changes", group.epoch());
+        let filter = group.share(KeyHash::of(b"", 0)).filter.clone();
+        if let Some(filter) = filter {
+            total.dram_bytes += filter.bytes();
+            // Of a million absent keys, of the worst group.
+            let per_million = (filter.false_positives() * 1e6) as u64;
+            let worst = total.engine_counters.entry("filter_false_per_million").or_insert(0);
+            *worst = per_million.max(*worst);
+        }
+    }
+}

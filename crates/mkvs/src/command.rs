@@ -1,0 +1,227 @@
+//! Commands that devices are given, and what comes of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use crate::layout::Operation;
+use crate::lock;
+
+/// What a device is given to do.
+#[derive(Clone)]
+pub(crate) enum Command {
+    Write(Arc<WriteOp>),
+    Read(Arc<ReadOp>),
+}
+
+impl Command {
+    /// A member's verdict on a command that it does not execute.
+    pub(crate) fn vote(&self, member: u32, vote: Vote) {
+        match self {
+            Self::Write(op) => {
+                op.vote(member, vote);
+            }
+            Self::Read(op) => op.give_up(),
+        }
+    }
+}
+
+/// A member's verdict on a write.
+pub(crate) enum Vote {
+    /// It has it, durably; whether the key was there.
+    Done(bool),
+    /// It has no room for it, and its store is as before.
+    Refused(Error),
+    /// It is out of use; why, where this write was the reason.
+    Failed(Option<Error>),
+}
+
+/// Verdicts on a write, as sets of members.
+#[derive(Default)]
+pub(crate) struct Votes {
+    pub(crate) pending: u32,
+    pub(crate) done: u32,
+    pub(crate) refused: u32,
+    pub(crate) failed: u32,
+    /// The key was there, by those who have done it.
+    pub(crate) was_there: bool,
+    pub(crate) refusal: Option<Error>,
+    pub(crate) failure: Option<Error>,
+}
+
+impl Votes {
+    /// Whether `needed` members have it, or never will.
+    fn are_decided(&self, needed: usize) -> bool {
+        let done = self.done.count_ones() as usize;
+        // Where it cannot be had any more, all are waited for: what some have done is to be taken back.
+        done >= needed || self.pending == 0
+    }
+}
+
+/// A write on its way through a group.
+pub(crate) struct WriteOp {
+    pub(crate) operation: Operation,
+    /// The key is absent, as far as the filter knows.
+    pub(crate) is_new: bool,
+    /// Members whose stores are already as it says.
+    done_by: u32,
+    /// Members that it takes.
+    needed: usize,
+    votes: Mutex<Votes>,
+    voted: Condvar,
+}
+
+impl WriteOp {
+    pub(crate) fn new(operation: Operation, members: u32, needed: usize, done_by: u32, is_new: bool) -> Self {
+        let votes = Votes { pending: members, ..Votes::default() };
+        Self { operation, is_new, done_by, needed, votes: Mutex::new(votes), voted: Condvar::new() }
+    }
+
+    pub(crate) fn is_done_by(&self, member: u32) -> bool {
+        self.done_by & member != 0
+    }
+
+    /// Takes a member's verdict; the first one counts. False where the member has no room for what stands already, done by enough others.
+    pub(crate) fn vote(&self, member: u32, vote: Vote) -> bool {
+        let mut votes = lock(&self.votes);
+        let stands = votes.done.count_ones() as usize >= self.needed;
+        let is_missed = stands && matches!(vote, Vote::Refused(_));
+        if votes.pending & member == 0 {
+            return true;
+        }
+        votes.pending &= !member;
+        match vote {
+            Vote::Done(was_there) => {
+                votes.done |= member;
+                votes.was_there |= was_there;
+            }
+            Vote::Refused(error) => {
+                votes.refused |= member;
+                votes.refusal.get_or_insert(error);
+            }
+            Vote::Failed(error) => {
+                votes.failed |= member;
+                votes.failure = votes.failure.take().or(error);
+            }
+        }
+        drop(votes);
+        self.voted.notify_all();
+        !is_missed
+    }
+
+    /// Waits until `needed` members have it or it is sure that they never will, for so long at most; the members that have said nothing then.
+    pub(crate) fn wait(&self, needed: usize, timeout: Duration) -> u32 {
+        let votes = lock(&self.votes);
+        let (votes, late) = self
+            .voted
+            .wait_timeout_while(votes, timeout, |votes| !votes.are_decided(needed))
+            .unwrap_or_else(PoisonError::into_inner);
+        if late.timed_out() { votes.pending } else { 0 }
+    }
+
+    /// Reads the verdicts so far.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&mut Votes) -> T) -> T {
+        read(&mut lock(&self.votes))
+    }
+}
+
+/// How a read came out.
+pub(crate) struct Answer {
+    pub(crate) value: Vec<u8>,
+    pub(crate) is_there: Result<bool>,
+}
+
+/// A read that one or several members were given; the first answer counts.
+pub(crate) struct ReadOp {
+    key: Vec<u8>,
+    /// Somebody has answered: who comes later does nothing.
+    is_answered: AtomicBool,
+    state: Mutex<Reading>,
+    told: Condvar,
+}
+
+struct Reading {
+    answer: Option<Answer>,
+    /// Members that have it and have not answered.
+    open: usize,
+    /// A member could not read it.
+    met_damage: bool,
+}
+
+impl ReadOp {
+    pub(crate) fn new(key: &[u8]) -> Self {
+        Self {
+            key: key.to_vec(),
+            is_answered: AtomicBool::new(false),
+            state: Mutex::new(Reading { answer: None, open: 0, met_damage: false }),
+            told: Condvar::new(),
+        }
+    }
+
+    /// One more member has it.
+    pub(crate) fn open(&self) {
+        lock(&self.state).open += 1;
+    }
+
+    /// Answers it by `get`, if nobody has.
+    pub(crate) fn answer(&self, get: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<bool>) {
+        let mut value = Vec::new();
+        let answer = if self.is_answered.load(Ordering::Acquire) {
+            None
+        } else {
+            let is_there = get(&self.key, &mut value);
+            Some(Answer { value, is_there })
+        };
+        let mut state = lock(&self.state);
+        state.open -= 1;
+        let Some(answer) = answer else { return };
+        state.met_damage |= matches!(answer.is_there, Err(Error::Corrupt { .. }));
+        // An error counts where nobody has anything better.
+        let is_better = state.answer.as_ref().is_none_or(|known| known.is_there.is_err() && answer.is_there.is_ok());
+        if is_better {
+            self.is_answered.store(answer.is_there.is_ok(), Ordering::Release);
+            state.answer = Some(answer);
+        }
+        drop(state);
+        self.told.notify_all();
+    }
+
+    /// A member that had it will not answer.
+    pub(crate) fn give_up(&self) {
+        lock(&self.state).open -= 1;
+        self.told.notify_all();
+    }
+
+    /// The first answer, if there is one by `until`; or none, where no member is left that could give one.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        loop {
+            let is_final = state.open == 0 || state.answer.as_ref().is_some_and(|answer| answer.is_there.is_ok());
+            if is_final {
+                return state.answer.take();
+            }
+            state = match until {
+                None => self.told.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let now = Instant::now();
+                    if now >= until {
+                        return None;
+                    }
+                    self.told.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Whether a member that was asked could not read it.
+    pub(crate) fn met_damage(&self) -> bool {
+        lock(&self.state).met_damage
+    }
+
+    /// Whether a member has it still.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.state).open != 0
+    }
+}

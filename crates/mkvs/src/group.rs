@@ -1,0 +1,405 @@
+//! A group: members that hold the same pairs, the sequence of their operations, and what is known of its keys.
+//!
+//! A write takes its key's stripe, exclusively, and gives it back when it is acknowledged; a read takes it shared. Under the stripe nothing of the key is on its way:
+//! what a reader finds at a member that has applied the stripe's last operation is what was acknowledged, and stays so whatever device is lost.
+//!
+//! Commit path of a write, where there are several members:
+//! 1. its filter counters are raised, if it may add its key;
+//! 2. under the sequencer it gets its number and is queued at every active member, so that all have the same order;
+//! 3. each member logs it durably, applies it durably, and votes;
+//! 4. when as many have voted as `acks` asks for, it is acknowledged; the others go on.
+//!
+//! Where too few can do it, for want of room, those that did take it back by a `Restore` of what the others have there: the write is refused, and no reader has seen it.
+//!
+//! Invariants
+//! 1. Numbers have no holes; an operation is queued at all active members or at none.
+//! 2. Locks: stripe, then sequencer, then a device's queue. The matrix's description is changed under the sequencer.
+//! 3. A member that lacks an operation which is acknowledged, or may be, is not active. Who is active stands in the description, durably, before anything is
+//!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use lodestore_contract::{Error, Expiry, Result, Store};
+
+use crate::command::{Command, WriteOp};
+use crate::device::Device;
+use crate::filter::{Building, Filter};
+use crate::host::Host;
+use crate::layout::{MemberState, Mutation, Operation};
+use crate::options::{Acks, MkvsOptions};
+use crate::route::KeyHash;
+use crate::{lock, read, write};
+
+/// Stripes of a group, a power of two.
+pub(crate) const STRIPES: usize = 1024;
+
+/// What a stripe's lock keeps.
+pub(crate) struct Stripe {
+    /// The last operation on one of its keys that is acknowledged, or may be.
+    pub(crate) last: u64,
+    /// None while it is not known what is there.
+    pub(crate) filter: Option<Arc<Filter>>,
+    /// The one that is being made to take its place.
+    pub(crate) building: Option<Arc<Building>>,
+}
+
+impl Stripe {
+    /// False where the key is absent for sure.
+    #[inline]
+    pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_have(hash))
+    }
+}
+
+/// Who is active, and the next number.
+pub(crate) struct Sequencer {
+    pub(crate) next: u64,
+    pub(crate) epoch: u64,
+    pub(crate) active: Vec<Arc<Device>>,
+}
+
+/// A member that could not be opened.
+pub(crate) struct Lost {
+    pub(crate) index: usize,
+    pub(crate) id: u64,
+    pub(crate) why: String,
+}
+
+/// Counts of a group.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Reads that no device was asked for.
+    pub(crate) filtered: AtomicU64,
+    /// Reads that asked a device for a key that was absent, though there is a filter.
+    pub(crate) false_positives: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) hedged: AtomicU64,
+    pub(crate) hedges_won: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) restored: AtomicU64,
+    pub(crate) repaired: AtomicU64,
+    /// Keys that the filter counts and no device has: of writes whose end is not known.
+    pub(crate) leaked: AtomicU64,
+    /// Members that caught up from another's log, and by a full copy.
+    pub(crate) caught_up: AtomicU64,
+    pub(crate) copied: AtomicU64,
+}
+
+/// The group.
+pub(crate) struct Group {
+    pub(crate) index: usize,
+    pub(crate) options: Arc<MkvsOptions>,
+    pub(crate) host: Arc<Host>,
+    /// Those that could be opened, in their order: a device that was replaced gives its place to the new one.
+    pub(crate) members: RwLock<Vec<Arc<Device>>>,
+    /// Those that could not.
+    pub(crate) lost: Vec<Lost>,
+    /// Members that there are to be.
+    pub(crate) width: usize,
+    pub(crate) sequencer: Mutex<Sequencer>,
+    stripes: Box<[RwLock<Stripe>]>,
+    pub(crate) counts: Counts,
+    pub(crate) latency: crate::latency::Latency,
+    /// Keys that the filter counts.
+    pub(crate) raised: AtomicU64,
+    /// A key was removed that the filter had not counted: it is made anew.
+    pub(crate) distrust: AtomicBool,
+    /// Keys that a member could not read and another could.
+    pub(crate) damaged: Mutex<Vec<Vec<u8>>>,
+    /// One member alone: its store is asked and changed directly, and decides.
+    sole: Option<Arc<dyn Store>>,
+}
+
+impl Group {
+    pub(crate) fn new(
+        index: usize,
+        options: Arc<MkvsOptions>,
+        host: Arc<Host>,
+        members: Vec<Arc<Device>>,
+        width: usize,
+        sequencer: Sequencer,
+    ) -> Self {
+        let sole = (width == 1).then(|| Arc::clone(members[0].store()));
+        let last = sequencer.next - 1;
+        let stripe = || RwLock::new(Stripe { last, filter: None, building: None });
+        Self {
+            index,
+            options,
+            host,
+            width,
+            lost: Vec::new(),
+            members: RwLock::new(members),
+            sequencer: Mutex::new(sequencer),
+            stripes: (0..STRIPES).map(|_| stripe()).collect(),
+            counts: Counts::default(),
+            latency: crate::latency::Latency::default(),
+            raised: AtomicU64::new(0),
+            distrust: AtomicBool::new(false),
+            damaged: Mutex::default(),
+            sole,
+        }
+    }
+
+    /// The store of its only member, which decides and needs no vote.
+    #[inline]
+    pub(crate) fn sole(&self) -> Option<&dyn Store> {
+        self.sole.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn share(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
+        read(&self.stripes[hash.stripe(STRIPES)])
+    }
+
+    #[inline]
+    pub(crate) fn own(&self, hash: KeyHash) -> RwLockWriteGuard<'_, Stripe> {
+        write(&self.stripes[hash.stripe(STRIPES)])
+    }
+
+    /// Counts a key that is about to be added.
+    pub(crate) fn raise(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
+        self.raised.fetch_add(1, Ordering::Relaxed);
+        stripe.filter.as_ref().inspect(|filter| filter.raise(hash));
+        stripe.building.as_ref().inspect(|building| building.raise(key, hash));
+    }
+
+    /// Counts a key that was removed.
+    pub(crate) fn lower(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
+        self.raised.fetch_sub(1, Ordering::Relaxed);
+        let filter = stripe.filter.as_ref().is_none_or(|filter| filter.lower(hash));
+        let building = stripe.building.as_ref().is_none_or(|building| building.lower(key, hash));
+        if !(filter && building) {
+            self.distrust.store(true, Ordering::Release);
+        }
+    }
+
+    /// All stripes, in their order: nothing is on its way through the group while they are held.
+    pub(crate) fn own_all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
+        self.stripes.iter().map(write).collect()
+    }
+
+    pub(crate) fn devices(&self) -> Vec<Arc<Device>> {
+        read(&self.members).clone()
+    }
+
+    /// The members that are active.
+    pub(crate) fn active(&self) -> Vec<Arc<Device>> {
+        lock(&self.sequencer).active.clone()
+    }
+
+    /// Its epoch.
+    pub(crate) fn epoch(&self) -> u64 {
+        lock(&self.sequencer).epoch
+    }
+
+    /// The last number that was given.
+    pub(crate) fn last(&self) -> u64 {
+        lock(&self.sequencer).next - 1
+    }
+
+    fn too_few(&self, live: usize, needed: usize) -> Error {
+        Error::TooFewDevices { group: self.index, live, needed }
+    }
+
+    /// Takes members out that have failed, or fell behind.
+    fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<()> {
+        if sequencer.active.iter().all(|device| device.is_active()) {
+            return Ok(());
+        }
+        sequencer.active.retain(|device| device.is_active());
+        self.note_members(sequencer)
+    }
+
+    /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.
+    pub(crate) fn note_members(&self, sequencer: &mut Sequencer) -> Result<()> {
+        if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len()) {
+            return Ok(());
+        }
+        let epoch = sequencer.epoch + 1;
+        let lost = self.lost.iter().map(|lost| (lost.id, MemberState::Failed));
+        let states: Vec<_> = self.devices().iter().map(|device| (device.id, device.state())).chain(lost).collect();
+        self.host.begin_epoch(self.index, epoch, sequencer.next, &states)?;
+        sequencer.epoch = epoch;
+        Ok(())
+    }
+
+    /// Takes out who failed, durably.
+    ///
+    /// # Errors
+    /// The host's store's.
+    pub(crate) fn settle_members(&self) -> Result<()> {
+        self.drop_idle(&mut lock(&self.sequencer))
+    }
+
+    /// Begins an epoch, durably, whoever is active.
+    ///
+    /// # Errors
+    /// The host's store's.
+    pub(crate) fn begin_epoch(&self) -> Result<()> {
+        self.note_members(&mut lock(&self.sequencer))
+    }
+
+    /// Calls off an operation that no member had room for.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn void(&self, seq: u64) -> Result<()> {
+        let (op, devices, needed) = self.submit(&[], Mutation::Void { aborts: seq }, 0, false)?;
+        self.drive(&op, &devices, needed)
+    }
+
+    /// Has all stripes use this filter, which counts so many keys.
+    pub(crate) fn set_filter(&self, filter: &Arc<Filter>, raised: u64) {
+        self.raised.store(raised, Ordering::Relaxed);
+        for mut stripe in self.own_all() {
+            stripe.filter = Some(Arc::clone(filter));
+        }
+    }
+
+    /// Gives `mutation` the next number and queues it at every active member.
+    fn submit(
+        &self,
+        key: &[u8],
+        mutation: Mutation,
+        done_by: u32,
+        is_new: bool,
+    ) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
+        let mut sequencer = lock(&self.sequencer);
+        self.make_room(&mut sequencer);
+        self.drop_idle(&mut sequencer)?;
+        let active = sequencer.active.clone();
+        let needed = self.options.acks.needed(self.width, active.len());
+        if active.len() < needed {
+            return Err(self.too_few(active.len(), needed));
+        }
+        let operation = Operation { epoch: sequencer.epoch, seq: sequencer.next, key: key.to_vec(), mutation };
+        sequencer.next += 1;
+        let set = active.iter().fold(0, |set, device| set | device.bit());
+        let op = Arc::new(WriteOp::new(operation, set, needed, done_by, is_new));
+        for device in &active {
+            if !device.push(Command::Write(Arc::clone(&op))) {
+                op.vote(device.bit(), crate::command::Vote::Failed(None));
+            }
+        }
+        Ok((op, active, needed))
+    }
+
+    /// Who trails by more than may be is behind from now on, if the others are enough.
+    fn make_room(&self, sequencer: &mut Sequencer) {
+        let needed = self.options.acks.needed(self.width, sequencer.active.len());
+        let mut left = sequencer.active.len();
+        for device in &sequencer.active {
+            if device.depth() as u64 >= self.options.hard_lag && left > needed {
+                device.set_state(MemberState::Behind);
+                left -= 1;
+            }
+        }
+    }
+
+    /// Has `mutation` done by as many members as it takes; whether the key was there.
+    ///
+    /// The caller holds the key's stripe, whose `stripe` this is.
+    ///
+    /// # Errors
+    /// Those of the devices; [`Error::TooFewDevices`].
+    pub(crate) fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool> {
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_room()?;
+        let (op, devices, needed) = self.submit(key, mutation, 0, is_new)?;
+        stripe.last = op.operation.seq;
+        self.drive(&op, &devices, needed)?;
+        let (done, refused, failed, was_there) = op.read(|votes| {
+            (votes.done.count_ones() as usize, votes.refused, votes.failed.count_ones() as usize, votes.was_there)
+        });
+        // With `all` those count that are left, once the description says so.
+        let needed = if self.options.acks == Acks::All { needed.saturating_sub(failed).max(1) } else { needed };
+        if done >= needed {
+            for device in devices.iter().filter(|device| refused & device.bit() != 0) {
+                device.set_state(MemberState::Behind);
+            }
+            return Ok(was_there);
+        }
+        if refused == 0 {
+            let failure = op.read(|votes| votes.failure.take());
+            return Err(failure.unwrap_or_else(|| self.too_few(done, needed)));
+        }
+        self.take_back(stripe, &op, &devices)?;
+        let refusal = op.read(|votes| votes.refusal.take());
+        Err(refusal.unwrap_or(Error::Full { needed: key.len() as u64, capacity: 0 }))
+    }
+
+    /// Where all of them are needed, a member whose queue is long is waited for.
+    fn wait_for_room(&self) -> Result<()> {
+        let begun = std::time::Instant::now();
+        loop {
+            let active = self.active();
+            let needed = self.options.acks.needed(self.width, active.len());
+            let roomy = active.iter().filter(|device| (device.depth() as u64) < self.options.hard_lag).count();
+            if roomy >= needed || active.len() < needed {
+                return Ok(());
+            }
+            if begun.elapsed() > self.options.timeout {
+                return Err(Error::Unfinished {
+                    doing: "waiting for devices",
+                    after: self.options.timeout,
+                    instead: "too many of a group's devices trail: see `stats`, and replace the slow ones",
+                });
+            }
+            active.iter().for_each(|device| device.kick());
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+    }
+
+    /// Has a queued write executed, and waits until it is decided. Who says nothing in time has failed.
+    fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
+        devices.iter().for_each(|device| device.kick());
+        loop {
+            let late = op.wait(needed, self.options.timeout);
+            if late == 0 {
+                break;
+            }
+            for device in devices.iter().filter(|device| late & device.bit() != 0) {
+                device.fail(format!("it did not answer in {} ms", self.options.timeout.as_millis()));
+                op.vote(device.bit(), crate::command::Vote::Failed(None));
+            }
+        }
+        if op.read(|votes| votes.failed) != 0 {
+            self.settle_members()?;
+        }
+        Ok(())
+    }
+
+    /// Takes back a write that too many members had no room for.
+    fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>]) -> Result<()> {
+        let (done, refused) = op.read(|votes| (votes.done, votes.refused));
+        self.counts.restored.fetch_add(1, Ordering::Relaxed);
+        let key = &op.operation.key;
+        let keeper = devices.iter().find(|device| refused & device.bit() != 0 && device.is_active());
+        let aborts = op.operation.seq;
+        let mutation = match keeper {
+            Some(keeper) if done != 0 => Mutation::Restore { aborts, value: read_pair(&**keeper.store(), key)? },
+            _ => Mutation::Void { aborts },
+        };
+        let (restore, devices, needed) =
+            self.submit(key, mutation, if done == 0 { u32::MAX } else { refused }, false)?;
+        stripe.last = restore.operation.seq;
+        self.drive(&restore, &devices, devices.len())?;
+        let lacking = restore.read(|votes| votes.refused);
+        for device in devices.iter().filter(|device| lacking & device.bit() != 0) {
+            device.set_state(MemberState::Behind);
+        }
+        let live = devices.len() - lacking.count_ones() as usize;
+        if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
+    }
+}
+
+/// A key's value and expiry in one store.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn read_pair(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+    let Some(value) = store.get(key)? else { return Ok(None) };
+    let expiry = if store.capabilities().expiry { store.expiry(key)?.flatten() } else { None };
+    Ok(Some((value, expiry)))
+}

@@ -1,0 +1,137 @@
+//! The host's own store: the matrix's description, and what a clean stop leaves.
+//!
+//! The description is one record, replaced as a whole: a crash leaves the old one or the new one.
+
+use std::sync::{Arc, Mutex};
+
+use lodestore_contract::{Error, Result, Store};
+
+use crate::filter::Filter;
+use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, MemberState};
+use crate::lock;
+
+/// Bytes of a filter in one record.
+const FILTER_PART: usize = 1 << 20;
+
+/// The host's store, and the description as it stands there.
+pub(crate) struct Host {
+    store: Arc<dyn Store>,
+    matrix: Mutex<Matrix>,
+}
+
+fn filter_key(group: usize, part: usize) -> Vec<u8> {
+    format!("filter/{group}/{part}").into_bytes()
+}
+
+impl Host {
+    /// Describes a new matrix in an empty store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn create(store: Arc<dyn Store>, matrix: Matrix) -> Result<Self> {
+        store.put(MATRIX_KEY, &matrix.encode())?;
+        Ok(Self { store, matrix: Mutex::new(matrix) })
+    }
+
+    /// Reads the description.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
+    pub(crate) fn open(store: Arc<dyn Store>) -> Result<Self> {
+        let bytes = store.get(MATRIX_KEY)?;
+        let bytes = bytes.ok_or_else(|| Error::corrupt("mkvs", "the host's store has no description of the matrix"))?;
+        let matrix = Matrix::decode(&bytes)?;
+        Ok(Self { store, matrix: Mutex::new(matrix) })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn matrix(&self) -> Matrix {
+        lock(&self.matrix).clone()
+    }
+
+    /// Changes the description, durably.
+    ///
+    /// # Errors
+    /// The store's: then it is as it was.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Matrix)) -> Result<()> {
+        let mut matrix = lock(&self.matrix);
+        let mut next = matrix.clone();
+        change(&mut next);
+        if next != *matrix {
+            self.store.put(MATRIX_KEY, &next.encode())?;
+            *matrix = next;
+        }
+        Ok(())
+    }
+
+    /// Begins an epoch of a group, whose first operation is `first`, with these states of its members.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn begin_epoch(
+        &self,
+        group: usize,
+        epoch: u64,
+        first: u64,
+        states: &[(u64, MemberState)],
+    ) -> Result<()> {
+        self.change(|matrix| {
+            let group = &mut matrix.groups[group];
+            group.epoch = epoch;
+            // An epoch without operations leaves no trace.
+            group.epochs.retain(|(_, begun)| *begun < first);
+            group.epochs.push((epoch, first));
+            let most = group.epochs.len().saturating_sub(EPOCHS_MAX);
+            group.epochs.drain(..most);
+            for (id, state) in states {
+                group.members.iter_mut().filter(|member| member.id == *id).for_each(|member| member.state = *state);
+            }
+        })
+    }
+
+    /// Leaves what a clean stop leaves: filters first, then the record that names them.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
+        for (group, filter) in filters.iter().enumerate() {
+            let Some(filter) = filter else { continue };
+            for (part, bytes) in filter.to_bytes().chunks(FILTER_PART).enumerate() {
+                self.store.put(&filter_key(group, part), bytes)?;
+            }
+        }
+        self.store.put(CLEAN_KEY, &clean.encode())
+    }
+
+    /// What a clean stop left. It is taken away before it is answered, durably: it holds for one open.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn take_clean(&self) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+        let Some(bytes) = self.store.get(CLEAN_KEY)? else { return Ok(None) };
+        let clean = CleanRecord::decode(&bytes)?;
+        let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2));
+        let filters = filters.collect::<Result<Vec<_>>>()?;
+        self.store.delete(CLEAN_KEY)?;
+        Ok(Some((clean, filters)))
+    }
+
+    /// A filter that was left for `keys` keys. `None` where there is none, or where it cannot be read whole: then it is made anew.
+    fn take_filter(&self, group: usize, keys: u64) -> Result<Option<Filter>> {
+        let mut bytes = Vec::new();
+        for part in 0.. {
+            let key = filter_key(group, part);
+            match self.store.get(&key) {
+                Ok(Some(more)) => bytes.extend(more),
+                Ok(None) => break,
+                Err(Error::Corrupt { .. }) => bytes.clear(),
+                Err(error) => return Err(error),
+            }
+            self.store.delete(&key)?;
+        }
+        Ok(if keys == 0 { None } else { Filter::from_bytes(keys, &bytes) })
+    }
+}

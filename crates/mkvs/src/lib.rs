@@ -1,0 +1,54 @@
+//! MKVS (Micromachines 2019): a matrix of devices. Groups share the keys; the devices of a group hold the same pairs and compete to answer.
+//!
+//! A device is a directory on a medium of its own, with a store of any engine, an operation log, a queue and a processor. The host gives each operation of a group
+//! a number; every device applies them in that order, so whichever answers first is right. What an acknowledged write survives is chosen (`acks`); what readers see
+//! does not depend on it.
+//!
+//! # Floor
+//! Floor 2b: it stands on the contract, and on stores of any engine that its owner hands it ([`Places`]). It opens no file itself.
+#![forbid(unsafe_code)]
+
+mod account;
+mod catchup;
+mod command;
+mod compete;
+mod device;
+mod events;
+mod filter;
+mod group;
+mod host;
+mod keeper;
+mod latency;
+mod layout;
+mod oplog;
+mod options;
+mod places;
+mod recover;
+mod route;
+mod scan;
+mod store;
+mod verify;
+mod walk;
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use events::Relay;
+pub use options::{Acks, Inline, MkvsOptions, Reads};
+pub use places::{Part, Place, Places};
+pub use store::Mkvs;
+
+/// The engine's name.
+pub const ENGINE: &str = "mkvs";
+
+/// Locks. A panic elsewhere leaves nothing half done that another thread could not go on with: votes that are missing run out of time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

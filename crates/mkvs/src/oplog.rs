@@ -1,0 +1,266 @@
+//! A device's operation log: the newest operations of its group's sequence, in a store of its own, in a ring of slots.
+//!
+//! Persist order: an operation is durable in the log before the device's store has it, and is answered for when both have it. `applied` in the device's record
+//! trails; after a crash all behind it is done again, in order. That ends where it ended before, since no operation asks what was there.
+//!
+//! Invariants
+//! 1. The log holds a run of sequences without holes. Nothing leaves it that is behind the durable `applied`: that would be done by nobody again.
+//! 2. One thread at a time appends, the one that is the device's processor; any may read.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use lodestore_contract::{Error, Result, Store, Visit};
+
+use crate::layout::{DEVICE_KEY, DeviceRecord, Operation};
+use crate::lock;
+
+/// Operations behind which `applied` is stored at least.
+const STEP: u64 = 4096;
+
+/// What is in the log.
+struct Run {
+    /// Sequence of the oldest.
+    first: u64,
+    /// Bytes of each, from the oldest on.
+    sizes: VecDeque<u64>,
+    bytes: u64,
+    record: DeviceRecord,
+}
+
+impl Run {
+    fn last(&self) -> u64 {
+        self.first + self.sizes.len() as u64 - 1
+    }
+}
+
+/// The log.
+pub(crate) struct OpLog {
+    store: Arc<dyn Store>,
+    slots: u64,
+    bytes_max: u64,
+    run: Mutex<Run>,
+}
+
+fn entry_key(slot: u64) -> [u8; 9] {
+    key_of(b'o', slot)
+}
+
+fn value_key(slot: u64) -> [u8; 9] {
+    key_of(b'v', slot)
+}
+
+fn key_of(kind: u8, slot: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&slot.to_le_bytes());
+    key
+}
+
+impl OpLog {
+    /// An empty log of a new device.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
+        store.put(DEVICE_KEY, &record.encode())?;
+        let run = Run { first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
+        Ok(Self { store, slots, bytes_max, run: Mutex::new(run) })
+    }
+
+    /// The log that a store holds. Where entries of it are damaged it is empty, and the device partial: nobody knows what it lacks.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Corrupt`], [`Error::Missing`] where the device says nothing of itself.
+    pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
+        let said = store.get(DEVICE_KEY)?;
+        let record =
+            DeviceRecord::decode(&said.ok_or_else(|| Error::corrupt("operation log", "it has no device's record"))?)?;
+        let mut found = Vec::new();
+        let mut is_damaged = false;
+        let walked = store.for_each(&mut |key, value| {
+            if key.first() == Some(&b'o') && key.len() == 9 {
+                match Operation::seq_of(value) {
+                    Ok(seq) => found.push((seq, value.len() as u64)),
+                    Err(_) => is_damaged = true,
+                }
+            }
+            Visit::More
+        });
+        match walked {
+            Ok(_) => {}
+            Err(Error::Corrupt { .. }) => is_damaged = true,
+            Err(other) => return Err(other),
+        }
+        found.sort_unstable();
+        let holes = found.windows(2).any(|pair| pair[0].0 + 1 != pair[1].0);
+        let first = found.first().map_or(record.applied + 1, |(seq, _)| *seq);
+        let lacks = first > record.applied + 1 || found.last().is_some_and(|(seq, _)| *seq < record.applied);
+        let (slots_run, mut record) = (found, record);
+        let mut run = if is_damaged || holes || lacks {
+            record.is_partial = true;
+            Run { first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record }
+        } else {
+            let sizes: VecDeque<u64> = slots_run.iter().map(|(_, size)| *size).collect();
+            Run { first, bytes: sizes.iter().sum(), sizes, record }
+        };
+        // Values that stand apart count with their own bytes.
+        for at in 0..run.sizes.len() {
+            if let Some(value) = store.get(&value_key((run.first + at as u64) & (slots - 1)))? {
+                run.sizes[at] += value.len() as u64;
+                run.bytes += value.len() as u64;
+            }
+        }
+        Ok(Self { store, slots, bytes_max, run: Mutex::new(run) })
+    }
+
+    /// The store that it stands in.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Sequences that it holds, from the first to the last; the last is first - 1 where it is empty.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        let run = lock(&self.run);
+        (run.first, run.last())
+    }
+
+    /// What the device says of itself, as it was last stored.
+    pub(crate) fn record(&self) -> DeviceRecord {
+        lock(&self.run).record
+    }
+
+    /// Stores what the device says of itself.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn set_record(&self, change: impl FnOnce(&mut DeviceRecord)) -> Result<()> {
+        self.store_record(&mut lock(&self.run), change)
+    }
+
+    fn store_record(&self, run: &mut Run, change: impl FnOnce(&mut DeviceRecord)) -> Result<()> {
+        let mut record = run.record;
+        change(&mut record);
+        if record != run.record {
+            self.store.put(DEVICE_KEY, &record.encode())?;
+            run.record = record;
+        }
+        Ok(())
+    }
+
+    /// Adds an operation, durably. All up to `applied` are in the device's store.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Full`] where even an empty log has no room for it.
+    pub(crate) fn append(&self, operation: &Operation, applied: u64) -> Result<()> {
+        let mut run = lock(&self.run);
+        debug_assert!(operation.seq == run.last() + 1 && applied < operation.seq, "a run without holes");
+        let (entry, value) = operation.encode();
+        let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
+        if applied >= run.record.applied + STEP.min(self.slots / 4) {
+            self.store_record(&mut run, |record| record.applied = applied)?;
+        }
+        while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
+            if !self.evict(&mut run, applied, operation.seq)? {
+                break;
+            }
+        }
+        if run.sizes.len() as u64 >= self.slots {
+            return Err(Error::Full { needed: bytes, capacity: self.bytes_max });
+        }
+        let slot = operation.seq & (self.slots - 1);
+        while let Err(error) = self.store_entry(slot, &entry, value) {
+            if !matches!(error, Error::Full { .. }) || !self.evict(&mut run, applied, operation.seq)? {
+                return Err(error);
+            }
+        }
+        run.sizes.push_back(bytes);
+        run.bytes += bytes;
+        Ok(())
+    }
+
+    fn store_entry(&self, slot: u64, entry: &[u8], apart: Option<&[u8]>) -> Result<()> {
+        if let Some(value) = apart {
+            self.store.put(&value_key(slot), value)?;
+        }
+        self.store.put(&entry_key(slot), entry)
+    }
+
+    /// Lets the oldest go, for operation `next`; false where there is none that may.
+    fn evict(&self, run: &mut Run, applied: u64, next: u64) -> Result<bool> {
+        let Some(bytes) = run.sizes.front().copied() else { return Ok(false) };
+        if run.first > run.record.applied {
+            if run.first > applied {
+                return Ok(false);
+            }
+            self.store_record(run, |record| record.applied = applied)?;
+        }
+        self.remove(run.first, bytes, run.first + self.slots == next)?;
+        run.sizes.pop_front();
+        (run.first, run.bytes) = (run.first + 1, run.bytes - bytes);
+        Ok(true)
+    }
+
+    /// Removes an entry of so many bytes, but for what the next one takes the place of.
+    fn remove(&self, seq: u64, bytes: u64, is_replaced: bool) -> Result<()> {
+        let slot = seq & (self.slots - 1);
+        if !is_replaced {
+            self.store.delete(&entry_key(slot))?;
+        }
+        if bytes >= Operation::APART as u64 {
+            self.store.delete(&value_key(slot))?;
+        }
+        Ok(())
+    }
+
+    /// The operation of this sequence. `None` where the log does not hold it any more.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Corrupt`].
+    pub(crate) fn read(&self, seq: u64) -> Result<Option<Operation>> {
+        let slot = seq & (self.slots - 1);
+        let Some(entry) = self.store.get(&entry_key(slot))? else { return Ok(None) };
+        if Operation::seq_of(&entry)? != seq {
+            return Ok(None);
+        }
+        Operation::decode(&entry, || self.store.get(&value_key(slot))).map(Some)
+    }
+
+    /// Forgets all behind `last`, newest first, so that what is left is a run whatever stops it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn truncate(&self, last: u64) -> Result<()> {
+        let mut run = lock(&self.run);
+        self.store_record(&mut run, |record| record.applied = record.applied.min(last))?;
+        while run.last() > last {
+            let Some(bytes) = run.sizes.back().copied() else { break };
+            self.remove(run.last(), bytes, false)?;
+            run.sizes.pop_back();
+            run.bytes -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Forgets everything: the device's store has all up to `applied`, of this epoch, and the next operation is the one behind it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn restart(&self, applied: u64, epoch: u64) -> Result<()> {
+        let mut run = lock(&self.run);
+        let mut keys = Vec::new();
+        self.store.for_each(&mut |key, _| {
+            if key != DEVICE_KEY {
+                keys.push(key.to_vec());
+            }
+            Visit::More
+        })?;
+        keys.sort_unstable();
+        for key in keys {
+            self.store.delete(&key)?;
+        }
+        self.store_record(&mut run, |record| (record.applied, record.epoch) = (applied, epoch))?;
+        (run.first, run.bytes) = (applied + 1, 0);
+        run.sizes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Where the stores of a matrix come from. The engine opens no file itself: whoever owns it gives it stores of any engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lodestore_contract::{Result, Store};
+
+/// What a store is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The matrix's own description, and filters while it is closed.
+    Host,
+    /// A device's pairs.
+    Device,
+    /// A device's operation log.
+    Log,
+}
+
+impl Part {
+    /// The directory of it below the matrix's, or the device's.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "store",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// A store, and whether its medium is memory.
+pub struct Place {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its medium answers in less time than waking a thread takes.
+    pub is_memory: bool,
+}
+
+/// Makes and opens the stores of a matrix.
+pub trait Places: Send + Sync + 'static {
+    /// Engines of the devices' stores and of their logs, by name, as the description has them.
+    fn engines(&self) -> (String, String);
+
+    /// Makes the store `part` in `directory`, of so many bytes at most. Directories that lead there are made.
+    ///
+    /// # Errors
+    /// Those of an engine's creation.
+    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place>;
+
+    /// Opens the store `part` in `directory`, made by the engine of this name (of a host: whichever).
+    ///
+    /// # Errors
+    /// Those of an engine's opening.
+    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place>;
+}

@@ -1,0 +1,279 @@
+//! Making and opening a matrix: which devices are there, who has everything, who is to catch up.
+//!
+//! What was acknowledged is at `needed` of the members that the description calls active. So any `active - needed + 1` of them have all of it between them, and
+//! the one with the last operation has all by itself, since each has a run without holes. An open with fewer is refused, unless in salvage.
+//!
+//! Order: the description is read, and what a clean stop left is taken away; devices are opened; each does again what its log has; the one with the last operation is
+//! followed by the others; a new epoch, durable, says who is active; then operations get numbers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Result};
+
+use crate::catchup::last_epoch;
+use crate::device::{Device, is_refusal};
+use crate::filter::Filter;
+use crate::group::{Group, Lost, Sequencer};
+use crate::host::Host;
+use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, MemberState};
+use crate::oplog::OpLog;
+use crate::options::{Inline, MkvsOptions};
+use crate::places::{Part, Place, Places};
+
+/// The parts of a matrix, ready to serve.
+pub(crate) struct Opened {
+    /// As they were given, but for what shaped the matrix when it was made.
+    pub(crate) options: Arc<MkvsOptions>,
+    pub(crate) host: Arc<Host>,
+    pub(crate) groups: Vec<Arc<Group>>,
+}
+
+/// A number that no other matrix or device has, most likely.
+fn new_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish() | 1
+}
+
+/// Bytes of a host's store: the description, and filters of 5 bytes a key.
+const HOST_BYTES: u64 = 1 << 30;
+
+/// Opens and makes devices for one matrix.
+struct Maker<'a> {
+    root: &'a Path,
+    options: &'a Arc<MkvsOptions>,
+    places: &'a dyn Places,
+    matrix: &'a Matrix,
+}
+
+impl Maker<'_> {
+    fn directory(&self, path: &Path) -> PathBuf {
+        self.root.join(path)
+    }
+
+    fn device(&self, index: usize, id: u64, place: Place, log: Option<OpLog>) -> Arc<Device> {
+        let is_inline = match self.options.inline {
+            Inline::On => true,
+            Inline::Off => false,
+            Inline::Auto => place.is_memory,
+        };
+        Arc::new(Device::new(index, id, place.store, log, is_inline))
+    }
+
+    /// Makes a device's stores.
+    fn create(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
+        let directory = self.directory(&member.path);
+        let place = self.places.create(&directory, Part::Device, self.matrix.device_bytes)?;
+        let log = if members == 1 {
+            None
+        } else {
+            let capacity = self.matrix.device_bytes.saturating_add(2 * self.matrix.log_bytes);
+            let log = self.places.create(&directory, Part::Log, capacity)?;
+            let record =
+                DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
+            Some(OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?)
+        };
+        Ok(self.device(index, member.id, place, log))
+    }
+
+    /// Opens a device's stores.
+    fn open(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
+        let directory = self.directory(&member.path);
+        let place = self.places.open(&directory, Part::Device, &self.matrix.engine)?;
+        let log = if members == 1 {
+            None
+        } else {
+            let log = self.places.open(&directory, Part::Log, &self.matrix.log_engine)?;
+            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)?;
+            let record = log.record();
+            if (record.matrix, record.id) != (self.matrix.id, member.id) {
+                let what = "its log is of another matrix, or of another device of this one".into();
+                return Err(Error::Foreign { path: directory, what });
+            }
+            Some(log)
+        };
+        Ok(self.device(index, member.id, place, log))
+    }
+}
+
+/// The directory of a device that has none of its own.
+fn default_path(group: usize, index: usize) -> PathBuf {
+    PathBuf::from(format!("group{group}.device{index}"))
+}
+
+/// Makes a matrix whose description lies in `root`.
+pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
+    options.check()?;
+    let (engine, log_engine) = places.engines();
+    let group = |group: usize| {
+        let path = |index| {
+            options.paths.get(group * options.devices + index).cloned().unwrap_or_else(|| default_path(group, index))
+        };
+        let member = |index| Member { path: path(index), id: new_id(), state: MemberState::Active };
+        GroupRecord { epoch: 1, epochs: vec![(1, 1)], members: (0..options.devices).map(member).collect() }
+    };
+    let matrix = Matrix {
+        id: new_id(),
+        seed: new_id(),
+        engine,
+        log_engine,
+        device_bytes: options.capacity.div_ceil(options.groups as u64),
+        log_ops: options.log_ops,
+        log_bytes: options.log_bytes,
+        acks: options.acks,
+        settled_groups: options.groups as u32,
+        groups: (0..options.groups).map(group).collect(),
+    };
+    let maker = Maker { root, options, places, matrix: &matrix };
+    let mut devices = Vec::new();
+    for group in &matrix.groups {
+        let made =
+            group.members.iter().enumerate().map(|(index, member)| maker.create(index, member, group.members.len()));
+        devices.push(made.collect::<Result<Vec<_>>>()?);
+    }
+    // Last: a matrix without a description was never made.
+    let store = places.create(root, Part::Host, HOST_BYTES)?.store;
+    let host = Arc::new(Host::create(store, matrix)?);
+    let groups = devices.into_iter().enumerate().map(|(index, devices)| {
+        devices.iter().for_each(|device| device.set_state(MemberState::Active));
+        let sequencer = Sequencer { next: 1, epoch: 1, active: devices.clone() };
+        let group = Group::new(index, Arc::clone(options), Arc::clone(&host), devices, options.devices, sequencer);
+        if options.filter {
+            group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);
+        }
+        Arc::new(group)
+    });
+    Ok(Opened { options: Arc::clone(options), groups: groups.collect(), host })
+}
+
+/// The options of an open, with what shaped the matrix when it was made.
+fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
+    let hard_lag = options.hard_lag.min(matrix.log_ops / 2);
+    MkvsOptions {
+        groups: matrix.groups.len(),
+        devices: matrix.groups[0].members.len(),
+        acks: matrix.acks,
+        log_ops: matrix.log_ops,
+        log_bytes: matrix.log_bytes,
+        hard_lag,
+        soft_lag: options.soft_lag.min(hard_lag),
+        ..options.clone()
+    }
+}
+
+/// Opens the matrix whose description lies in `root`.
+pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
+    let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store)?);
+    let matrix = host.matrix();
+    let options = &Arc::new(shaped(options, &matrix));
+    let left = host.take_clean()?;
+    let (record, filters) = left.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
+    let maker = Maker { root, options, places, matrix: &matrix };
+    let mut filters = filters.into_iter();
+    let mut groups = Vec::new();
+    for (index, group) in matrix.groups.iter().enumerate() {
+        let (group, last) = open_group(&maker, &host, index, group)?;
+        let filter = filters.next().flatten();
+        let stood = record.groups.get(index);
+        if let (true, Some(filter), Some((epoch, seq, _, raised))) = (options.filter, filter, stood)
+            && (*epoch, *seq) == (matrix.groups[index].epoch, last)
+        {
+            group.set_filter(&Arc::new(filter), *raised);
+        }
+        groups.push(Arc::new(group));
+    }
+    Ok(Opened { options: Arc::clone(options), host, groups })
+}
+
+/// Whether this says that a device is lost, and nothing of the others.
+fn is_loss(error: &Error) -> bool {
+    matches!(error, Error::Missing { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Foreign { .. })
+}
+
+/// Opens a group, and has its members follow the one that has most. With its last operation.
+fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
+    let members = record.members.len();
+    let (mut devices, mut losses) = (Vec::new(), Vec::new());
+    for (at, member) in record.members.iter().enumerate() {
+        match maker.open(at, member, members) {
+            Ok(device) => devices.push(device),
+            Err(error) if members > 1 && is_loss(&error) => losses.push((at, member.id, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    if members == 1 {
+        devices[0].set_state(MemberState::Active);
+        let sequencer = Sequencer { next: 1, epoch: record.epoch, active: devices.clone() };
+        return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
+    }
+    let (leader, last, refused) = choose(maker, index, record, &devices)?;
+    let sequencer = Sequencer { next: last + 1, epoch: record.epoch, active: vec![Arc::clone(&leader)] };
+    devices.iter().for_each(|device| device.set_state(MemberState::Behind));
+    leader.set_state(MemberState::Active);
+    let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
+    let mut group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
+    group.lost = lost;
+    group.follow(&devices, &leader, &refused)?;
+    let last = group.last();
+    Ok((group, last))
+}
+
+/// The member that has everything, its last operation, and those of its log that it had no room for.
+fn choose(
+    maker: &Maker<'_>,
+    index: usize,
+    record: &GroupRecord,
+    devices: &[Arc<Device>],
+) -> Result<(Arc<Device>, u64, Vec<u64>)> {
+    let is_active =
+        |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
+    let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
+    let needed = (active + 1).saturating_sub(maker.matrix.acks.needed(record.members.len(), active)).max(1);
+    let mut able = Vec::new();
+    for device in devices.iter().filter(|device| is_active(device.id)) {
+        let Some(log) = device.log().filter(|log| !log.record().is_partial) else { continue };
+        let refused = device.redo()?;
+        able.push((refused.is_empty(), last_epoch(log)?, log.held().1, Arc::clone(device), refused));
+    }
+    if able.is_empty() || (able.len() < needed && !maker.options.salvage) {
+        return Err(Error::TooFewDevices { group: index, live: able.len(), needed });
+    }
+    // One that lacks room for what another has must not lead, unless all lack it: then nobody was told that it was done.
+    let newest = able.iter().map(|(_, epoch, last, ..)| (*epoch, *last)).max();
+    let best = able
+        .into_iter()
+        .filter(|(_, epoch, last, ..)| Some((*epoch, *last)) == newest)
+        .max_by_key(|(is_whole, ..)| *is_whole);
+    best.map(|(_, _, last, device, refused)| (device, last, refused)).ok_or(Error::TooFewDevices {
+        group: index,
+        live: 0,
+        needed,
+    })
+}
+
+impl Group {
+    /// Has the other members follow the leader, and begins an epoch.
+    fn follow(&self, devices: &[Arc<Device>], leader: &Arc<Device>, refused: &[u64]) -> Result<()> {
+        if !refused.is_empty() {
+            leader.set_applied(self.last());
+        }
+        for device in devices.iter().filter(|device| device.id != leader.id) {
+            let is_copy = device.log().is_none_or(|log| log.record().is_partial);
+            // A full copy takes long: it goes on behind.
+            if is_copy {
+                continue;
+            }
+            match self.catch_up(device) {
+                Ok(_) => {}
+                // The keeper tries it again.
+                Err(error) if is_loss(&error) || is_refusal(&error) => device.set_state(MemberState::Behind),
+                Err(error) => return Err(error),
+            }
+        }
+        self.begin_epoch()?;
+        for seq in refused {
+            self.void(*seq)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Which group has a key.
+//!
+//! A key's hash chooses its group by jump consistent hashing (Lamping and Veach, 2014): of `n` groups each has as many keys as the others, and where
+//! one is added, one key in `n + 1` goes to it and no other key moves.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The hash of a key, from which its group, its stripe and its counters follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyHash(u64);
+
+impl KeyHash {
+    /// The hash of `key` in a matrix of this seed.
+    #[inline]
+    pub(crate) fn of(key: &[u8], seed: u64) -> Self {
+        Self(xxh3_64_with_seed(key, seed))
+    }
+
+    /// The group of this key where there are so many, from 0.
+    #[inline]
+    pub(crate) fn group(self, groups: usize) -> usize {
+        if groups == 1 { 0 } else { jump(self.0, groups) }
+    }
+
+    /// Its stripe, one of `stripes`, a power of two.
+    #[inline]
+    pub(crate) fn stripe(self, stripes: usize) -> usize {
+        debug_assert!(stripes.is_power_of_two());
+        (self.mixed() >> 40) as usize & (stripes - 1)
+    }
+
+    /// Bits for the filter, which follow neither the group nor the stripe.
+    #[inline]
+    pub(crate) fn mixed(self) -> u64 {
+        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 29)
+    }
+}
+
+/// The bucket of `key` among `buckets`.
+fn jump(mut key: u64, buckets: usize) -> usize {
+    let (mut bucket, mut next) = (0, 0_u64);
+    while next < buckets as u64 {
+        bucket = next;
+        key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        next = ((bucket + 1) as f64 * ((1_u64 << 31) as f64 / ((key >> 33) + 1) as f64)) as u64;
+    }
+    bucket as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: u64 = 40_000;
+
+    fn groups_of(groups: usize) -> Vec<usize> {
+        (0..KEYS).map(|key| KeyHash::of(&key.to_le_bytes(), 7).group(groups)).collect()
+    }
+
+    #[test]
+    fn groups_have_equal_shares() {
+        for groups in [1, 2, 3, 7, 16] {
+            let mut shares = vec![0_u64; groups];
+            groups_of(groups).into_iter().for_each(|group| shares[group] += 1);
+            let mean = KEYS / groups as u64;
+            assert!(shares.iter().all(|share| share.abs_diff(mean) < mean / 8), "{groups}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_group_takes_its_share_and_no_other_key_moves() {
+        for groups in 1..16 {
+            let (old, new) = (groups_of(groups), groups_of(groups + 1));
+            let moved = old.iter().zip(&new).filter(|(old, new)| old != new);
+            assert!(moved.clone().all(|(_, new)| *new == groups), "keys move to the new group alone");
+            let (moved, share) = (moved.count() as u64, KEYS / (groups as u64 + 1));
+            assert!(moved.abs_diff(share) < share / 8, "{groups}: {moved} of {share}");
+        }
+    }
+}

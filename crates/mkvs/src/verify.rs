@@ -1,0 +1,90 @@
+//! Checks a matrix: each store by itself, and the members of each group against each other.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Progress, Result, VerifyReport};
+
+use crate::group::Group;
+use crate::route::KeyHash;
+use crate::walk::each_key;
+
+/// Adds what a part was found to be, with its name before each place.
+fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) {
+    if counts {
+        (report.records, report.bytes) = (report.records + part.records, report.bytes + part.bytes);
+    }
+    for finding in part.findings {
+        report.find(format!("{name}: {}", finding.place), finding.what);
+    }
+}
+
+/// Checks all groups.
+///
+/// # Errors
+/// The devices'.
+pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let steps = groups.iter().map(|group| 2 * group.devices().len() as u64).sum::<u64>().max(1);
+    let mut done = 0;
+    progress(Progress { done, total: steps });
+    let mut step = || {
+        done += 1;
+        progress(Progress { done, total: steps });
+    };
+    for group in groups {
+        for lost in &group.lost {
+            report.find(
+                format!("group {} device {}", group.index, lost.index),
+                format!("cannot be opened: {}", lost.why),
+            );
+        }
+        let devices = group.devices();
+        let teller = devices.iter().find(|device| device.is_active()).map(|device| device.id);
+        for device in &devices {
+            let name = format!("group {} device {}", group.index, device.index);
+            let counts = Some(device.id) == teller;
+            add(&mut report, device.store().verify(&mut |_| {})?, &name, counts);
+            if let Some(log) = device.log() {
+                add(&mut report, log.store().verify(&mut |_| {})?, &format!("{name}, operation log"), false);
+            }
+            if !device.is_active() {
+                let why = device.failure().unwrap_or_else(|| "it is to catch up".into());
+                report.find(&name, format!("{}: {why}", device.state().name()));
+            }
+            step();
+        }
+        for _ in &devices {
+            step();
+        }
+        compare(group, seed, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Compares the active members of a group, key by key, each under its stripe.
+fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
+    let active = group.active();
+    for one in &active {
+        each_key(&**one.store(), &mut |key| {
+            let stripe = group.share(KeyHash::of(key, seed));
+            let at =
+                |index: usize| active.get(index).filter(|device| device.is_active() && device.applied() >= stripe.last);
+            for other in (0..active.len()).filter_map(at).filter(|other| other.id != one.id) {
+                if one.applied() < stripe.last {
+                    continue;
+                }
+                match (one.store().get(key), other.store().get(key)) {
+                    (Ok(own), Ok(others)) if own != others => {
+                        let place = format!("group {} devices {} and {}", group.index, one.index, other.index);
+                        report.find(place, format!("they differ in a key of {} bytes", key.len()));
+                    }
+                    // Damage has been told of by the stores.
+                    (Ok(_), Ok(_)) | (Err(Error::Corrupt { .. }), _) | (_, Err(Error::Corrupt { .. })) => {}
+                    (Err(error), _) | (_, Err(error)) => return Err(error),
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Matrices of HiKV devices with NVHT logs, for the tests.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub mod faulty;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lodestore_contract::conformance::{Harness, Plan, seed};
+use lodestore_contract::{Durability, Result, Store};
+use lodestore_hikv::{Backends, HiKv, HiKvOptions};
+use lodestore_media::PoolOptions;
+use lodestore_mkvs::{Mkvs, MkvsOptions, Part, Place, Places};
+use lodestore_nvht::{Nvht, NvhtOptions};
+
+/// A directory of one test's own, removed when it is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let shm = Path::new("/dev/shm");
+        let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
+        let dir = base.join(format!("lodestore-mkvs-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir_all(&dir).expect("a scratch directory can be made");
+        Self(dir)
+    }
+
+    /// A path in it where nothing is yet.
+    pub fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Wraps a device's store, to have it fail.
+pub type Wrap = Arc<dyn Fn(&Path, Part, Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
+
+/// HiKV devices, NVHT logs and host.
+#[derive(Clone)]
+pub struct Hikvs {
+    pub pool: PoolOptions,
+    /// Devices answer as memory does.
+    pub is_memory: bool,
+    pub wrap: Option<Wrap>,
+}
+
+impl Default for Hikvs {
+    fn default() -> Self {
+        let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
+        Self { pool, is_memory: true, wrap: None }
+    }
+}
+
+impl Hikvs {
+    fn hikv(&self) -> HiKvOptions {
+        HiKvOptions {
+            pool: self.pool.clone(),
+            partitions: 4,
+            hash_seed: Some(seed()),
+            backends: Backends::Fixed(1),
+            queues: 4,
+            ..HiKvOptions::default()
+        }
+    }
+
+    fn nvht(&self) -> NvhtOptions {
+        NvhtOptions {
+            pool: self.pool.clone(),
+            partitions: 1,
+            initial_capacity: 1024,
+            hash_seed: Some(seed()),
+            ..NvhtOptions::default()
+        }
+    }
+
+    fn place(&self, directory: &Path, part: Part, store: Arc<dyn Store>) -> Place {
+        let store = match &self.wrap {
+            Some(wrap) => wrap(directory, part, store),
+            None => store,
+        };
+        Place { store, is_memory: self.is_memory }
+    }
+}
+
+impl Places for Hikvs {
+    fn engines(&self) -> (String, String) {
+        ("hikv".into(), "nvht".into())
+    }
+
+    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place> {
+        std::fs::create_dir_all(directory).expect("a device's directory");
+        let path = directory.join(part.directory());
+        let store: Arc<dyn Store> = if part == Part::Device {
+            let mut options = self.hikv();
+            options.pool.capacity = capacity;
+            Arc::new(HiKv::create(&path, &options)?)
+        } else {
+            let mut options = self.nvht();
+            options.pool.capacity = capacity;
+            Arc::new(Nvht::create(&path, &options)?)
+        };
+        Ok(self.place(directory, part, store))
+    }
+
+    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
+        let path = directory.join(part.directory());
+        let store: Arc<dyn Store> = if part == Part::Device {
+            assert_eq!(engine, "hikv");
+            Arc::new(HiKv::open(&path, &self.hikv())?)
+        } else {
+            Arc::new(Nvht::open(&path, &self.nvht())?)
+        };
+        Ok(self.place(directory, part, store))
+    }
+}
+
+/// A place for one matrix, with the options that it is made and opened with.
+pub struct Matrix {
+    pub scratch: Scratch,
+    pub options: MkvsOptions,
+    pub places: Hikvs,
+    name: &'static str,
+    plan: Plan,
+}
+
+impl Matrix {
+    pub fn new(name: &'static str, groups: usize, devices: usize) -> Self {
+        let plan = Plan { keys: 600, thread_ops: 600, model_cases: 16, value_max: 4 << 20, ..Plan::default() };
+        // Logs of some turns, and a filter that is made anew.
+        let options = MkvsOptions {
+            groups,
+            devices,
+            log_ops: 1024,
+            soft_lag: 64,
+            hard_lag: 512,
+            log_bytes: 1 << 20,
+            filter_keys: 1024,
+            ..MkvsOptions::default()
+        };
+        Self { scratch: Scratch::new(), options, places: Hikvs::default(), name, plan }
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut MkvsOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    pub fn on(mut self, change: impl FnOnce(&mut Hikvs)) -> Self {
+        change(&mut self.places);
+        self
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.scratch.store()
+    }
+
+    /// The directory of a device.
+    pub fn device(&self, group: usize, device: usize) -> PathBuf {
+        self.path().join(format!("group{group}.device{device}"))
+    }
+}
+
+impl Harness for Matrix {
+    type S = Mkvs;
+
+    fn name(&self) -> String {
+        format!("mkvs, {}", self.name)
+    }
+
+    fn durability(&self) -> Durability {
+        self.places.pool.durability
+    }
+
+    fn survives_power(&self) -> bool {
+        false
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn create(&self, capacity: u64) -> Result<Mkvs> {
+        // The suite asks for stores of one group's capacity; the groups share it otherwise.
+        let options = MkvsOptions { capacity, ..self.options.clone() };
+        Mkvs::create(&self.path(), &options, &self.places)
+    }
+
+    fn open(&self) -> Result<Mkvs> {
+        Mkvs::open(&self.path(), &self.options, &self.places)
+    }
+
+    fn clear(&self) {
+        match std::fs::remove_dir_all(self.path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("remove the store: {error}"),
+            _ => {}
+        }
+    }
+
+    fn files(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut directories = vec![self.path()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(&directory).expect("list the store") {
+                let entry = entry.expect("list the store");
+                if entry.file_type().expect("its type").is_dir() {
+                    directories.push(entry.path());
+                } else if entry.file_name().to_string_lossy().starts_with("pool.") {
+                    let path = entry.path();
+                    let name = path.strip_prefix(self.path()).expect("below it");
+                    names.push(name.to_str().expect("a plain name").into());
+                }
+            }
+        }
+        names.sort();
+        names
+    }
+
+    fn alter(&self, file: &str, change: &mut dyn FnMut(&mut Vec<u8>)) {
+        let path = self.path().join(file);
+        let mut bytes = std::fs::read(&path).expect("read a file of the store");
+        change(&mut bytes);
+        std::fs::write(&path, bytes).expect("write a file of the store");
+    }
+}
