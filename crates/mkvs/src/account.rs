@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Result, Stats, Store};
 
 use crate::ENGINE;
+use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
 use crate::route::KeyHash;
@@ -25,7 +26,7 @@ impl Inner {
     /// Does `work` with every store of every member that is not lost; the first error, when all had their turn.
     pub(crate) fn each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
         let mut first = Ok(());
-        for device in self.groups.iter().flat_map(|group| group.devices()) {
+        for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
             if device.state() == MemberState::Failed {
                 continue;
             }
@@ -42,7 +43,7 @@ impl Inner {
         let mut clean = CleanRecord { groups: Vec::new() };
         let mut filters = Vec::new();
         let mut first = Ok(());
-        for group in &self.groups {
+        for group in &self.shape.groups() {
             // Calls that were under way end before.
             let stripes = group.own_all();
             for device in group.active() {
@@ -58,7 +59,7 @@ impl Inner {
             clean.groups.push((epoch, last, keys, group.raised.load(Ordering::Acquire)));
             filters.push(filter);
         }
-        for device in self.groups.iter().flat_map(|group| group.devices()) {
+        for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
             first = first.and(device.store().close());
             if let Some(log) = device.log() {
                 first = first.and(log.store().close());
@@ -75,7 +76,7 @@ impl Inner {
         let mut total = Stats { engine: ENGINE, ..Stats::default() };
         total.recovery.done = true;
         total.recovery.share = 1.0;
-        for group in &self.groups {
+        for group in &self.shape.groups() {
             self.add_group(&mut total, group);
         }
         total
@@ -83,8 +84,10 @@ impl Inner {
 
     fn add_group(&self, total: &mut Stats, group: &Group) {
         let devices = group.devices();
-        // Members hold the same: the one that is furthest stands for all.
-        let teller = devices.iter().max_by_key(|device| (device.is_active(), device.applied())).map(|device| device.id);
+        // Members hold the same: the one that was asked last stands for all, if it is as far as any, so that the account goes with what was told.
+        let asked = group.teller.load(Ordering::Relaxed);
+        let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == asked);
+        let teller = devices.iter().max_by_key(rank).map(|device| device.id);
         for device in &devices {
             let stats = device.store().stats();
             add(total, &stats);

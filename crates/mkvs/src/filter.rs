@@ -142,18 +142,31 @@ impl Filter {
 /// key counts it too, and nobody lowers; such a filter may count too much, and never too little.
 pub(crate) struct Building {
     filter: Arc<Filter>,
-    /// The last key that the walk has counted; none before the first. Meaningless without order.
-    place: RwLock<Option<Vec<u8>>>,
+    /// Meaningless without order.
+    place: RwLock<Place>,
     is_ordered: bool,
+}
+
+/// How far a walk has come.
+enum Place {
+    Start,
+    /// This key was counted last.
+    At(Vec<u8>),
+    /// All were.
+    End,
 }
 
 impl Building {
     pub(crate) fn new(keys: u64, is_ordered: bool) -> Self {
-        Self { filter: Arc::new(Filter::new(keys)), place: RwLock::new(None), is_ordered }
+        Self { filter: Arc::new(Filter::new(keys)), place: RwLock::new(Place::Start), is_ordered }
     }
 
     fn is_passed(&self, key: &[u8]) -> bool {
-        read(&self.place).as_ref().is_some_and(|place| key <= &place[..])
+        match &*read(&self.place) {
+            Place::Start => false,
+            Place::At(place) => key <= &place[..],
+            Place::End => true,
+        }
     }
 
     /// As [`Filter::raise`].
@@ -168,17 +181,23 @@ impl Building {
         !self.is_ordered || !self.is_passed(key) || self.filter.lower(hash)
     }
 
-    /// The walk has come to these keys: all stripes are held, unless there is no order.
-    pub(crate) fn count(&self, keys: &[Vec<u8>], hash: impl Fn(&[u8]) -> KeyHash) {
+    /// The walk has come to these keys, and to its end if they are the last: all stripes are held, unless there is no order.
+    pub(crate) fn count(&self, keys: &[Vec<u8>], are_last: bool, hash: impl Fn(&[u8]) -> KeyHash) {
         keys.iter().for_each(|key| self.filter.raise(hash(key)));
-        if let Some(last) = keys.last() {
-            *write(&self.place) = Some(last.clone());
+        let mut place = write(&self.place);
+        match keys.last() {
+            _ if are_last => *place = Place::End,
+            Some(last) => *place = Place::At(last.clone()),
+            None => {}
         }
     }
 
     /// The last key that was counted.
     pub(crate) fn place(&self) -> Option<Vec<u8>> {
-        read(&self.place).clone()
+        match &*read(&self.place) {
+            Place::At(place) => Some(place.clone()),
+            Place::Start | Place::End => None,
+        }
     }
 
     /// The filter, once the walk has come to its end.
@@ -231,6 +250,29 @@ mod tests {
         (0..40).for_each(|_| filter.raise(hash(1)));
         assert!((0..40).all(|_| filter.lower(hash(1))));
         assert!(filter.may_have(hash(1)), "how often it was raised is not known");
+    }
+
+    #[test]
+    fn while_a_filter_is_made_each_key_is_counted_once_by_the_walk_or_by_who_adds_it() {
+        let name = |key: u64| key.to_be_bytes().to_vec();
+        let hashed = |key: &[u8]| KeyHash::of(key, 3);
+        let building = Building::new(1000, true);
+        let raise = |key: u64| building.raise(&name(key), hashed(&name(key)));
+        raise(5);
+        building.count(&[name(1), name(5)], false, hashed);
+        raise(3);
+        raise(7);
+        assert!(building.lower(&name(7), hashed(&name(7))), "the walk has not come there");
+        raise(8);
+        building.count(&[name(8)], true, hashed);
+        raise(9);
+        let filter = building.filter();
+        for key in [1, 3, 5, 8, 9] {
+            assert!(filter.may_have(hashed(&name(key))), "{key} is counted");
+            assert!(filter.lower(hashed(&name(key))));
+            assert!(!filter.may_have(hashed(&name(key))), "{key} is counted once");
+        }
+        assert!(!filter.may_have(hashed(&name(7))));
     }
 
     #[test]

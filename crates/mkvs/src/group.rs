@@ -94,7 +94,7 @@ pub(crate) struct Group {
     /// Those that could be opened, in their order: a device that was replaced gives its place to the new one.
     pub(crate) members: RwLock<Vec<Arc<Device>>>,
     /// Those that could not.
-    pub(crate) lost: Vec<Lost>,
+    pub(crate) lost: Mutex<Vec<Lost>>,
     /// Members that there are to be.
     pub(crate) width: usize,
     pub(crate) sequencer: Mutex<Sequencer>,
@@ -103,6 +103,8 @@ pub(crate) struct Group {
     pub(crate) latency: crate::latency::Latency,
     /// Keys that the filter counts.
     pub(crate) raised: AtomicU64,
+    /// The member that was asked last for something about all keys.
+    pub(crate) teller: AtomicU64,
     /// A key was removed that the filter had not counted: it is made anew.
     pub(crate) distrust: AtomicBool,
     /// Keys that a member could not read and another could.
@@ -128,17 +130,26 @@ impl Group {
             options,
             host,
             width,
-            lost: Vec::new(),
+            lost: Mutex::default(),
             members: RwLock::new(members),
             sequencer: Mutex::new(sequencer),
             stripes: (0..STRIPES).map(|_| stripe()).collect(),
             counts: Counts::default(),
             latency: crate::latency::Latency::default(),
             raised: AtomicU64::new(0),
+            teller: AtomicU64::new(0),
             distrust: AtomicBool::new(false),
             damaged: Mutex::default(),
             sole,
         }
+    }
+
+    /// A new group, all of whose members are active and empty.
+    pub(crate) fn begin(index: usize, options: &Arc<MkvsOptions>, host: &Arc<Host>, devices: Vec<Arc<Device>>) -> Self {
+        devices.iter().for_each(|device| device.set_state(MemberState::Active));
+        let sequencer = Sequencer { next: 1, epoch: 1, active: devices.clone() };
+        let width = devices.len();
+        Self::new(index, Arc::clone(options), Arc::clone(host), devices, width, sequencer)
     }
 
     /// The store of its only member, which decides and needs no vote.
@@ -217,7 +228,7 @@ impl Group {
             return Ok(());
         }
         let epoch = sequencer.epoch + 1;
-        let lost = self.lost.iter().map(|lost| (lost.id, MemberState::Failed));
+        let lost = lock(&self.lost).iter().map(|lost| (lost.id, MemberState::Failed)).collect::<Vec<_>>();
         let states: Vec<_> = self.devices().iter().map(|device| (device.id, device.state())).chain(lost).collect();
         self.host.begin_epoch(self.index, epoch, sequencer.next, &states)?;
         sequencer.epoch = epoch;

@@ -10,9 +10,10 @@ use crate::device::apply;
 use crate::events::Relay;
 use crate::filter::Building;
 use crate::group::{Group, read_pair};
-use crate::layout::{MemberState, Mutation};
+use crate::layout::{Matrix, MemberState, Mutation};
 use crate::lock;
 use crate::route::KeyHash;
+use crate::store::Inner;
 use crate::walk::{PAGE, each_key, page};
 
 /// Most damaged keys that wait to be put right.
@@ -47,13 +48,15 @@ impl Keeper {
     }
 
     /// The thread.
-    pub(crate) fn work(&self, groups: &[Arc<Group>], seed: u64, relay: Option<&Relay>) {
-        let mut not_before = vec![Instant::now(); groups.len()];
+    pub(crate) fn work(&self, inner: &Inner) {
+        let relay = inner.options.relay.as_ref();
+        let mut not_before = [Instant::now(); Matrix::GROUPS_MAX];
         while !self.stops() {
             relay.inspect(|relay| relay.tell());
-            tell_failures(groups, relay);
+            let groups = inner.shape.groups();
+            tell_failures(&groups, relay);
             for (group, not_before) in groups.iter().zip(&mut not_before) {
-                if Instant::now() >= *not_before && !self.round(group, seed) {
+                if Instant::now() >= *not_before && !self.round(group, inner.seed) {
                     *not_before = Instant::now() + AFTER_FAILURE;
                 }
             }
@@ -195,7 +198,7 @@ impl Group {
             drop(stripes);
             each_key(&*store, &mut |key| {
                 *counted += 1;
-                building.count(&[key.to_vec()], hash);
+                building.count(&[key.to_vec()], false, hash);
                 Ok(())
             })?;
             return Ok(true);
@@ -205,7 +208,7 @@ impl Group {
             let store = self.whole_store()?;
             let pairs = page(&*store, building.place().as_deref())?;
             let keys: Vec<_> = pairs.into_iter().map(|(key, _)| key).collect();
-            building.count(&keys, hash);
+            building.count(&keys, keys.len() < PAGE, hash);
             drop(stripes);
             *counted += keys.len() as u64;
             if keys.len() < PAGE || stops() {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod admin;
 mod catchup;
 mod command;
 mod compete;
@@ -26,12 +27,15 @@ mod places;
 mod recover;
 mod route;
 mod scan;
+mod shape;
+mod sole;
 mod store;
 mod verify;
 mod walk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use admin::{DeviceStatus, MatrixStatus};
 pub use events::Relay;
 pub use options::{Acks, Inline, MkvsOptions, Reads};
 pub use places::{Part, Place, Places};

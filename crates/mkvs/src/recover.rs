@@ -17,6 +17,7 @@ use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
 use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, MemberState};
+use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{Part, Place, Places};
@@ -30,7 +31,7 @@ pub(crate) struct Opened {
 }
 
 /// A number that no other matrix or device has, most likely.
-fn new_id() -> u64 {
+pub(crate) fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() | 1
 }
@@ -97,8 +98,24 @@ impl Maker<'_> {
 }
 
 /// The directory of a device that has none of its own.
-fn default_path(group: usize, index: usize) -> PathBuf {
+pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
     PathBuf::from(format!("group{group}.device{index}"))
+}
+
+/// Makes the stores of a device that comes to a matrix.
+///
+/// # Errors
+/// Those of their creation.
+pub(crate) fn make_device(
+    root: &Path,
+    options: &Arc<MkvsOptions>,
+    places: &dyn Places,
+    matrix: &Matrix,
+    index: usize,
+    member: &Member,
+    members: usize,
+) -> Result<Arc<Device>> {
+    Maker { root, options, places, matrix }.create(index, member, members)
 }
 
 /// Makes a matrix whose description lies in `root`.
@@ -135,9 +152,7 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
     let store = places.create(root, Part::Host, HOST_BYTES)?.store;
     let host = Arc::new(Host::create(store, matrix)?);
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
-        devices.iter().for_each(|device| device.set_state(MemberState::Active));
-        let sequencer = Sequencer { next: 1, epoch: 1, active: devices.clone() };
-        let group = Group::new(index, Arc::clone(options), Arc::clone(&host), devices, options.devices, sequencer);
+        let group = Group::begin(index, options, &host, devices);
         if options.filter {
             group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);
         }
@@ -211,8 +226,8 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     devices.iter().for_each(|device| device.set_state(MemberState::Behind));
     leader.set_state(MemberState::Active);
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
-    let mut group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
-    group.lost = lost;
+    let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
+    *lock(&group.lost) = lost;
     group.follow(&devices, &leader, &refused)?;
     let last = group.last();
     Ok((group, last))

@@ -1,15 +1,23 @@
-//! Scans over all groups: one member of each, merged in the order of keys.
+//! Walks over all groups: one member of each, merged in the order of keys, by pages.
 //!
-//! The cut: what was given a number in any group before the scan began is in it, since each member that is asked has applied that much. Where the members' stores
-//! have snapshots, each shows one moment; else it shows committed pairs while writers go on, as its engine says.
+//! The cut: what was given a number in any group before the walk began is in it, since each member that is asked has applied that much. Within that a page shows committed
+//! pairs as they are when it is read; writers go on.
 
-use std::cmp::Ordering;
+use std::cmp;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store};
+use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store, Visit};
 
 use crate::group::Group;
+use crate::read;
+use crate::store::Inner;
+
+/// Pairs that a page takes of each group at most, and of the first page.
+const PAGE: usize = 256;
+const FIRST: usize = 32;
 
 impl Group {
     /// The store of a member that has everything up to `cut`.
@@ -24,6 +32,7 @@ impl Group {
         loop {
             let active = self.active();
             if let Some(device) = active.iter().find(|device| device.is_active() && device.applied() >= cut) {
+                self.teller.store(device.id, Ordering::Relaxed);
                 return Ok(Arc::clone(device.store()));
             }
             if active.is_empty() || begun.elapsed() > self.options.timeout {
@@ -36,67 +45,225 @@ impl Group {
     }
 }
 
-/// The groups' stores at a cut: everything that was given a number before this call.
-///
-/// # Errors
-/// [`Error::TooFewDevices`].
-pub(crate) fn stores(groups: &[Arc<Group>]) -> Result<Vec<Arc<dyn Store>>> {
-    let cuts: Vec<u64> = groups.iter().map(|group| group.last()).collect();
-    groups.iter().zip(cuts).map(|(group, cut)| group.store_at(cut)).collect()
+/// Pairs of one store.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The first pairs of `range` in one store, at most `limit`.
+fn first_pairs(store: &dyn Store, range: &ScanRange, limit: usize) -> Result<Pairs> {
+    let mut pairs = Vec::new();
+    store.scan_each(&ScanRange { limit, ..range.clone() }, &mut |key, value| {
+        pairs.push((key.to_vec(), value.to_vec()));
+        Visit::More
+    })?;
+    Ok(pairs)
 }
 
-/// Walks merged in the order of their keys.
-struct Merge {
-    walks: Vec<(Option<Result<Entry>>, Scan)>,
-    direction: Direction,
-    left: usize,
+/// Merges pages of stores, each of `limit` pairs unless its store ends: as far as all of them reach. Of a key that two have, the later one's counts.
+fn merge(pages: Vec<Pairs>, limit: usize, direction: Direction) -> Pairs {
+    let order = |a: &[u8], b: &[u8]| if direction == Direction::Forward { a.cmp(b) } else { b.cmp(a) };
+    // Beyond the nearest end of a page that is full nobody knows what its store has.
+    let ends =
+        pages.iter().filter(|page| page.len() == limit).filter_map(|page| page.last().map(|(key, _)| key.clone()));
+    let end = ends.min_by(|a, b| order(a, b));
+    let mut merged: Vec<(usize, (Vec<u8>, Vec<u8>))> =
+        pages.into_iter().enumerate().flat_map(|(at, page)| page.into_iter().map(move |pair| (at, pair))).collect();
+    if let Some(end) = end {
+        merged.retain(|(_, (key, _))| order(key, &end) != cmp::Ordering::Greater);
+    }
+    merged.sort_by(|(at, (a, _)), (other, (b, _))| order(a, b).then(other.cmp(at)));
+    merged.dedup_by(|(_, (later, _)), (_, (first, _))| later == first);
+    merged.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// A walk over all groups.
+struct Walk {
+    inner: Arc<Inner>,
+    /// What is left.
+    range: ScanRange,
+    cuts: Vec<u64>,
+    page: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    size: usize,
     is_over: bool,
 }
 
-impl Iterator for Merge {
-    type Item = Result<Entry>;
+impl Walk {
+    fn new(inner: &Arc<Inner>, range: &ScanRange) -> Self {
+        let cuts = inner.shape.groups().iter().map(|group| group.last()).collect();
+        Self {
+            inner: Arc::clone(inner),
+            range: range.clone(),
+            cuts,
+            page: Vec::new().into_iter(),
+            size: FIRST,
+            is_over: false,
+        }
+    }
 
-    fn next(&mut self) -> Option<Result<Entry>> {
-        if self.left == 0 || self.is_over {
-            return None;
+    /// Reads the next page; false at the end.
+    fn turn(&mut self) -> Result<bool> {
+        if self.is_over || self.range.limit == 0 {
+            return Ok(false);
         }
-        let is_before = |entry: &Entry, other: &Entry| {
-            let wanted = if self.direction == Direction::Forward { Ordering::Less } else { Ordering::Greater };
-            entry.key.cmp(&other.key) == wanted
-        };
-        let mut best: Option<usize> = None;
-        for (at, (head, _)) in self.walks.iter().enumerate() {
-            best = match (head, best.map(|best| &self.walks[best].0)) {
-                (None, _) => best,
-                // An error comes out at once, and ends the walk.
-                (Some(Err(_)), _) => Some(at),
-                (Some(Ok(_)), Some(Some(Err(_)))) => best,
-                (Some(Ok(entry)), Some(Some(Ok(other)))) if !is_before(entry, other) => best,
-                (Some(Ok(_)), _) => Some(at),
-            };
+        let pages = self.inner.pages(&self.range, &self.cuts, self.size)?;
+        self.is_over = pages.iter().all(|page| page.len() < self.size);
+        let pairs = merge(pages, self.size, self.range.direction);
+        self.size = (self.size * 2).min(PAGE);
+        if let Some((last, _)) = pairs.last() {
+            let behind = Bound::Excluded(last.clone());
+            match self.range.direction {
+                Direction::Forward => self.range.from = behind,
+                Direction::Backward => self.range.to = behind,
+            }
         }
-        let (head, walk) = &mut self.walks[best?];
-        let next = walk.next();
-        let entry = std::mem::replace(head, next)?;
-        self.left -= 1;
-        self.is_over = entry.is_err();
-        Some(entry)
+        self.page = pairs.into_iter();
+        Ok(true)
+    }
+
+    fn pair(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        loop {
+            if self.range.limit == 0 {
+                return Ok(None);
+            }
+            if let Some(pair) = self.page.next() {
+                self.range.limit -= 1;
+                return Ok(Some(pair));
+            }
+            if !self.turn()? {
+                return Ok(None);
+            }
+        }
     }
 }
 
-/// An owned walk over `range` in all of these stores.
-///
-/// # Errors
-/// The stores'.
-pub(crate) fn merged(stores: &[Arc<dyn Store>], range: &ScanRange) -> Result<Scan> {
-    let (direction, left) = (range.direction, range.limit);
-    if let [store] = stores {
-        return store.scan(range);
+impl Iterator for Walk {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        match self.pair() {
+            Ok(pair) => pair.map(|(key, value)| Ok(Entry { key, value })),
+            Err(error) => {
+                self.is_over = true;
+                self.range.limit = 0;
+                Some(Err(error))
+            }
+        }
     }
-    let mut walks = Vec::with_capacity(stores.len());
-    for store in stores {
-        let mut walk = store.scan(range)?;
-        walks.push((walk.next(), walk));
+}
+
+impl Inner {
+    /// The stores of all groups that have at least these operations.
+    fn stores(&self, cuts: &[u64]) -> Result<Vec<Arc<dyn Store>>> {
+        let groups = self.shape.groups();
+        // A group that was added since has its keys from the others, whose cuts they were in.
+        let cut = |group: &Arc<Group>| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
+        groups.iter().map(|group| group.store_at(cut(group))).collect()
     }
-    Ok(Box::new(Merge { walks, direction, left, is_over: false }))
+
+    /// The stores of all groups, with everything that has a number.
+    fn stores_now(&self) -> Result<Vec<Arc<dyn Store>>> {
+        let cuts: Vec<u64> = self.shape.groups().iter().map(|group| group.last()).collect();
+        self.stores(&cuts)
+    }
+
+    /// The next pairs of each group, at one moment for keys that move.
+    fn pages(&self, range: &ScanRange, cuts: &[u64], size: usize) -> Result<Vec<Pairs>> {
+        let _gate = read(&self.shape.gate);
+        // Keys that have come meanwhile are numbered behind the cut.
+        let stores = if self.shape.is_moving() { self.stores_now()? } else { self.stores(cuts)? };
+        stores.iter().map(|store| first_pairs(&**store, range, size)).collect()
+    }
+
+    /// A walk that owns what it needs.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn scan(inner: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
+        if !inner.can_scan() {
+            return inner.stores_now()?[0].scan(range);
+        }
+        if let [store] = &inner.stores_now()?[..] {
+            return store.scan(range);
+        }
+        let mut walk = Walk::new(inner, range);
+        // The first page now, so that the cut is the caller's.
+        walk.turn()?;
+        Ok(Box::new(walk))
+    }
+
+    fn can_scan(&self) -> bool {
+        self.shape.groups().iter().all(|group| group.devices().iter().all(|device| device.store().capabilities().scan))
+    }
+
+    /// Visits the pairs of a range.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn scan_each(
+        inner: &Arc<Self>,
+        range: &ScanRange,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<usize> {
+        if let [store] = &inner.stores_now()?[..] {
+            return store.scan_each(range, visit);
+        }
+        if !inner.can_scan() {
+            return inner.stores_now()?[0].scan_each(range, visit);
+        }
+        let mut walk = Walk::new(inner, range);
+        let mut visited = 0;
+        while let Some((key, value)) = walk.pair()? {
+            visited += 1;
+            if visit(&key, &value) == Visit::Stop {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+
+    /// Visits all pairs, each once.
+    ///
+    /// # Errors
+    /// The devices'. Damage is passed over, and told at the end.
+    pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        if inner.shape.is_moving() && inner.can_scan() {
+            return Self::scan_each(inner, &ScanRange::all(), visit).map(|visited| visited as u64);
+        }
+        // Without order nothing moves while it is walked over.
+        let gate = inner.shape.is_moving().then(|| read(&inner.shape.gate));
+        let (mut visited, mut stopped, mut damage) = (0, false, None);
+        for store in inner.stores_now()? {
+            let walked = store.for_each(&mut |key, value| {
+                visited += 1;
+                let more = visit(key, value);
+                stopped |= more == Visit::Stop;
+                more
+            });
+            match walked {
+                Ok(_) => {}
+                Err(error @ Error::Corrupt { .. }) => damage = damage.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+            if stopped {
+                return Ok(visited);
+            }
+        }
+        drop(gate);
+        damage.map_or(Ok(visited), Err)
+    }
+
+    /// Live keys.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn len(inner: &Arc<Self>) -> Result<u64> {
+        if inner.shape.is_moving() {
+            let mut keys = 0;
+            Self::for_each(inner, &mut |_, _| {
+                keys += 1;
+                Visit::More
+            })?;
+            return Ok(keys);
+        }
+        inner.stores_now()?.iter().map(|store| store.len()).sum()
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 
 use crate::group::Group;
+use crate::lock;
 use crate::route::KeyHash;
 use crate::walk::each_key;
 
@@ -32,7 +33,7 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
         progress(Progress { done, total: steps });
     };
     for group in groups {
-        for lost in &group.lost {
+        for lost in lock(&group.lost).iter() {
             report.find(
                 format!("group {} device {}", group.index, lost.index),
                 format!("cannot be opened: {}", lost.why),
@@ -47,9 +48,9 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
             if let Some(log) = device.log() {
                 add(&mut report, log.store().verify(&mut |_| {})?, &format!("{name}, operation log"), false);
             }
-            if !device.is_active() {
-                let why = device.failure().unwrap_or_else(|| "it is to catch up".into());
-                report.find(&name, format!("{}: {why}", device.state().name()));
+            // One that is behind will have what it lacks.
+            if let Some(why) = device.failure() {
+                report.find(&name, format!("failed: {why}"));
             }
             step();
         }

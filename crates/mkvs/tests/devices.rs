@@ -339,3 +339,130 @@ fn acknowledged_by_one_a_write_is_seen_by_whoever_answers() {
         assert_eq!(store.get(b"key").expect("get"), Some(value));
     }
 }
+
+#[test]
+fn a_dead_device_is_replaced_while_writers_go_on() {
+    let (matrix, switches) = switched("replaced", 3);
+    let mut model = Model::new();
+    let store = matrix.create(CAPACITY).expect("create");
+    write(&store, &mut model, 0, 400);
+    switches[1].set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    write(&store, &mut model, 400, 50);
+    switches[1].clear();
+    let directory = matrix.path().join("new");
+    let model = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            write(&store, &mut model, 450, 400);
+            model
+        });
+        store.replace(0, 1, &directory, &matrix.path(), &matrix.places).expect("replace");
+        writer.join().expect("the writer")
+    });
+    store.wait_whole(Duration::from_secs(30)).expect("three active devices");
+    let status = store.status();
+    assert_eq!((status.devices[1].path.as_path(), status.devices[1].state), (directory.as_path(), "active"));
+    assert_holds(&store, &model);
+    assert_sound(&store);
+    drop(store);
+    // The others may go now, one of them.
+    std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose a device");
+    let store = matrix.open().expect("open");
+    assert_holds(&store, &model);
+}
+
+#[test]
+fn a_replacement_that_cannot_be_is_refused_and_changes_nothing() {
+    let (matrix, switches) = switched("no replacement", 3);
+    let mut model = Model::new();
+    let store = matrix.create(CAPACITY).expect("create");
+    write(&store, &mut model, 0, 50);
+    let new = matrix.path().join("new");
+    let refused = store.replace(1, 0, &new, &matrix.path(), &matrix.places);
+    assert!(matches!(refused, Err(Error::InvalidOption { .. })), "{refused:?}");
+    switches[1].set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    write(&store, &mut model, 50, 10);
+    wait_active(&store, 2);
+    let refused = store.replace(0, 0, &new, &matrix.path(), &matrix.places);
+    assert!(matches!(refused, Err(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
+    assert_holds(&store, &model);
+    let one = Matrix::new("one", 1, 1);
+    let store = one.create(CAPACITY).expect("create");
+    let refused = store.replace(0, 0, &new, &one.path(), &one.places);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_group_is_added_while_writers_and_scans_go_on_and_takes_its_share() {
+    for devices in [1, 3] {
+        let matrix = Matrix::new("added", 2, devices);
+        let mut model = Model::new();
+        let store = matrix.create(CAPACITY).expect("create");
+        write(&store, &mut model, 0, 1500);
+        let before = model.clone();
+        let model = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                write(&store, &mut model, 1500, 700);
+                for i in 0..300 {
+                    assert_eq!(store.delete(&key(i)).expect("delete"), model.remove(&key(i)).is_some(), "key {i}");
+                }
+                for i in 100..200 {
+                    assert!(store.insert(&key(i), b"again").expect("insert"));
+                    model.insert(key(i), b"again".to_vec());
+                }
+                model
+            });
+            let scans = scope.spawn(|| {
+                for _ in 0..20 {
+                    let mut shown = Vec::new();
+                    let visited = store.scan_each(&lodestore_contract::ScanRange::all(), &mut |key, _| {
+                        shown.push(key.to_vec());
+                        lodestore_contract::Visit::More
+                    });
+                    assert_eq!(visited.expect("scan"), shown.len());
+                    assert!(shown.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
+                    let stays = before.keys().filter(|name| name.as_slice() >= &key(300)[..]);
+                    for name in stays {
+                        assert!(shown.binary_search(name).is_ok(), "{} is shown", String::from_utf8_lossy(name));
+                    }
+                }
+            });
+            store.add_group(&[], &matrix.path(), &matrix.places).expect("add a group");
+            scans.join().expect("the scans");
+            writer.join().expect("the writer")
+        });
+        store.wait_whole(Duration::from_secs(30)).expect("all moved");
+        assert_holds(&store, &model);
+        assert_sound(&store);
+        let status = store.status();
+        assert_eq!((status.groups, status.settled_groups), (3, 3));
+        let newest =
+            status.devices.iter().filter(|device| device.group == 2).map(|device| device.keys).max().unwrap_or(0);
+        let share = model.len() as u64 / 3;
+        assert!(newest.abs_diff(share) < share / 4, "{newest} of {share}");
+        drop(store);
+        let store = matrix.open().expect("open");
+        assert_holds(&store, &model);
+    }
+}
+
+#[test]
+fn a_group_that_is_being_filled_survives_being_stopped_at_any_time() {
+    let matrix = Matrix::new("stopped", 1, 2).with(|options| options.copy_rate = 256 * 2000);
+    let mut model = Model::new();
+    let mut store = matrix.create(CAPACITY).expect("create");
+    write(&store, &mut model, 0, 1000);
+    store.add_group(&[], &matrix.path(), &matrix.places).expect("add a group");
+    for round in 0..8 {
+        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        write(&store, &mut model, 1000 + 20 * round as usize, 20);
+        if round % 2 == 0 {
+            store.close().expect("close");
+        }
+        drop(store);
+        store = matrix.open().expect("open");
+        assert_holds(&store, &model);
+    }
+    store.wait_whole(Duration::from_secs(60)).expect("all moved");
+    assert_holds(&store, &model);
+    assert_sound(&store);
+}

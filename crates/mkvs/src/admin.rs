@@ -1,0 +1,230 @@
+//! Changing a matrix while it serves: a dead device is replaced, a group is added. And what it looks like.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use crate::ENGINE;
+use crate::filter::Filter;
+use crate::group::Group;
+use crate::layout::{GroupRecord, Matrix, Member, MemberState};
+use crate::options::Acks;
+use crate::places::Places;
+use crate::recover;
+use crate::store::Mkvs;
+use crate::{lock, write};
+
+/// A device, as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Its group, and its place there.
+    pub group: usize,
+    /// From 0.
+    pub device: usize,
+    /// Its directory, as the description has it.
+    pub path: PathBuf,
+    /// `active`, `behind` or `failed`.
+    pub state: &'static str,
+    /// Up to which operation of its group it has everything.
+    pub applied: u64,
+    /// The last operation of its group.
+    pub last: u64,
+    /// Commands that wait for it.
+    pub queued: usize,
+    /// Live keys.
+    pub keys: u64,
+    /// Why it failed, if it did.
+    pub why: Option<String>,
+}
+
+/// A matrix, as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatrixStatus {
+    /// When writes are acknowledged.
+    pub acks: Acks,
+    /// Groups, and groups that keys were spread over before the newest.
+    pub groups: usize,
+    /// Fewer than `groups` while keys are on their way to the newest.
+    pub settled_groups: usize,
+    /// Epoch of each group.
+    pub epochs: Vec<u64>,
+    /// Keys that were moved since the open.
+    pub moved: u64,
+    /// All devices, by group.
+    pub devices: Vec<DeviceStatus>,
+}
+
+impl Mkvs {
+    /// The matrix as it stands.
+    pub fn status(&self) -> MatrixStatus {
+        let matrix = self.inner.host.matrix();
+        let groups = self.inner.shape.groups();
+        let mut devices = Vec::new();
+        for (group, record) in groups.iter().zip(&matrix.groups) {
+            let last = group.last();
+            for (at, member) in record.members.iter().enumerate() {
+                let device = group.devices().into_iter().find(|device| device.id == member.id);
+                let lost = lock(&group.lost).iter().find(|lost| lost.id == member.id).map(|lost| lost.why.clone());
+                devices.push(DeviceStatus {
+                    group: group.index,
+                    device: at,
+                    path: member.path.clone(),
+                    state: device.as_ref().map_or(MemberState::Failed, |device| device.state()).name(),
+                    applied: device.as_ref().map_or(0, |device| device.applied()),
+                    last,
+                    queued: device.as_ref().map_or(0, |device| device.depth()),
+                    keys: device.as_ref().map_or(0, |device| device.store().stats().keys),
+                    why: lost.or_else(|| device.and_then(|device| device.failure())),
+                });
+            }
+        }
+        let (count, settled_groups) = self.inner.shape.counts();
+        let epochs = groups.iter().map(|group| group.epoch()).collect();
+        let moved = self.inner.shape.moved.load(Ordering::Relaxed);
+        MatrixStatus { acks: matrix.acks, groups: count, settled_groups, epochs, moved, devices }
+    }
+
+    /// Puts a new, empty device in the place of one that is dead or to be taken away; it is copied from the others behind. The old one is used no more, and its directory left as it is.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group;
+    /// [`Error::TooFewDevices`] where the others are too few to go on; those of the new device's creation.
+    pub fn replace(
+        &self,
+        group: usize,
+        device: usize,
+        directory: &Path,
+        root: &Path,
+        places: &dyn Places,
+    ) -> Result<()> {
+        self.inner.check_open()?;
+        let _changes = lock(&self.changes);
+        let groups = self.inner.shape.groups();
+        let found = groups.get(group).filter(|found| device < found.width);
+        let Some(group) = found else {
+            let why = format!("there are {} groups of {} devices, from 0", groups.len(), groups[0].width);
+            return Err(Error::InvalidOption { name: "device".into(), value: format!("{group}.{device}"), why });
+        };
+        if group.sole().is_some() {
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "replacement of the only device of a group".into(),
+                instead: "export the matrix and import it into a new one",
+            });
+        }
+        let old = group.devices().into_iter().find(|other| other.index == device);
+        let others = group.active().iter().filter(|other| other.index != device).count();
+        let needed = group.options.acks.needed(group.width, others).max(1);
+        if others < needed {
+            return Err(Error::TooFewDevices { group: group.index, live: others, needed });
+        }
+        let member = Member { path: directory.into(), id: recover::new_id(), state: MemberState::Behind };
+        let matrix = self.inner.host.matrix();
+        let made = recover::make_device(root, &self.inner.options, places, &matrix, device, &member, group.width)?;
+        if let Some(log) = made.log() {
+            log.set_record(|record| record.is_partial = true)?;
+        }
+        if let Some(old) = &old {
+            old.fail("it was replaced");
+            group.settle_members()?;
+        }
+        self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member)?;
+        {
+            let mut members = write(&group.members);
+            members.retain(|other| other.index != device);
+            members.push(Arc::clone(&made));
+            members.sort_by_key(|other| other.index);
+        }
+        lock(&group.lost).retain(|lost| lost.index != device);
+        self.employ(group, made)?;
+        if let Some(old) = old {
+            old.stop();
+            // It is dead, or will be: what its close has to say helps nobody.
+            let _ = old.store().close();
+            if let Some(log) = old.log() {
+                let _ = log.store().close();
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each `groups` moves to it, behind.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] while keys are still on their way to the group that was added before; [`Error::InvalidOption`]; those of the devices' creation.
+    pub fn add_group(&self, directories: &[PathBuf], root: &Path, places: &dyn Places) -> Result<()> {
+        self.inner.check_open()?;
+        let _changes = lock(&self.changes);
+        let (count, settled) = self.inner.shape.counts();
+        let width = self.inner.shape.groups()[0].width;
+        if count != settled {
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "second group while keys are on their way to the first".into(),
+                instead: "wait for it (`lodestore mkvs rebalance`)",
+            });
+        }
+        if count == Matrix::GROUPS_MAX || (!directories.is_empty() && directories.len() != width) {
+            let why = format!("a matrix has 16 groups at most, and a group of this one {width} devices");
+            return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
+        }
+        let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| recover::default_path(count, at));
+        let member = |at| Member { path: path(at), id: recover::new_id(), state: MemberState::Active };
+        let members: Vec<Member> = (0..width).map(member).collect();
+        let matrix = self.inner.host.matrix();
+        let make = |(at, member)| recover::make_device(root, &self.inner.options, places, &matrix, at, member, width);
+        let devices = members.iter().enumerate().map(make).collect::<Result<Vec<_>>>()?;
+        let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], members };
+        // The description first: a crash behind it finds the group, and goes on moving.
+        self.inner.host.change(|matrix| matrix.groups.push(record))?;
+        let group = Arc::new(Group::begin(count, &self.inner.options, &self.inner.host, devices));
+        if self.inner.options.filter {
+            group.set_filter(&Arc::new(Filter::new(self.inner.options.filter_keys)), 0);
+        }
+        group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
+        self.inner.shape.add(group);
+        self.move_behind()
+    }
+
+    /// Starts the thread that moves keys to the newest group.
+    pub(crate) fn move_behind(&self) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        self.spawn("mkvs-mover".into(), move || {
+            let stops = || inner.keeper.stops();
+            while !stops() {
+                match inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops) {
+                    Ok(true) => return,
+                    // Tried again: a device may be back, or have room.
+                    Ok(false) | Err(_) => std::thread::sleep(Duration::from_millis(200)),
+                }
+            }
+        })
+    }
+
+    /// Waits until all devices are active and all keys where they belong, for so long at most.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`].
+    pub fn wait_whole(&self, patience: Duration) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            self.inner.check_open()?;
+            let status = self.status();
+            let is_whole = status.devices.iter().all(|device| device.state == "active");
+            if is_whole && status.groups == status.settled_groups {
+                return Ok(());
+            }
+            if begun.elapsed() >= patience {
+                return Err(Error::Unfinished {
+                    doing: "waiting for all devices",
+                    after: patience,
+                    instead: "see `lodestore mkvs status`: replace what has failed, or wait on",
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

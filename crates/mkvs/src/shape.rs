@@ -1,0 +1,244 @@
+//! Which groups there are, which of them has a key, and keys on their way to a group that was added.
+//!
+//! A group that is added gets one key of each `groups + 1` (`route.rs`). They move behind, one at a time, and whoever writes such a key moves it first; so the new
+//! group has the newest, and who finds nothing there looks in the old one.
+//!
+//! Moving a key, with its stripes of both groups held: it is put into its new group, durably, then removed from the old one. A crash between leaves it in both, with the
+//! same value, since it is changed only when the old one has it no more; then the new group's counts, and the old one's is removed when the key is next moved.
+//!
+//! Invariants
+//! 1. `shape` is looked at again when the stripes are held: who took them by an older shape starts over. So when the walk over the old groups begins, behind all who held
+//!    stripes when the shape changed, nobody adds a moving key to them.
+//! 2. Stripes of two groups are taken in the order of the groups: the new one is the last.
+//! 3. A walk over all groups holds `gate` for each page, shared; who moves a key holds it alone. So a page shows each key once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::Result;
+
+use crate::group::{Group, Stripe};
+use crate::host::Host;
+use crate::layout::{Matrix, Mutation};
+use crate::route::KeyHash;
+use crate::walk::each_key;
+use crate::write;
+
+/// The groups, and how many of them keys were spread over before the newest.
+pub(crate) struct Shape {
+    groups: [OnceLock<Arc<Group>>; Matrix::GROUPS_MAX],
+    /// Groups, and settled ones above them.
+    shape: AtomicU64,
+    pub(crate) gate: RwLock<()>,
+    /// Keys that were moved since the open.
+    pub(crate) moved: AtomicU64,
+}
+
+/// A key's group and stripe, shared with others who read; and those that it is on its way from.
+pub(crate) struct Shared<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) hash: KeyHash,
+    pub(crate) stripe: RwLockReadGuard<'a, Stripe>,
+    pub(crate) old: Option<(&'a Group, RwLockReadGuard<'a, Stripe>)>,
+}
+
+/// A key's group and stripe, held alone. The key is there, if anywhere.
+pub(crate) struct Owned<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) hash: KeyHash,
+    pub(crate) stripe: RwLockWriteGuard<'a, Stripe>,
+    /// Of the group that it was on its way from.
+    _old: Option<RwLockWriteGuard<'a, Stripe>>,
+}
+
+const SETTLED: u32 = 32;
+
+impl Shape {
+    /// These groups, of which the first `settled` had all keys before.
+    pub(crate) fn new(groups: Vec<Arc<Group>>, settled: usize) -> Self {
+        let shape = (settled as u64) << SETTLED | groups.len() as u64;
+        let mut groups = groups.into_iter();
+        let slot = |_| groups.next().map_or_else(OnceLock::new, OnceLock::from);
+        Self {
+            groups: std::array::from_fn(slot),
+            shape: AtomicU64::new(shape),
+            gate: RwLock::new(()),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    fn shape(&self) -> u64 {
+        self.shape.load(Ordering::Acquire)
+    }
+
+    /// Groups, and settled ones among them.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let shape = self.shape();
+        ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize)
+    }
+
+    /// Whether keys are on their way to a new group.
+    pub(crate) fn is_moving(&self) -> bool {
+        let (groups, settled) = self.counts();
+        settled < groups
+    }
+
+    /// All groups.
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups.iter().filter_map(|group| group.get().cloned()).collect()
+    }
+
+    /// A group that there is.
+    #[inline]
+    fn group(&self, index: usize) -> &Group {
+        match self.groups[index].get() {
+            Some(group) => group,
+            // The shape counts groups that were set before it.
+            None => unreachable!("group {index} is counted and not there"),
+        }
+    }
+
+    /// A group is there, and no key is yet.
+    pub(crate) fn add(&self, group: Arc<Group>) {
+        let (groups, settled) = self.counts();
+        debug_assert_eq!((groups, group.index), (settled, settled), "one group is added at a time");
+        // Nobody else adds one: the owner of the matrix holds the lock for it.
+        let _ = self.groups[groups].set(group);
+        self.shape.store((settled as u64) << SETTLED | (groups as u64 + 1), Ordering::Release);
+    }
+
+    /// All keys have come to the newest group.
+    pub(crate) fn settle(&self) {
+        let (groups, _) = self.counts();
+        self.shape.store((groups as u64) << SETTLED | groups as u64, Ordering::Release);
+    }
+
+    /// The group of a key in this shape, and the one that it is on its way from.
+    #[inline]
+    fn route(shape: u64, hash: KeyHash) -> (usize, Option<usize>) {
+        let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize);
+        let home = hash.group(groups);
+        let old = if settled < groups { Some(hash.group(settled)).filter(|old| *old != home) } else { None };
+        (home, old)
+    }
+
+    /// Takes a key's stripes to read.
+    #[inline]
+    pub(crate) fn share(&self, hash: KeyHash) -> Shared<'_> {
+        loop {
+            let shape = self.shape();
+            let (home, old) = Self::route(shape, hash);
+            let old = old.map(|old| (self.group(old), self.group(old).share(hash)));
+            let group = self.group(home);
+            let stripe = group.share(hash);
+            if self.shape() == shape {
+                return Shared { group, hash, stripe, old };
+            }
+        }
+    }
+
+    /// Takes a key's stripes alone, and brings the key to its group.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn own(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
+        loop {
+            let shape = self.shape();
+            let (home, old) = Self::route(shape, hash);
+            let mut old = old.map(|old| (self.group(old), self.group(old).own(hash)));
+            let group = self.group(home);
+            let mut stripe = group.own(hash);
+            if self.shape() != shape {
+                continue;
+            }
+            if let Some((from, theirs)) = &mut old {
+                self.bring(key, hash, (from, theirs), (group, &mut stripe))?;
+            }
+            return Ok(Owned { group, hash, stripe, _old: old.map(|(_, stripe)| stripe) });
+        }
+    }
+
+    /// Moves a key, if it is in the group that it is on its way from.
+    fn bring(&self, key: &[u8], hash: KeyHash, from: (&Group, &mut Stripe), to: (&Group, &mut Stripe)) -> Result<()> {
+        if !from.1.may_have(hash) {
+            return Ok(());
+        }
+        let _gate = write(&self.gate);
+        let Some((value, expiry)) = from.0.ask(from.1, key, |store| crate::group::read_pair(store, key))? else {
+            return Ok(());
+        };
+        if !to.1.may_have(hash) || !to.0.ask(to.1, key, |store| store.contains(key))? {
+            to.0.change(to.1, key, hash, Mutation::Put { value, expiry })?;
+            self.moved.fetch_add(1, Ordering::Relaxed);
+        }
+        from.0.change(from.1, key, hash, Mutation::Delete).map(drop)
+    }
+
+    /// Moves all keys that belong to the newest group, and says so in the description. False where it was stopped.
+    ///
+    /// # Errors
+    /// The devices'; the host's store's.
+    pub(crate) fn rebalance(&self, host: &Host, seed: u64, rate: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
+        let (groups, settled) = self.counts();
+        if groups == settled {
+            return Ok(true);
+        }
+        let (begun, mut bytes) = (Instant::now(), 0_u64);
+        let mut stopped = false;
+        for group in self.groups().into_iter().take(settled) {
+            // Whoever took stripes by the old shape has given them back behind this.
+            let stripes = group.own_all();
+            let store = group.store_at(group.last())?;
+            drop(stripes);
+            each_key(&*store, &mut |key| {
+                stopped |= stops();
+                let hash = KeyHash::of(key, seed);
+                if stopped || hash.group(groups) == group.index {
+                    return Ok(());
+                }
+                drop(self.own(key, hash)?);
+                bytes += key.len() as u64 + 256;
+                if rate != 0 {
+                    let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
+                    std::thread::sleep(due.saturating_sub(begun.elapsed()).min(Duration::from_millis(100)));
+                }
+                Ok(())
+            })?;
+            if stopped {
+                return Ok(false);
+            }
+        }
+        host.change(|matrix| matrix.settled_groups = groups as u32)?;
+        self.settle();
+        Ok(true)
+    }
+}
+
+impl Group {
+    /// Does `mutation` to a key whose stripe is held, and counts it; whether the key was there.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
+        use crate::device::{apply, is_refusal};
+        let adds = matches!(mutation, Mutation::Put { .. });
+        let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
+        let changed = match self.sole() {
+            Some(store) => apply(store, key, &mutation, is_new),
+            None => self.commit(stripe, key, mutation, is_new),
+        };
+        match &changed {
+            // Nobody looks before the stripe is given back.
+            Ok(false) if adds => self.raise(stripe, key, hash),
+            Ok(true) if !adds => self.lower(stripe, key, hash),
+            // Whether it is there is not known: counted, it is looked for.
+            Err(error) if adds && !is_refusal(error) => {
+                self.raise(stripe, key, hash);
+                self.counts.leaked.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        changed
+    }
+}

@@ -1,0 +1,106 @@
+//! Writes to a group of one device: its store decides, and the filter is kept beside it.
+//!
+//! The key's stripe is shared: the store orders the writes of a key by itself. Counters are raised before a key may be there and lowered when it is gone, as often as the store
+//! says that it came and went, in whatever order the callers are told: so they never count too little.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Change, Error, Expiry, Result, Store, Swap};
+
+use crate::device::{is_refusal, put_told};
+use crate::shape::Shared;
+
+impl Shared<'_> {
+    /// The group's only store.
+    ///
+    /// # Errors
+    /// [`Error::TooFewDevices`] where there are several, which the caller has excluded.
+    pub(crate) fn store(&self) -> Result<&dyn Store> {
+        self.group.sole().ok_or(Error::TooFewDevices { group: self.group.index, live: 0, needed: 1 })
+    }
+
+    /// Adds the key; it counts as added where `add` says so.
+    pub(crate) fn add_sole(&self, key: &[u8], add: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<bool> {
+        self.group.raise(&self.stripe, key, self.hash);
+        let added = add(self.store()?);
+        match &added {
+            Ok(true) => {}
+            Err(error) if !is_refusal(error) => {
+                self.group.counts.leaked.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => self.group.lower(&self.stripe, key, self.hash),
+        }
+        added
+    }
+
+    /// Gives the key this value.
+    pub(crate) fn put_sole(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, has_filter: bool) -> Result<()> {
+        if !has_filter {
+            return self.store()?.put_expiring(key, value, expiry);
+        }
+        if expiry.is_some() {
+            return self
+                .add_sole(key, |store| put_told(store, key, value, expiry, false).map(|there| !there))
+                .map(drop);
+        }
+        let mut is_new = !self.stripe.may_have(self.hash);
+        loop {
+            if !is_new && self.store()?.update(key, value)? {
+                return Ok(());
+            }
+            if self.add_sole(key, |store| store.insert(key, value))? {
+                return Ok(());
+            }
+            is_new = false;
+        }
+    }
+
+    /// Changes the key by `change`, which says whether it was there and is there behind it.
+    fn change_sole(&self, key: &[u8], change: impl FnOnce(&mut (bool, bool)) -> Result<()>) -> Result<()> {
+        // It may add the key: counted before, and set right behind.
+        self.group.raise(&self.stripe, key, self.hash);
+        let mut there = (false, false);
+        let changed = change(&mut there);
+        let too_many = match (&changed, there) {
+            (Ok(()), (false, true)) => 0,
+            (Ok(()), (true, false)) => 2,
+            (Err(error), _) if !is_refusal(error) => {
+                self.group.counts.leaked.fetch_add(1, Ordering::Relaxed);
+                0
+            }
+            _ => 1,
+        };
+        (0..too_many).for_each(|_| self.group.lower(&self.stripe, key, self.hash));
+        changed
+    }
+
+    /// Compares and swaps.
+    pub(crate) fn swap_sole(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        let mut swap = Swap::Done;
+        self.change_sole(key, |there| {
+            swap = self.store()?.compare_and_swap(key, expected, new)?;
+            *there = match &swap {
+                Swap::Done => (expected.is_some(), new.is_some()),
+                Swap::Differs(found) => (found.is_some(), found.is_some()),
+            };
+            Ok(())
+        })?;
+        Ok(swap)
+    }
+
+    /// Changes the key by what `change` says of its value.
+    pub(crate) fn update_sole(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+        self.change_sole(key, |there| {
+            self.store()?.update_with(key, &mut |old| {
+                let change = change(old);
+                let is_there = match &change {
+                    Change::Keep => old.is_some(),
+                    Change::Put(..) => true,
+                    Change::Delete => false,
+                };
+                *there = (old.is_some(), is_there);
+                change
+            })
+        })
+    }
+}
