@@ -24,6 +24,7 @@ Exit codes:
    9  the medium cannot give the durability asked for, or the machine restarted under the store
   10  import stopped at a line that it cannot read
   11  something is at that path already, or a foreign file in the store's directory
+  12  too few devices of a group are there
  130  stopped by SIGINT (143: SIGTERM), store closed";
 
 /// A persistent key-value store for memory that lasts.
@@ -64,6 +65,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Tell what the medium under PATH is, and what each durability would really be
     Doctor(DoctorArgs),
+    /// See and change a matrix of devices (engine mkvs)
+    Mkvs(MkvsArgs),
     /// Measure an engine, and peers beside it
     Bench(Box<lodestore_bench::Given>),
     /// Write a sample data set: the names of all Unicode characters
@@ -91,6 +94,56 @@ pub struct StoreArgs {
     /// Write JSON, one object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is done to a matrix.
+#[derive(Debug, Args)]
+pub struct MkvsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: MkvsCommand,
+}
+
+/// The commands on a matrix.
+#[derive(Debug, Subcommand)]
+pub enum MkvsCommand {
+    /// Write how the groups and devices stand
+    Status(StoreArgs),
+    /// Put a new device in the place of one that is dead or to be taken away, and wait until it has everything
+    Replace {
+        /// The matrix
+        #[command(flatten)]
+        store: StoreArgs,
+        /// The group of the device, from 0
+        group: usize,
+        /// Its place there, from 0
+        device: usize,
+        /// The new device's directory
+        directory: PathBuf,
+        /// Wait no longer than so many seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+        patience: u64,
+    },
+    /// Add a group of new devices, and wait until its keys have come to it
+    AddGroup {
+        /// The matrix
+        #[command(flatten)]
+        store: StoreArgs,
+        /// A directory for each device of the group; none: below the matrix's own
+        directories: Vec<PathBuf>,
+        /// Wait no longer than so many seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+        patience: u64,
+    },
+    /// Wait until every device has everything and every key is in its group, as after an interrupted `replace` or `add-group`
+    Rebalance {
+        /// The matrix
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Wait no longer than so many seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+        patience: u64,
+    },
 }
 
 /// How keys and values are written on the command line and in the output.

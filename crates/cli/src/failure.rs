@@ -127,6 +127,7 @@ fn store_code(error: &Error) -> u8 {
         Error::Corrupt { .. } => 7,
         Error::DurabilityRefused { .. } | Error::MachineRestarted { .. } => 9,
         Error::Exists { .. } | Error::Foreign { .. } => 11,
+        Error::TooFewDevices { .. } => 12,
         _ => 8,
     }
 }

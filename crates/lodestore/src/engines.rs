@@ -78,9 +78,15 @@ impl Engine {
 
     /// Opens the store at `path`, which this engine made.
     pub(crate) fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Store>> {
+        let (pool, set) = self.opening(options)?;
+        (self.open)(path, pool, &set)
+    }
+
+    /// The options of an opening, of the pool and its own.
+    pub(crate) fn opening(&self, options: &OpenOptions) -> Result<(PoolOptions, Options)> {
         options.set.check_open(self.options())?;
         let set = self.options_of_its_own(&options.set)?;
-        (self.open)(path, pool::for_open(options)?, &set)
+        Ok((pool::for_open(options)?, set))
     }
 
     /// Makes a store of this engine as a part of another one. `set` has its own options alone.

@@ -43,6 +43,8 @@ pub use doctor::{Diagnosis, doctor};
 pub use engines::{Engine, engines};
 pub use lodestore_contract::*;
 pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+pub use matrix::Matrix;
 pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
 
 /// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
@@ -84,6 +86,11 @@ impl Lodestore {
         Ok(Box::new(walk.inspect(move |_| {
             let _open = &store;
         })))
+    }
+
+    /// A handle of this store.
+    pub(crate) fn of(store: Arc<dyn Store>) -> Self {
+        Self { store }
     }
 
     /// The store behind the handle, to be kept without it.

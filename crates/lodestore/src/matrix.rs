@@ -1,13 +1,16 @@
 //! Where a matrix of devices (`mkvs`) has its stores: directories, each a store of another engine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lodestore_contract::{Error, Options, Result, Store};
 use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
-use lodestore_mkvs::{Mkvs, MkvsOptions, Part, Place, Places, Relay};
+use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay};
 
+use crate::Lodestore;
 use crate::engines::{self, Engine};
+use crate::options::OpenOptions;
 
 /// Begins the names of options that the devices' engine is given.
 const OF_DEVICE: &str = "device.";
@@ -107,11 +110,12 @@ impl Places for Stores {
         (self.engine.name.into(), LOG_ENGINE.into())
     }
 
-    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place> {
+    fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
+        let New { part, engine, capacity, durability } = new;
         let path = directory.join(part.directory());
-        let (engine, pool, set) = self.part(part, "")?;
+        let (engine, pool, set) = self.part(part, engine)?;
         let region_bytes = pool.region_bytes.min(capacity);
-        place(&path, engine.make(&path, PoolOptions { capacity, region_bytes, ..pool }, &set)?)
+        place(&path, engine.make(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)?)
     }
 
     fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
@@ -152,9 +156,70 @@ pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Resul
 }
 
 /// Opens a matrix.
-pub(crate) fn open(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+pub(crate) fn open(path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+    let (matrix, _) = open_with_stores(path, pool, set)?;
+    Ok(Arc::new(matrix))
+}
+
+fn open_with_stores(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<(Mkvs, Stores)> {
     let (_, own) = Stores::of(&pool, set)?;
     let options = options(&mut pool, &own)?;
     let (stores, _) = Stores::of(&pool, set)?;
-    Ok(Arc::new(Mkvs::open(path, &options, &stores)?))
+    Ok((Mkvs::open(path, &options, &stores)?, stores))
+}
+
+/// An open matrix of devices (engine `mkvs`), for those who keep it: its devices as they stand, a dead one replaced, a group added, while it serves through [`store`](Self::store).
+pub struct Matrix {
+    mkvs: Arc<Mkvs>,
+    path: PathBuf,
+    stores: Stores,
+}
+
+impl Matrix {
+    /// Opens the matrix in the directory `path`.
+    ///
+    /// # Errors
+    /// As [`open`](crate::open); [`Error::WrongEngine`] where the store there is none.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
+        let (pool, set) = engine.opening(options)?;
+        let (mkvs, stores) = open_with_stores(path, pool, &set)?;
+        Ok(Self { mkvs: Arc::new(mkvs), path: path.into(), stores })
+    }
+
+    /// The matrix as a store.
+    pub fn store(&self) -> Lodestore {
+        Lodestore::of(Arc::clone(&self.mkvs) as Arc<dyn Store>)
+    }
+
+    /// Its groups and devices as they stand.
+    pub fn status(&self) -> MatrixStatus {
+        self.mkvs.status()
+    }
+
+    /// Puts a new device in `directory` in the place of device `device` of group `group`, both from 0; it is copied from the others behind. The old one's directory is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group; [`Error::TooFewDevices`] where the
+    /// others are too few to go on; as [`create`](crate::create) for the new one.
+    pub fn replace(&self, group: usize, device: usize, directory: impl AsRef<Path>) -> Result<()> {
+        self.mkvs.replace(group, device, directory.as_ref(), &self.path, &self.stores)
+    }
+
+    /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each so many as there are groups then moves to it, behind.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] while keys are on their way to another new group; [`Error::InvalidOption`]; as [`create`](crate::create) for the devices.
+    pub fn add_group(&self, directories: &[PathBuf]) -> Result<()> {
+        self.mkvs.add_group(directories, &self.path, &self.stores)
+    }
+
+    /// Waits until every device has everything and every key is where it belongs, for so long at most.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`].
+    pub fn wait_whole(&self, patience: Duration) -> Result<()> {
+        self.mkvs.wait_whole(patience)
+    }
 }

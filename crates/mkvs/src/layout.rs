@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use lodestore_contract::{Error, Expiry, Result};
+use lodestore_contract::{Durability, Error, Expiry, Result};
 
 use crate::options::Acks;
 
@@ -75,6 +75,8 @@ pub(crate) struct Matrix {
     /// Operations and bytes that a device's log keeps.
     pub(crate) log_ops: u64,
     pub(crate) log_bytes: u64,
+    /// What a write survives on each device.
+    pub(crate) durability: Durability,
     pub(crate) acks: Acks,
     /// Groups that keys were spread over before the newest was added, while its keys are on their way; else all of them.
     pub(crate) settled_groups: u32,
@@ -209,8 +211,7 @@ impl Matrix {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        bytes.push(self.acks as u8);
-        bytes.push(0);
+        bytes.extend([self.acks as u8, u8::from(self.durability == Durability::Power)]);
         bytes.extend(self.settled_groups.to_le_bytes());
         put_words(&mut bytes, &[self.id, self.seed, self.device_bytes, self.log_ops, self.log_bytes]);
         put_text(&mut bytes, &self.engine);
@@ -235,7 +236,11 @@ impl Matrix {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the matrix's description cannot be")?;
         let acks = Acks::of(reader.u8()?).ok_or_else(|| wrong(reader.what))?;
-        reader.u8()?;
+        let durability = match reader.u8()? {
+            0 => Durability::Process,
+            1 => Durability::Power,
+            _ => return Err(wrong(reader.what)),
+        };
         let settled_groups = reader.u32()?;
         let (id, seed, device_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (log_ops, log_bytes) = (reader.u64()?, reader.u64()?);
@@ -249,7 +254,19 @@ impl Matrix {
         if groups.is_empty() || settled_groups == 0 || !fits || !log_ops.is_power_of_two() {
             return Err(wrong(what));
         }
-        Ok(Self { id, seed, engine, log_engine, device_bytes, log_ops, log_bytes, acks, settled_groups, groups })
+        Ok(Self {
+            id,
+            seed,
+            engine,
+            log_engine,
+            device_bytes,
+            log_ops,
+            log_bytes,
+            durability,
+            acks,
+            settled_groups,
+            groups,
+        })
     }
 
     fn decode_group(reader: &mut Reader<'_>) -> Result<GroupRecord> {
@@ -406,6 +423,7 @@ mod tests {
             device_bytes: 1 << 30,
             log_ops: 1024,
             log_bytes: 1 << 20,
+            durability: Durability::Power,
             acks: Acks::Majority,
             settled_groups: 1,
             groups: vec![

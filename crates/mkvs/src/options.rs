@@ -105,6 +105,8 @@ pub struct MkvsOptions {
     pub copy_rate: u64,
     /// What a device may take for one operation before it counts as failed; nothing is written to it then.
     pub timeout: Duration,
+    /// Seed of the keys' hashes; `None` draws one when a matrix is made.
+    pub hash_seed: Option<u64>,
     /// Open with fewer devices than what was acknowledged may need, and keep what they have.
     pub salvage: bool,
     /// Tells the owner what happens; the devices' stores are given its [`sink`](Relay::sink).
@@ -131,6 +133,7 @@ impl Default for MkvsOptions {
             log_bytes: 64 << 20,
             copy_rate: 0,
             timeout: Duration::from_secs(10),
+            hash_seed: None,
             salvage: false,
             relay: None,
         }

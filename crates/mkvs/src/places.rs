@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lodestore_contract::{Result, Store};
+use lodestore_contract::{Durability, Result, Store};
 
 /// What a store is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,16 +35,29 @@ pub struct Place {
     pub is_memory: bool,
 }
 
+/// A store that is to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct New<'a> {
+    /// What it is for.
+    pub part: Part,
+    /// The engine of it, by name; none for the host's, which is the owner's to choose.
+    pub engine: &'a str,
+    /// Most bytes that it may take.
+    pub capacity: u64,
+    /// What a write to it survives.
+    pub durability: Durability,
+}
+
 /// Makes and opens the stores of a matrix.
 pub trait Places: Send + Sync + 'static {
-    /// Engines of the devices' stores and of their logs, by name, as the description has them.
+    /// Engines of a new matrix's devices and of their logs, by name.
     fn engines(&self) -> (String, String);
 
-    /// Makes the store `part` in `directory`, of so many bytes at most. Directories that lead there are made.
+    /// Makes a store in `directory`. Directories that lead there are made.
     ///
     /// # Errors
     /// Those of an engine's creation.
-    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place>;
+    fn create(&self, directory: &Path, new: New<'_>) -> Result<Place>;
 
     /// Opens the store `part` in `directory`, made by the engine of this name (of a host: whichever).
     ///

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Durability, Error, Result};
 
 use crate::catchup::last_epoch;
 use crate::device::{Device, is_refusal};
@@ -20,7 +20,7 @@ use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, Memb
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
-use crate::places::{Part, Place, Places};
+use crate::places::{New, Part, Place, Places};
 
 /// The parts of a matrix, ready to serve.
 pub(crate) struct Opened {
@@ -64,12 +64,13 @@ impl Maker<'_> {
     /// Makes a device's stores.
     fn create(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
-        let place = self.places.create(&directory, Part::Device, self.matrix.device_bytes)?;
+        let new = |part, engine, capacity| New { part, engine, capacity, durability: self.matrix.durability };
+        let place = self.places.create(&directory, new(Part::Device, &self.matrix.engine, self.matrix.device_bytes))?;
         let log = if members == 1 {
             None
         } else {
             let capacity = self.matrix.device_bytes.saturating_add(2 * self.matrix.log_bytes);
-            let log = self.places.create(&directory, Part::Log, capacity)?;
+            let log = self.places.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
             let record =
                 DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
             Some(OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?)
@@ -131,12 +132,13 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
     };
     let matrix = Matrix {
         id: new_id(),
-        seed: new_id(),
+        seed: options.hash_seed.unwrap_or_else(new_id),
         engine,
         log_engine,
         device_bytes: options.capacity.div_ceil(options.groups as u64),
         log_ops: options.log_ops,
         log_bytes: options.log_bytes,
+        durability: options.durability,
         acks: options.acks,
         settled_groups: options.groups as u32,
         groups: (0..options.groups).map(group).collect(),
@@ -149,7 +151,8 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
         devices.push(made.collect::<Result<Vec<_>>>()?);
     }
     // Last: a matrix without a description was never made.
-    let store = places.create(root, Part::Host, HOST_BYTES)?.store;
+    let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
+    let store = places.create(root, new)?.store;
     let host = Arc::new(Host::create(store, matrix)?);
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
@@ -181,6 +184,9 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store)?);
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
+    if options.durability == Durability::Power && matrix.durability != Durability::Power {
+        host.change(|matrix| matrix.durability = Durability::Power)?;
+    }
     let left = host.take_clean()?;
     let (record, filters) = left.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
     let maker = Maker { root, options, places, matrix: &matrix };

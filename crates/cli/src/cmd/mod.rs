@@ -4,6 +4,7 @@ mod create;
 mod doctor;
 mod export;
 mod import;
+mod mkvs;
 mod point;
 mod scan;
 mod stats;
@@ -40,6 +41,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Mkvs(args) => mkvs::run(&args.command),
         Command::Bench(given) => bench(*given),
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),

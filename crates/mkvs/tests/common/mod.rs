@@ -11,7 +11,7 @@ use lodestore_contract::conformance::{Harness, Plan, seed};
 use lodestore_contract::{Durability, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_media::PoolOptions;
-use lodestore_mkvs::{Mkvs, MkvsOptions, Part, Place, Places};
+use lodestore_mkvs::{Mkvs, MkvsOptions, New, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 /// A directory of one test's own, removed when it is dropped.
@@ -94,7 +94,8 @@ impl Places for Hikvs {
         ("hikv".into(), "nvht".into())
     }
 
-    fn create(&self, directory: &Path, part: Part, capacity: u64) -> Result<Place> {
+    fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
+        let New { part, capacity, .. } = new;
         std::fs::create_dir_all(directory).expect("a device's directory");
         let path = directory.join(part.directory());
         let store: Arc<dyn Store> = if part == Part::Device {
@@ -142,6 +143,7 @@ impl Matrix {
             hard_lag: 512,
             log_bytes: 1 << 20,
             filter_keys: 1024,
+            hash_seed: Some(seed()),
             ..MkvsOptions::default()
         };
         Self { scratch: Scratch::new(), options, places: Hikvs::default(), name, plan }
