@@ -1,0 +1,84 @@
+//! `mkvs`: a matrix of devices from a shell.
+
+mod common;
+
+use common::Place;
+
+fn matrix() -> Place {
+    let place = Place::new();
+    place.ok(&[
+        "create",
+        "matrix",
+        "--engine",
+        "mkvs",
+        "--size",
+        "48M",
+        "--set",
+        "devices=3",
+        "--set",
+        "region=4M",
+        "--set",
+        "device.partitions=4",
+    ]);
+    for i in 0..60 {
+        place.ok(&["put", "matrix", &format!("key{i:02}"), &format!("value {i}")]);
+    }
+    place
+}
+
+fn assert_whole(place: &Place) {
+    assert_eq!(place.ok(&["count", "matrix"]), "60\n");
+    for i in [0, 17, 59] {
+        assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
+    }
+    assert!(place.ok(&["verify", "matrix"]).ends_with("clean\n"));
+}
+
+#[test]
+fn a_matrix_loses_a_device_has_it_replaced_and_is_given_a_group() {
+    let place = matrix();
+    assert_whole(&place);
+    let status = place.ok(&["mkvs", "status", "matrix"]);
+    assert!(
+        status.starts_with("1 groups, acks majority\n") && status.matches(" active, 60 keys").count() == 3,
+        "{status}"
+    );
+    std::fs::remove_dir_all(place.path("matrix/group0.device1")).expect("lose a device");
+    let status = place.ok(&["mkvs", "status", "matrix"]);
+    assert!(status.contains("group 0 device 1  failed: no store at "), "{status}");
+    let status = place.ok(&["mkvs", "replace", "matrix", "0", "1", "elsewhere"]);
+    assert!(status.matches(" active, 60 keys").count() == 3 && status.contains("/elsewhere\n"), "{status}");
+    assert!(place.path("elsewhere/store/pool.0000").is_file() && place.path("elsewhere/log/pool.0000").is_file());
+    assert_whole(&place);
+    let status = place.ok(&["mkvs", "add-group", "matrix"]);
+    assert!(status.starts_with("2 groups, acks majority\n") && status.matches(" active, ").count() == 6, "{status}");
+    assert_whole(&place);
+    let told = place.ok(&["mkvs", "rebalance", "matrix", "--json"]);
+    assert!(told.starts_with("{\"acks\":\"majority\"") && told.contains("\"settled_groups\":2"), "{told}");
+}
+
+#[test]
+fn with_too_few_devices_a_matrix_is_not_opened_and_says_so() {
+    let place = matrix();
+    for device in [0, 2] {
+        std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}"))).expect("lose a device");
+    }
+    let output = place.run(&["get", "matrix", "key00"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(12), "{told}");
+    assert!(told.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{told}");
+}
+
+#[test]
+fn what_is_no_matrix_is_refused() {
+    let place = Place::with_store();
+    let output = place.run(&["mkvs", "status", "store"]);
+    assert_eq!(output.status.code(), Some(4));
+    for wrong in
+        [["--set", "device-engine=mkvs"], ["--set", "devices=6"], ["--set", "device.no-such=1"], ["--set", "paths=a,b"]]
+    {
+        let output = place.run(&[&["create", "matrix", "--engine", "mkvs"][..], &wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!place.path("matrix").exists(), "{wrong:?}");
+    }
+}
