@@ -9,7 +9,6 @@ use crate::ENGINE;
 use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
-use crate::route::KeyHash;
 use crate::store::Inner;
 
 /// Numbers of a device's account that add up over all of them.
@@ -45,7 +44,9 @@ impl Inner {
         let mut first = Ok(());
         for group in &self.shape.groups() {
             // Calls that were under way end before.
-            let stripes = group.own_all();
+            // Its counts, before the stripes are held.
+            let raised = group.raised();
+            let stripes = group.stripes.all();
             for device in group.active() {
                 device.run_if_idle();
                 if let Some(log) = device.log() {
@@ -56,7 +57,7 @@ impl Inner {
             let keys = filter.as_ref().map_or(0, |filter| filter.keys());
             let epoch = group.epoch();
             let last = if group.sole().is_some() { 0 } else { group.last() };
-            clean.groups.push((epoch, last, keys, group.raised.load(Ordering::Acquire)));
+            clean.groups.push((epoch, last, keys, raised));
             filters.push(filter);
         }
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
@@ -118,7 +119,6 @@ impl Inner {
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &group.counts;
         for (name, counter) in [
-            ("reads_filtered", &counts.filtered),
             ("reads_false_positive", &counts.false_positives),
             ("reads", &counts.reads),
             ("reads_hedged", &counts.hedged),
@@ -127,18 +127,19 @@ impl Inner {
             ("writes_taken_back", &counts.restored),
             ("keys_repaired", &counts.repaired),
             ("filter_leaked", &counts.leaked),
-            ("filter_keys", &group.raised),
             ("devices_caught_up", &counts.caught_up),
             ("devices_copied", &counts.copied),
         ] {
             count(name, load(counter));
         }
+        count("reads_filtered", group.stripes.sum(|stripe| &stripe.filtered));
+        count("filter_keys", group.raised());
         count("groups", 1);
         count("devices", group.width as u64);
         count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
         count("devices_behind", devices.iter().filter(|device| device.state() == MemberState::Behind).count() as u64);
         count("epoch_changes", group.epoch());
-        let filter = group.share(KeyHash::of(b"", 0)).filter.clone();
+        let filter = group.stripes.any().filter.clone();
         if let Some(filter) = filter {
             total.dram_bytes += filter.bytes();
             // Of a million absent keys, of the worst group.

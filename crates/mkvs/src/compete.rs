@@ -13,8 +13,9 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::command::{Command, ReadOp};
 use crate::device::Device;
-use crate::group::{Group, Stripe};
+use crate::group::Group;
 use crate::options::Reads;
+use crate::stripes::Stripe;
 use crate::{lock, read};
 
 /// Reads between two looks at how often a second device was asked.

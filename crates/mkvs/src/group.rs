@@ -18,39 +18,19 @@
 //!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
 use crate::command::{Command, WriteOp};
 use crate::device::Device;
-use crate::filter::{Building, Filter};
+use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::{MemberState, Mutation, Operation};
 use crate::options::{Acks, MkvsOptions};
 use crate::route::KeyHash;
-use crate::{lock, read, write};
-
-/// Stripes of a group, a power of two.
-pub(crate) const STRIPES: usize = 1024;
-
-/// What a stripe's lock keeps.
-pub(crate) struct Stripe {
-    /// The last operation on one of its keys that is acknowledged, or may be.
-    pub(crate) last: u64,
-    /// None while it is not known what is there.
-    pub(crate) filter: Option<Arc<Filter>>,
-    /// The one that is being made to take its place.
-    pub(crate) building: Option<Arc<Building>>,
-}
-
-impl Stripe {
-    /// False where the key is absent for sure.
-    #[inline]
-    pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_have(hash))
-    }
-}
+use crate::stripes::{Stripe, Stripes};
+use crate::{lock, read};
 
 /// Who is active, and the next number.
 pub(crate) struct Sequencer {
@@ -69,8 +49,6 @@ pub(crate) struct Lost {
 /// Counts of a group.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Reads that no device was asked for.
-    pub(crate) filtered: AtomicU64,
     /// Reads that asked a device for a key that was absent, though there is a filter.
     pub(crate) false_positives: AtomicU64,
     pub(crate) reads: AtomicU64,
@@ -98,11 +76,11 @@ pub(crate) struct Group {
     /// Members that there are to be.
     pub(crate) width: usize,
     pub(crate) sequencer: Mutex<Sequencer>,
-    stripes: Box<[RwLock<Stripe>]>,
+    pub(crate) stripes: Stripes,
     pub(crate) counts: Counts,
     pub(crate) latency: crate::latency::Latency,
-    /// Keys that the filter counts.
-    pub(crate) raised: AtomicU64,
+    /// Keys that the filter counted when it was set; the stripes count from there on.
+    pub(crate) raised_before: AtomicU64,
     /// The member that was asked last for something about all keys.
     pub(crate) teller: AtomicU64,
     /// A key was removed that the filter had not counted: it is made anew.
@@ -124,7 +102,6 @@ impl Group {
     ) -> Self {
         let sole = (width == 1).then(|| Arc::clone(members[0].store()));
         let last = sequencer.next - 1;
-        let stripe = || RwLock::new(Stripe { last, filter: None, building: None });
         Self {
             index,
             options,
@@ -133,10 +110,10 @@ impl Group {
             lost: Mutex::default(),
             members: RwLock::new(members),
             sequencer: Mutex::new(sequencer),
-            stripes: (0..STRIPES).map(|_| stripe()).collect(),
+            stripes: Stripes::new(sole.is_some(), last),
             counts: Counts::default(),
             latency: crate::latency::Latency::default(),
-            raised: AtomicU64::new(0),
+            raised_before: AtomicU64::new(0),
             teller: AtomicU64::new(0),
             distrust: AtomicBool::new(false),
             damaged: Mutex::default(),
@@ -158,26 +135,16 @@ impl Group {
         self.sole.as_deref()
     }
 
-    #[inline]
-    pub(crate) fn share(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
-        read(&self.stripes[hash.stripe(STRIPES)])
-    }
-
-    #[inline]
-    pub(crate) fn own(&self, hash: KeyHash) -> RwLockWriteGuard<'_, Stripe> {
-        write(&self.stripes[hash.stripe(STRIPES)])
-    }
-
     /// Counts a key that is about to be added.
     pub(crate) fn raise(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
-        self.raised.fetch_add(1, Ordering::Relaxed);
+        stripe.raised.fetch_add(1, Ordering::Relaxed);
         stripe.filter.as_ref().inspect(|filter| filter.raise(hash));
         stripe.building.as_ref().inspect(|building| building.raise(key, hash));
     }
 
     /// Counts a key that was removed.
     pub(crate) fn lower(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
-        self.raised.fetch_sub(1, Ordering::Relaxed);
+        stripe.raised.fetch_sub(1, Ordering::Relaxed);
         let filter = stripe.filter.as_ref().is_none_or(|filter| filter.lower(hash));
         let building = stripe.building.as_ref().is_none_or(|building| building.lower(key, hash));
         if !(filter && building) {
@@ -185,9 +152,9 @@ impl Group {
         }
     }
 
-    /// All stripes, in their order: nothing is on its way through the group while they are held.
-    pub(crate) fn own_all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
-        self.stripes.iter().map(write).collect()
+    /// Keys that the filter counts.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised_before.load(Ordering::Relaxed).wrapping_add(self.stripes.sum(|stripe| &stripe.raised))
     }
 
     pub(crate) fn devices(&self) -> Vec<Arc<Device>> {
@@ -262,8 +229,10 @@ impl Group {
 
     /// Has all stripes use this filter, which counts so many keys.
     pub(crate) fn set_filter(&self, filter: &Arc<Filter>, raised: u64) {
-        self.raised.store(raised, Ordering::Relaxed);
-        for mut stripe in self.own_all() {
+        let mut stripes = self.stripes.all();
+        self.raised_before.store(raised, Ordering::Relaxed);
+        for stripe in &mut stripes {
+            stripe.raised.store(0, Ordering::Relaxed);
             stripe.filter = Some(Arc::clone(filter));
         }
     }

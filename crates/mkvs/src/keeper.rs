@@ -105,7 +105,7 @@ impl Group {
     /// # Errors
     /// The devices'.
     pub(crate) fn repair(&self, key: &[u8], hash: KeyHash) -> Result<()> {
-        let stripe = self.own(hash);
+        let stripe = self.stripes.own(hash);
         let pair = self.ask_well(&stripe, key)?;
         let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
         for device in self.active() {
@@ -119,7 +119,7 @@ impl Group {
 
     fn ask_well(
         &self,
-        stripe: &crate::group::Stripe,
+        stripe: &crate::stripes::Stripe,
         key: &[u8],
     ) -> Result<Option<(Vec<u8>, Option<lodestore_contract::Expiry>)>> {
         let mut first = None;
@@ -137,11 +137,8 @@ impl Group {
         if !self.options.filter {
             return false;
         }
-        let stripe = self.share(KeyHash::of(b"", 0));
-        stripe
-            .filter
-            .as_ref()
-            .is_none_or(|filter| self.raised.load(Ordering::Relaxed) > filter.keys() / 8 * FULL_EIGHTHS)
+        let filter = self.stripes.any().filter.clone();
+        filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
             || self.distrust.load(Ordering::Acquire)
     }
 
@@ -169,48 +166,48 @@ impl Group {
         let is_ordered = self.devices().iter().all(|device| device.store().capabilities().scan);
         let building = Arc::new(Building::new(keys, is_ordered));
         self.distrust.store(false, Ordering::Release);
-        let mut counted = 0;
-        for mut stripe in self.own_all() {
+        for mut stripe in self.stripes.all() {
             stripe.building = Some(Arc::clone(&building));
         }
-        let built = self.count_keys(&building, seed, stops, &mut counted);
+        let built = self.count_keys(&building, seed, stops);
+        let mut stripes = self.stripes.all();
         let is_whole = built.as_ref().is_ok_and(|whole| *whole);
-        for mut stripe in self.own_all() {
+        if is_whole {
+            self.raised_before.store(building.keys(), Ordering::Relaxed);
+        }
+        let is_distrusted = self.distrust.load(Ordering::Acquire);
+        for stripe in &mut stripes {
             stripe.building = None;
             if is_whole {
+                stripe.raised.store(0, Ordering::Relaxed);
                 stripe.filter = Some(Arc::clone(building.filter()));
-            } else if self.distrust.load(Ordering::Acquire) {
+            } else if is_distrusted {
                 stripe.filter = None;
             }
-        }
-        if is_whole {
-            self.raised.store(counted, Ordering::Relaxed);
         }
         built.map(drop)
     }
 
     /// Counts all keys; false where it was stopped.
-    fn count_keys(&self, building: &Building, seed: u64, stops: &dyn Fn() -> bool, counted: &mut u64) -> Result<bool> {
+    fn count_keys(&self, building: &Building, seed: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let hash = |key: &[u8]| KeyHash::of(key, seed);
         if !self.devices().iter().all(|device| device.store().capabilities().scan) {
-            let stripes = self.own_all();
+            let stripes = self.stripes.all();
             let store = self.whole_store()?;
             drop(stripes);
             each_key(&*store, &mut |key| {
-                *counted += 1;
                 building.count(&[key.to_vec()], false, hash);
                 Ok(())
             })?;
             return Ok(true);
         }
         loop {
-            let stripes = self.own_all();
+            let stripes = self.stripes.all();
             let store = self.whole_store()?;
             let pairs = page(&*store, building.place().as_deref())?;
             let keys: Vec<_> = pairs.into_iter().map(|(key, _)| key).collect();
             building.count(&keys, keys.len() < PAGE, hash);
             drop(stripes);
-            *counted += keys.len() as u64;
             if keys.len() < PAGE || stops() {
                 return Ok(keys.len() < PAGE);
             }

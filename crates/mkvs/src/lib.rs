@@ -30,6 +30,7 @@ mod scan;
 mod shape;
 mod sole;
 mod store;
+mod stripes;
 mod verify;
 mod walk;
 

@@ -13,15 +13,16 @@
 //! 3. A walk over all groups holds `gate` for each page, shared; who moves a key holds it alone. So a page shows each key once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
 
-use crate::group::{Group, Stripe};
+use crate::group::Group;
 use crate::host::Host;
 use crate::layout::{Matrix, Mutation};
 use crate::route::KeyHash;
+use crate::stripes::{Alone, Stripe};
 use crate::walk::each_key;
 use crate::write;
 
@@ -47,9 +48,9 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Owned<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
-    pub(crate) stripe: RwLockWriteGuard<'a, Stripe>,
+    pub(crate) stripe: Alone<'a>,
     /// Of the group that it was on its way from.
-    _old: Option<RwLockWriteGuard<'a, Stripe>>,
+    _old: Option<Alone<'a>>,
 }
 
 const SETTLED: u32 = 32;
@@ -129,9 +130,9 @@ impl Shape {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let old = old.map(|old| (self.group(old), self.group(old).share(hash)));
+            let old = old.map(|old| (self.group(old), self.group(old).stripes.share(hash)));
             let group = self.group(home);
-            let stripe = group.share(hash);
+            let stripe = group.stripes.share(hash);
             if self.shape() == shape {
                 return Shared { group, hash, stripe, old };
             }
@@ -146,9 +147,9 @@ impl Shape {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let mut old = old.map(|old| (self.group(old), self.group(old).own(hash)));
+            let mut old = old.map(|old| (self.group(old), self.group(old).stripes.own(hash)));
             let group = self.group(home);
-            let mut stripe = group.own(hash);
+            let mut stripe = group.stripes.own(hash);
             if self.shape() != shape {
                 continue;
             }
@@ -188,7 +189,7 @@ impl Shape {
         let mut stopped = false;
         for group in self.groups().into_iter().take(settled) {
             // Whoever took stripes by the old shape has given them back behind this.
-            let stripes = group.own_all();
+            let stripes = group.stripes.all();
             let store = group.store_at(group.last())?;
             drop(stripes);
             each_key(&*store, &mut |key| {

@@ -181,7 +181,7 @@ impl Shared<'_> {
         &self,
         absent: T,
         is_there: impl Fn(&T) -> bool,
-        mut read: impl FnMut(&Group, &crate::group::Stripe) -> Result<T>,
+        mut read: impl FnMut(&Group, &crate::stripes::Stripe) -> Result<T>,
     ) -> Result<T> {
         let mut found = absent;
         if self.stripe.may_have(self.hash) {
@@ -211,7 +211,7 @@ impl Store for Mkvs {
         let at = self.inner.share(key)?;
         value.clear();
         if !at.stripe.may_have(at.hash) && at.old.is_none() {
-            at.group.counts.filtered.fetch_add(1, Ordering::Relaxed);
+            at.stripe.filtered.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
         let is_there = at.read(false, |there| *there, |group, stripe| group.fetch(stripe, key, value))?;

@@ -67,7 +67,7 @@ fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
     let active = group.active();
     for one in &active {
         each_key(&**one.store(), &mut |key| {
-            let stripe = group.share(KeyHash::of(key, seed));
+            let stripe = group.stripes.share(KeyHash::of(key, seed));
             let at =
                 |index: usize| active.get(index).filter(|device| device.is_active() && device.applied() >= stripe.last);
             for other in (0..active.len()).filter_map(at).filter(|other| other.id != one.id) {
