@@ -181,7 +181,7 @@ impl Mkvs {
         // The description first: a crash behind it finds the group, and goes on moving.
         self.inner.host.change(|matrix| matrix.groups.push(record))?;
         let group = Arc::new(Group::begin(count, &self.inner.options, &self.inner.host, devices));
-        if self.inner.options.filter {
+        if group.has_filter {
             group.set_filter(&Arc::new(Filter::new(self.inner.options.filter_keys)), 0);
         }
         group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;

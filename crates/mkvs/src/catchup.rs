@@ -126,6 +126,9 @@ impl Group {
         let mut operations = Vec::new();
         for seq in from..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
+            if self.stops.load(Ordering::Acquire) {
+                return Ok(false);
+            }
             operations.push(operation);
             if operations.len() == LAST_STEP as usize || seq == to {
                 self.replay_some(device, log, &std::mem::take(&mut operations), source)?;
@@ -187,13 +190,16 @@ impl Group {
         log.restart(cut, epoch)?;
         device.set_applied(cut);
         let mut pace = Pace::new(self.options.copy_rate);
+        let go_on = || if self.stops.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) };
         each_key(&**device.store(), &mut |key| {
+            go_on()?;
             if !donor.store().contains(key)? {
                 device.store().delete(key)?;
             }
             Ok(())
         })?;
         each_key(&**donor.store(), &mut |key| {
+            go_on()?;
             pace.pass(copy_key(device, donor, key)?);
             Ok(())
         })

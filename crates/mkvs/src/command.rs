@@ -1,13 +1,17 @@
 //! Commands that devices are given, and what comes of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
 use crate::layout::Operation;
 use crate::lock;
+
+/// Looks at a write's votes before its caller sleeps, and what passes between two: some microseconds in all.
+const SPINS: u32 = 20;
+const SPIN: u32 = 8;
 
 /// What a device is given to do.
 #[derive(Clone)]
@@ -49,6 +53,8 @@ pub(crate) struct Votes {
     pub(crate) was_there: bool,
     pub(crate) refusal: Option<Error>,
     pub(crate) failure: Option<Error>,
+    /// Somebody sleeps until they are decided: waking is a system call.
+    is_awaited: bool,
 }
 
 impl Votes {
@@ -106,14 +112,25 @@ impl WriteOp {
                 votes.failure = votes.failure.take().or(error);
             }
         }
+        let wakes = votes.is_awaited && votes.are_decided(self.needed);
         drop(votes);
-        self.voted.notify_all();
+        if wakes {
+            self.voted.notify_all();
+        }
         !is_missed
     }
 
     /// Waits until `needed` members have it or it is sure that they never will, for so long at most; the members that have said nothing then.
-    pub(crate) fn wait(&self, needed: usize, timeout: Duration) -> u32 {
-        let votes = lock(&self.votes);
+    pub(crate) fn wait(&self, needed: usize, timeout: Duration, spins: bool) -> u32 {
+        // A caller that is at it now is done before a thread would be asleep.
+        for _ in 0..if spins { SPINS } else { 1 } {
+            if lock(&self.votes).are_decided(needed) {
+                return 0;
+            }
+            (0..SPIN).for_each(|_| std::hint::spin_loop());
+        }
+        let mut votes = lock(&self.votes);
+        votes.is_awaited = true;
         let (votes, late) = self
             .voted
             .wait_timeout_while(votes, timeout, |votes| !votes.are_decided(needed))
@@ -146,6 +163,8 @@ struct Reading {
     answer: Option<Answer>,
     /// Members that have it and have not answered.
     open: usize,
+    /// Somebody sleeps until it is answered.
+    is_awaited: bool,
     /// A member could not read it.
     met_damage: bool,
 }
@@ -155,7 +174,7 @@ impl ReadOp {
         Self {
             key: key.to_vec(),
             is_answered: AtomicBool::new(false),
-            state: Mutex::new(Reading { answer: None, open: 0, met_damage: false }),
+            state: Mutex::new(Reading { answer: None, open: 0, is_awaited: false, met_damage: false }),
             told: Condvar::new(),
         }
     }
@@ -184,14 +203,23 @@ impl ReadOp {
             self.is_answered.store(answer.is_there.is_ok(), Ordering::Release);
             state.answer = Some(answer);
         }
+        self.tell(state);
+    }
+
+    /// Wakes who waits.
+    fn tell(&self, state: MutexGuard<'_, Reading>) {
+        let wakes = state.is_awaited;
         drop(state);
-        self.told.notify_all();
+        if wakes {
+            self.told.notify_all();
+        }
     }
 
     /// A member that had it will not answer.
     pub(crate) fn give_up(&self) {
-        lock(&self.state).open -= 1;
-        self.told.notify_all();
+        let mut state = lock(&self.state);
+        state.open -= 1;
+        self.tell(state);
     }
 
     /// The first answer, if there is one by `until`; or none, where no member is left that could give one.
@@ -202,6 +230,7 @@ impl ReadOp {
             if is_final {
                 return state.answer.take();
             }
+            state.is_awaited = true;
             state = match until {
                 None => self.told.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {

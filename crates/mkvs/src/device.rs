@@ -51,6 +51,7 @@ pub(crate) struct Device {
     state: AtomicU8,
     /// Callers may be its processor.
     is_inline: bool,
+    is_memory: bool,
     stops: AtomicBool,
     /// Why it failed.
     failure: Mutex<Option<String>>,
@@ -112,7 +113,14 @@ pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: 
 
 impl Device {
     /// A device at rest, of this state, whose store has all operations up to `applied`.
-    pub(crate) fn new(index: usize, id: u64, store: Arc<dyn Store>, log: Option<OpLog>, is_inline: bool) -> Self {
+    pub(crate) fn new(
+        index: usize,
+        id: u64,
+        store: Arc<dyn Store>,
+        log: Option<OpLog>,
+        is_inline: bool,
+        is_memory: bool,
+    ) -> Self {
         let applied = log.as_ref().map_or(0, |log| log.record().applied);
         Self {
             index,
@@ -126,6 +134,7 @@ impl Device {
             applied: AtomicU64::new(applied),
             state: AtomicU8::new(MemberState::Behind as u8),
             is_inline,
+            is_memory,
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
             is_told: AtomicBool::new(false),
@@ -147,6 +156,11 @@ impl Device {
 
     pub(crate) fn is_inline(&self) -> bool {
         self.is_inline
+    }
+
+    /// Its medium answers in less time than waking a thread takes.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.is_memory
     }
 
     /// Up to here everything is in its store.

@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn while_a_filter_is_made_each_key_is_counted_once_by_the_walk_or_by_who_adds_it() {
-        let name = |key: u64| key.to_be_bytes().to_vec();
+        let name = |key: u8| vec![key];
         let hashed = |key: &[u8]| KeyHash::of(key, 3);
         let building = Building::new(1000, true);
-        let raise = |key: u64| building.raise(&name(key), hashed(&name(key)));
+        let raise = |key: u8| building.raise(&name(key), hashed(&name(key)));
         raise(5);
         building.count(&[name(1), name(5)], false, hashed);
         raise(3);

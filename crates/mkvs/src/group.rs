@@ -27,7 +27,7 @@ use crate::device::Device;
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::{MemberState, Mutation, Operation};
-use crate::options::{Acks, MkvsOptions};
+use crate::options::{Acks, Filtering, MkvsOptions};
 use crate::route::KeyHash;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
@@ -79,10 +79,14 @@ pub(crate) struct Group {
     pub(crate) stripes: Stripes,
     pub(crate) counts: Counts,
     pub(crate) latency: crate::latency::Latency,
+    /// Whether it has a filter, or will have.
+    pub(crate) has_filter: bool,
     /// Keys that the filter counted when it was set; the stripes count from there on.
     pub(crate) raised_before: AtomicU64,
     /// The member that was asked last for something about all keys.
     pub(crate) teller: AtomicU64,
+    /// The matrix is being stopped: long work ends.
+    pub(crate) stops: AtomicBool,
     /// A key was removed that the filter had not counted: it is made anew.
     pub(crate) distrust: AtomicBool,
     /// Keys that a member could not read and another could.
@@ -102,6 +106,12 @@ impl Group {
     ) -> Self {
         let sole = (width == 1).then(|| Arc::clone(members[0].store()));
         let last = sequencer.next - 1;
+        let is_quick = |device: &Arc<Device>| device.is_memory() && (width == 1 || device.is_inline());
+        let has_filter = match options.filter {
+            Filtering::On => true,
+            Filtering::Off => false,
+            Filtering::Auto => !members.iter().all(is_quick),
+        };
         Self {
             index,
             options,
@@ -113,8 +123,10 @@ impl Group {
             stripes: Stripes::new(sole.is_some(), last),
             counts: Counts::default(),
             latency: crate::latency::Latency::default(),
+            has_filter,
             raised_before: AtomicU64::new(0),
             teller: AtomicU64::new(0),
+            stops: AtomicBool::new(false),
             distrust: AtomicBool::new(false),
             damaged: Mutex::default(),
             sole,
@@ -137,6 +149,9 @@ impl Group {
 
     /// Counts a key that is about to be added.
     pub(crate) fn raise(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
+        if !self.has_filter {
+            return;
+        }
         stripe.raised.fetch_add(1, Ordering::Relaxed);
         stripe.filter.as_ref().inspect(|filter| filter.raise(hash));
         stripe.building.as_ref().inspect(|building| building.raise(key, hash));
@@ -144,6 +159,9 @@ impl Group {
 
     /// Counts a key that was removed.
     pub(crate) fn lower(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
+        if !self.has_filter {
+            return;
+        }
         stripe.raised.fetch_sub(1, Ordering::Relaxed);
         let filter = stripe.filter.as_ref().is_none_or(|filter| filter.lower(hash));
         let building = stripe.building.as_ref().is_none_or(|building| building.lower(key, hash));
@@ -334,8 +352,9 @@ impl Group {
     /// Has a queued write executed, and waits until it is decided. Who says nothing in time has failed.
     fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
         devices.iter().for_each(|device| device.kick());
+        let spins = devices.iter().any(|device| device.is_inline());
         loop {
-            let late = op.wait(needed, self.options.timeout);
+            let late = op.wait(needed, self.options.timeout, spins);
             if late == 0 {
                 break;
             }

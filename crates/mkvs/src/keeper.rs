@@ -134,7 +134,7 @@ impl Group {
 
     /// Whether it has no filter, or one that counts too many keys or is not to be trusted.
     fn needs_filter(&self) -> bool {
-        if !self.options.filter {
+        if !self.has_filter {
             return false;
         }
         let filter = self.stripes.any().filter.clone();

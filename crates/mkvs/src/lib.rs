@@ -38,7 +38,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 pub use admin::{DeviceStatus, MatrixStatus};
 pub use events::Relay;
-pub use options::{Acks, Inline, MkvsOptions, Reads};
+pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};
 pub use store::Mkvs;
 

@@ -68,6 +68,18 @@ pub enum Inline {
     Off,
 }
 
+/// Whether the groups have filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Filtering {
+    /// Where asking a device takes longer than a look into a filter: where its medium is no memory, or its own thread answers.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// How a matrix is made and opened.
 #[derive(Clone)]
 pub struct MkvsOptions {
@@ -89,8 +101,8 @@ pub struct MkvsOptions {
     pub inline: Inline,
     /// Reads of a hundred that may ask a second device, with [`Reads::Hedged`].
     pub hedge_percent: u32,
-    /// Whether each group has a counting Bloom filter.
-    pub filter: bool,
+    /// Which groups have a counting Bloom filter.
+    pub filter: Filtering,
     /// Keys that a group's filter is made for at first; it is made anew for twice as many when there are more.
     pub filter_keys: u64,
     /// Operations by which a device may trail its group before it is asked for nothing.
@@ -125,7 +137,7 @@ impl Default for MkvsOptions {
             reads: Reads::Hedged,
             inline: Inline::Auto,
             hedge_percent: 5,
-            filter: true,
+            filter: Filtering::Auto,
             filter_keys: 65_536,
             soft_lag: 1024,
             hard_lag: 8192,
@@ -165,7 +177,12 @@ const SPECS: &[OptionSpec] = &[
         "whether callers do the work of idle devices: on, off, or auto (where the medium is memory)"
     ),
     spec!("hedge-percent", "5", false, "reads of a hundred that may ask a second device, 0 to 100"),
-    spec!("filter", "on", false, "a counting Bloom filter for each group, which answers for absent keys: on or off"),
+    spec!(
+        "filter",
+        "auto",
+        false,
+        "a counting Bloom filter for each group, which answers for absent keys: on, off, or auto (where asking a device takes long: its medium is no memory, or inline is off)"
+    ),
     spec!("filter-keys", "65536", false, "keys that a group's filter is made for at first, 1024 to 4294967296"),
     spec!("soft-lag", "1024", false, "operations by which a device may trail and still be asked, from 1"),
     spec!("hard-lag", "8192", false, "operations by which it may trail before it has to catch up, from soft-lag"),
@@ -212,6 +229,10 @@ impl MkvsOptions {
             "auto" => Some(Inline::Auto),
             _ => switch(text).map(|on| if on { Inline::On } else { Inline::Off }),
         };
+        let read_filter = |text: &str| match text {
+            "auto" => Some(Filtering::Auto),
+            _ => switch(text).map(|on| if on { Filtering::On } else { Filtering::Off }),
+        };
         let paths = |text: &str| Some(text.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect());
         let power = |text: &str| between(1024, 1 << 24)(text).filter(|ops: &u64| ops.is_power_of_two());
         let options = Self {
@@ -222,7 +243,7 @@ impl MkvsOptions {
             reads: set.read("reads", self.reads, "hedged, race-all or single", read_reads)?,
             inline: set.read("inline", self.inline, "on, off or auto", read_inline)?,
             hedge_percent: set.read("hedge-percent", self.hedge_percent, "0 to 100", between(0, 100))?,
-            filter: set.read("filter", self.filter, "on or off", switch)?,
+            filter: set.read("filter", self.filter, "on, off or auto", read_filter)?,
             filter_keys: set.read("filter-keys", self.filter_keys, "1024 to 4294967296", between(1024, 1 << 32))?,
             soft_lag: set.read("soft-lag", self.soft_lag, "a number from 1", between(1, u64::MAX))?,
             hard_lag: set.read("hard-lag", self.hard_lag, "a number from 1", between(1, u64::MAX))?,

@@ -58,7 +58,7 @@ impl Maker<'_> {
             Inline::Off => false,
             Inline::Auto => place.is_memory,
         };
-        Arc::new(Device::new(index, id, place.store, log, is_inline))
+        Arc::new(Device::new(index, id, place.store, log, is_inline, place.is_memory))
     }
 
     /// Makes a device's stores.
@@ -156,7 +156,7 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
     let host = Arc::new(Host::create(store, matrix)?);
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
-        if options.filter {
+        if group.has_filter {
             group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);
         }
         Arc::new(group)
@@ -196,7 +196,7 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
         let (group, last) = open_group(&maker, &host, index, group)?;
         let filter = filters.next().flatten();
         let stood = record.groups.get(index);
-        if let (true, Some(filter), Some((epoch, seq, _, raised))) = (options.filter, filter, stood)
+        if let (true, Some(filter), Some((epoch, seq, _, raised))) = (group.has_filter, filter, stood)
             && (*epoch, *seq) == (matrix.groups[index].epoch, last)
         {
             group.set_filter(&Arc::new(filter), *raised);

@@ -45,8 +45,9 @@ impl Group {
     }
 }
 
-/// Pairs of one store.
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+/// A key with its value, and those of one store.
+type Pair = (Vec<u8>, Vec<u8>);
+type Pairs = Vec<Pair>;
 
 /// The first pairs of `range` in one store, at most `limit`.
 fn first_pairs(store: &dyn Store, range: &ScanRange, limit: usize) -> Result<Pairs> {
@@ -65,7 +66,7 @@ fn merge(pages: Vec<Pairs>, limit: usize, direction: Direction) -> Pairs {
     let ends =
         pages.iter().filter(|page| page.len() == limit).filter_map(|page| page.last().map(|(key, _)| key.clone()));
     let end = ends.min_by(|a, b| order(a, b));
-    let mut merged: Vec<(usize, (Vec<u8>, Vec<u8>))> =
+    let mut merged: Vec<(usize, Pair)> =
         pages.into_iter().enumerate().flat_map(|(at, page)| page.into_iter().map(move |pair| (at, pair))).collect();
     if let Some(end) = end {
         merged.retain(|(_, (key, _))| order(key, &end) != cmp::Ordering::Greater);
@@ -81,7 +82,7 @@ struct Walk {
     /// What is left.
     range: ScanRange,
     cuts: Vec<u64>,
-    page: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    page: std::vec::IntoIter<Pair>,
     size: usize,
     is_over: bool,
 }
@@ -119,7 +120,7 @@ impl Walk {
         Ok(true)
     }
 
-    fn pair(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    fn pair(&mut self) -> Result<Option<Pair>> {
         loop {
             if self.range.limit == 0 {
                 return Ok(None);

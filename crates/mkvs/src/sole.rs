@@ -21,6 +21,9 @@ impl Shared<'_> {
 
     /// Adds the key; it counts as added where `add` says so.
     pub(crate) fn add_sole(&self, key: &[u8], add: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<bool> {
+        if !self.group.has_filter {
+            return add(self.store()?);
+        }
         self.group.raise(&self.stripe, key, self.hash);
         let added = add(self.store()?);
         match &added {
@@ -34,8 +37,8 @@ impl Shared<'_> {
     }
 
     /// Gives the key this value.
-    pub(crate) fn put_sole(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, has_filter: bool) -> Result<()> {
-        if !has_filter {
+    pub(crate) fn put_sole(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        if !self.group.has_filter {
             return self.store()?.put_expiring(key, value, expiry);
         }
         if expiry.is_some() {
@@ -57,6 +60,9 @@ impl Shared<'_> {
 
     /// Changes the key by `change`, which says whether it was there and is there behind it.
     fn change_sole(&self, key: &[u8], change: impl FnOnce(&mut (bool, bool)) -> Result<()>) -> Result<()> {
+        if !self.group.has_filter {
+            return change(&mut (false, false));
+        }
         // It may add the key: counted before, and set right behind.
         self.group.raise(&self.stripe, key, self.hash);
         let mut there = (false, false);

@@ -108,7 +108,10 @@ impl Mkvs {
     /// Ends all threads.
     fn stop(&self) {
         self.inner.keeper.stop();
-        self.inner.shape.groups().iter().flat_map(|group| group.devices()).for_each(|device| device.stop());
+        for group in self.inner.shape.groups() {
+            group.stops.store(true, Ordering::Release);
+            group.devices().iter().for_each(|device| device.stop());
+        }
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             // A thread that panicked has nothing more to say.
@@ -138,18 +141,24 @@ impl Inner {
     /// A key to read.
     #[inline]
     fn share(&self, key: &[u8]) -> Result<Shared<'_>> {
-        self.hash(key).map(|hash| self.shape.share(hash))
+        let shared = self.shape.share(self.hash(key)?);
+        // Who closes the matrix waits for the stripes of calls that were under way.
+        self.check_open()?;
+        Ok(shared)
     }
 
     /// A key to write.
     fn writing(&self, key: &[u8]) -> Result<Writing<'_>> {
         let hash = self.hash(key)?;
         let shared = self.shape.share(hash);
+        self.check_open()?;
         if shared.group.sole().is_some() && shared.old.is_none() {
             return Ok(Writing::Sole(shared));
         }
         drop(shared);
-        self.shape.own(key, hash).map(Writing::Owned)
+        let owned = self.shape.own(key, hash)?;
+        self.check_open()?;
+        Ok(Writing::Owned(owned))
     }
 }
 
@@ -229,8 +238,8 @@ impl Store for Mkvs {
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         self.inner.check_open()?;
-        if let ([group], false) = (&self.inner.shape.groups()[..], self.inner.options.filter)
-            && let Some(store) = group.sole()
+        if let [group] = &self.inner.shape.groups()[..]
+            && let (Some(store), false) = (group.sole(), group.has_filter)
         {
             return store.multi_get(keys, each);
         }
@@ -251,7 +260,7 @@ impl Store for Mkvs {
         check_key(key)?;
         check_value(value)?;
         match self.inner.writing(key)? {
-            Writing::Sole(at) => at.put_sole(key, value, expiry, self.inner.options.filter),
+            Writing::Sole(at) => at.put_sole(key, value, expiry),
             Writing::Owned(mut at) => at.put(key, value, expiry).map(drop),
         }
     }
@@ -371,6 +380,8 @@ impl Store for Mkvs {
         if self.inner.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // Calls that were under way end before their devices' threads do.
+        self.inner.shape.groups().iter().for_each(|group| drop(group.stripes.all()));
         self.stop();
         self.inner.close()
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Matrix;
-use lodestore_mkvs::{Acks, Inline, Reads};
+use lodestore_mkvs::{Acks, Filtering, Inline, Reads};
 
 fn one_by_one() -> Matrix {
     Matrix::new("1x1", 1, 1)
@@ -33,7 +33,7 @@ fn all() -> Matrix {
     Matrix::new("2x3, acks=all, reads=single, no filter", 2, 3).with(|options| {
         options.acks = Acks::All;
         options.reads = Reads::Single;
-        options.filter = false;
+        options.filter = Filtering::Off;
     })
 }
 

@@ -11,7 +11,7 @@ use lodestore_contract::conformance::{Harness, Plan, seed};
 use lodestore_contract::{Durability, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_media::PoolOptions;
-use lodestore_mkvs::{Mkvs, MkvsOptions, New, Part, Place, Places};
+use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 /// A directory of one test's own, removed when it is dropped.
@@ -142,6 +142,7 @@ impl Matrix {
             soft_lag: 64,
             hard_lag: 512,
             log_bytes: 1 << 20,
+            filter: Filtering::On,
             filter_keys: 1024,
             hash_seed: Some(seed()),
             ..MkvsOptions::default()
