@@ -1,0 +1,137 @@
+//! The tails of reads with devices that stall (MKVS, Micromachines 2019, whose whole argument are unstable devices and which shows no tail).
+//!
+//! `cargo run --release -p lodestore-mkvs --example tails [SECONDS] [DEVICES]`: one group of three devices, each with its own thread. A read takes a device 100 us of sleep, one of a hundred 20 times as long, and
+//! each device stands still for 2 ms each 200 ms. Requests come at random (Poisson) at 20, 40 and 60 % of what all devices can do together if each request is done once, whether earlier ones are
+//! done or not, and a latency begins when its request was due.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::Matrix;
+use common::faulty::{Fault, Faulty, Switch, Touch};
+use lodestore_contract::conformance::{Harness, Rng};
+use lodestore_contract::Store;
+use lodestore_mkvs::{Filtering, Inline, Mkvs, Part, Reads};
+
+const BASE: Duration = Duration::from_micros(100);
+const SLOW: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(2);
+const PERIOD: Duration = Duration::from_millis(200);
+const KEYS: usize = 1000;
+const CLIENTS: usize = 96;
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key{i:04}").into_bytes()
+}
+
+/// How a device takes its time: a share of operations is slow, and it stands still now and then.
+fn unstable(index: usize, begun: Instant, work: Arc<AtomicU64>) -> impl Fn(Touch, &[u8]) -> Fault {
+    let rng = Mutex::new(Rng::new(index as u64 + 1));
+    move |touch, _| {
+        if touch == Touch::Write {
+            return Fault::None;
+        }
+        work.fetch_add(1, Ordering::Relaxed);
+        // Devices pause at other moments each.
+        let phase = (begun.elapsed() + PERIOD * index as u32 / 3).as_micros() % PERIOD.as_micros();
+        let pause = PAUSE.saturating_sub(Duration::from_micros(phase as u64));
+        let slow = rng.lock().expect("the generator").below(100) == 0;
+        Fault::Slow(pause + if slow { BASE * SLOW } else { BASE })
+    }
+}
+
+fn make(reads: Reads, devices: usize) -> (Matrix, Mkvs, Arc<AtomicU64>) {
+    let switches: Vec<Switch> = (0..devices).map(|_| Switch::new()).collect();
+    let all = switches.clone();
+    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
+        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
+        match (part, index) {
+            (Part::Device, Some(index)) => Arc::new(Faulty { store, switch: all[index].clone() }),
+            _ => store,
+        }
+    };
+    let matrix = Matrix::new("tails", 1, devices).on(|places| places.wrap = Some(Arc::new(wrap))).with(|options| {
+        options.inline = Inline::Off;
+        options.filter = Filtering::Off;
+        options.reads = reads;
+    });
+    let store = matrix.create(64 << 20).expect("create");
+    for i in 0..KEYS {
+        store.put(&key(i), b"value").expect("put");
+    }
+    let (begun, work) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    for (index, switch) in switches.iter().enumerate() {
+        switch.set(unstable(index, begun, Arc::clone(&work)));
+    }
+    (matrix, store, work)
+}
+
+/// Latencies in microseconds, ascending, of requests at so many a second.
+fn run(store: &Mkvs, rate: f64, seconds: f64) -> Vec<u64> {
+    let mut rng = Rng::new(7);
+    let mut due = Vec::new();
+    let mut at = 0.0;
+    while at < seconds {
+        at -= (1.0 - rng.below(1 << 30) as f64 / (1_u64 << 30) as f64).ln() / rate;
+        due.push(Duration::from_secs_f64(at));
+    }
+    let (next, begun) = (AtomicUsize::new(0), Instant::now());
+    let taken: Mutex<Vec<u64>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut own = Vec::new();
+                loop {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(due) = due.get(turn) else { break };
+                    std::thread::sleep(due.saturating_sub(begun.elapsed()));
+                    assert!(store.get(&key(turn * 7919 % KEYS)).expect("get").is_some());
+                    own.push((begun.elapsed() - *due).as_micros() as u64);
+                }
+                taken.lock().expect("latencies").extend(own);
+            });
+        }
+    });
+    let mut taken = taken.into_inner().expect("latencies");
+    taken.sort_unstable();
+    taken
+}
+
+fn main() {
+    let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse::<f64>().ok());
+    let (seconds, devices) = (number(1).unwrap_or(5.0), number(2).map_or(3, |devices| devices as usize));
+    // What one device takes for a read on this machine, its sleep's lateness included.
+    let (_place, store, _) = make(Reads::Single, 1);
+    let begun = Instant::now();
+    (0..2000).for_each(|i| drop(store.get(&key(i % KEYS)).expect("get")));
+    let service = begun.elapsed() / 2000;
+    println!("a read takes a device {} us, mean", service.as_micros());
+    println!("| load | reads | requests/s | mean us | p50 | p99 | p99.9 | device work a request |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for load in [0.2, 0.4, 0.6] {
+        let rate = load * devices as f64 / service.as_secs_f64();
+        for (name, reads) in [("single", Reads::Single), ("race-all", Reads::RaceAll), ("hedged", Reads::Hedged)] {
+            let (_place, store, work) = make(reads, devices);
+            run(&store, rate, 0.5);
+            let before = work.load(Ordering::Relaxed);
+            let taken = run(&store, rate, seconds);
+            std::thread::sleep(Duration::from_millis(100));
+            let work = (work.load(Ordering::Relaxed) - before) as f64 / taken.len() as f64;
+            let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
+            let mean = taken.iter().sum::<u64>() / taken.len() as u64;
+            println!(
+                "| {load} | {name} | {:.0} | {mean} | {} | {} | {} | {work:.3} |",
+                rate,
+                at(0.5),
+                at(0.99),
+                at(0.999)
+            );
+        }
+    }
+}
