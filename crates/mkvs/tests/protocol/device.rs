@@ -1,0 +1,226 @@
+//! A device of the model: what is durable of it, its queue and its processor.
+
+use crate::protocol::history::ABSENT;
+
+/// Members, as bits.
+pub type Set = u8;
+
+/// Whether a member is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    Active,
+    Behind,
+    Failed,
+}
+
+/// What an operation does to its key; values are numbers of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    Set(u8),
+    Restore { aborts: u8, value: u8 },
+    Void { aborts: u8 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Operation {
+    pub epoch: u8,
+    pub seq: u8,
+    pub key: u8,
+    pub mutation: Mutation,
+}
+
+impl Operation {
+    pub fn aborts(&self) -> Option<u8> {
+        match self.mutation {
+            Mutation::Set(_) => None,
+            Mutation::Restore { aborts, .. } | Mutation::Void { aborts } => Some(aborts),
+        }
+    }
+
+    /// What the key has behind it.
+    pub fn value(&self) -> Option<u8> {
+        match self.mutation {
+            Mutation::Set(value) | Mutation::Restore { value, .. } => Some(value),
+            Mutation::Void { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    Write(u8),
+    Read(u8),
+}
+
+/// A write that the processor has taken out of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Busy {
+    pub seq: u8,
+    pub is_logged: bool,
+}
+
+/// What comes of an append.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Append {
+    Done,
+    Full,
+    /// It is not the one behind the last.
+    Gap,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Device {
+    // Durable.
+    pub log: Vec<Operation>,
+    /// Sequence of the oldest in the log.
+    pub first: u8,
+    pub store: Vec<u8>,
+    /// The device's record: applied, the epoch of an empty log, whether it is partial.
+    pub saved: u8,
+    pub saved_epoch: u8,
+    pub is_partial: bool,
+    /// There is no room for more values.
+    pub is_full: bool,
+    // Volatile.
+    pub is_lost: bool,
+    pub state: State,
+    pub applied: u8,
+    pub executed: u8,
+    /// Operations that found no room, as bits.
+    pub holes: u32,
+    pub queue: Vec<Command>,
+    pub busy: Option<Busy>,
+}
+
+impl Device {
+    pub fn new(keys: usize) -> Self {
+        Self {
+            log: Vec::new(),
+            first: 1,
+            store: vec![ABSENT; keys],
+            saved: 0,
+            saved_epoch: 0,
+            is_partial: false,
+            is_full: false,
+            is_lost: false,
+            state: State::Active,
+            applied: 0,
+            executed: 0,
+            holes: 0,
+            queue: Vec::new(),
+            busy: None,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.state == State::Active
+    }
+
+    pub fn last(&self) -> u8 {
+        self.first + self.log.len() as u8 - 1
+    }
+
+    pub fn read(&self, seq: u8) -> Option<Operation> {
+        let at = seq.checked_sub(self.first)?;
+        self.log.get(usize::from(at)).copied()
+    }
+
+    /// The epoch of its last operation.
+    pub fn last_epoch(&self) -> u8 {
+        self.log.last().map_or(self.saved_epoch, |operation| operation.epoch)
+    }
+
+    /// Whether nothing is in its queue or in its processor.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.busy.is_none()
+    }
+
+    /// Adds an operation, durably, to a log of so many slots.
+    pub fn append(&mut self, operation: Operation, applied: u8, slots: usize) -> Append {
+        if operation.seq != self.last() + 1 {
+            return Append::Gap;
+        }
+        while self.log.len() >= slots {
+            if self.first > self.saved {
+                if self.first > applied {
+                    return Append::Full;
+                }
+                self.saved = applied;
+            }
+            self.log.remove(0);
+            self.first += 1;
+        }
+        self.log.push(operation);
+        Append::Done
+    }
+
+    /// Does it to the store; false where there is no room.
+    pub fn apply(&mut self, operation: &Operation) -> bool {
+        match operation.value() {
+            Some(value) if self.is_full && value != ABSENT => return false,
+            Some(value) => self.store[usize::from(operation.key)] = value,
+            None => {}
+        }
+        true
+    }
+
+    /// What it has looked at now goes up to `seq`.
+    pub fn pass(&mut self, seq: u8) {
+        self.executed = seq;
+        self.applied = if self.holes == 0 { seq } else { self.holes.trailing_zeros() as u8 - 1 };
+    }
+
+    pub fn set_applied(&mut self, seq: u8) {
+        self.holes = 0;
+        self.pass(seq);
+    }
+
+    /// Forgets all behind `last`.
+    pub fn truncate(&mut self, last: u8) {
+        self.saved = self.saved.min(last);
+        while self.last() > last && self.log.pop().is_some() {}
+    }
+
+    /// Forgets everything: the store is as of `applied`.
+    pub fn restart(&mut self, applied: u8, epoch: u8) {
+        self.log.clear();
+        (self.first, self.saved, self.saved_epoch) = (applied + 1, applied, epoch);
+    }
+
+    /// What a crash leaves.
+    pub fn crash(&mut self) {
+        self.state = State::Behind;
+        self.queue.clear();
+        self.busy = None;
+        let saved = self.saved;
+        self.set_applied(saved);
+    }
+
+    /// Does again what the log has behind the record's `applied`; the operations that found no room.
+    pub fn redo(&mut self, is_deep: bool) -> Vec<u8> {
+        let (mut seen, mut refused) = (Vec::new(), Vec::new());
+        let operations: Vec<_> = self.log.iter().filter(|operation| operation.seq > self.saved).copied().collect();
+        let is_void = |seq| {
+            operations.iter().any(|later| matches!(later.mutation, Mutation::Void { aborts } if aborts == seq))
+        };
+        for operation in operations.iter().rev() {
+            let Some(value) = operation.value() else { continue };
+            if is_void(operation.seq) || seen.contains(&operation.key) {
+                continue;
+            }
+            if self.store[usize::from(operation.key)] != value && !self.apply(operation) {
+                refused.push(operation.seq);
+                if is_deep {
+                    continue;
+                }
+            }
+            seen.push(operation.key);
+        }
+        let last = self.last();
+        self.set_applied(refused.iter().min().map_or(last, |first| first - 1));
+        if refused.is_empty() {
+            self.saved = last;
+        }
+        refused
+    }
+}
