@@ -47,7 +47,7 @@ impl Pace {
 }
 
 /// The log of a device of a group of several, which has one.
-fn log_of(device: &Device) -> Result<&OpLog> {
+pub(crate) fn log_of(device: &Device) -> Result<&OpLog> {
     device.log().ok_or_else(|| Error::corrupt("mkvs", "a device of a group of several has no operation log"))
 }
 
@@ -64,8 +64,15 @@ impl Group {
     /// # Errors
     /// The devices'; those of `device` leave it behind.
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<bool> {
-        let Some(donor) = self.active().into_iter().max_by_key(|donor| donor.applied()) else { return Ok(false) };
+        // It is out before anything of it is changed, and its processor has ended what it was at.
+        self.settle_members()?;
+        device.wait_for_processor();
+        let donors = self.active().into_iter().filter(|donor| donor.is_active() && donor.id != device.id);
+        let Some(donor) = donors.max_by_key(|donor| donor.applied()) else { return Ok(false) };
         let log = log_of(device)?;
+        if self.counts_still(device) && !self.has_all(&donor) {
+            return Ok(false);
+        }
         if log.record().is_partial || !self.forget_forked(device, &donor)? || !self.reaches(device, &donor)? {
             self.copy(device, &donor)?;
             self.counts.copied.fetch_add(1, Ordering::Relaxed);
@@ -82,6 +89,25 @@ impl Group {
             }
         }
         self.join(device, &donor)
+    }
+
+    /// Whether the description says that a member is active: too few are left to say otherwise, and what it has may be what a write was acknowledged by.
+    fn counts_still(&self, device: &Device) -> bool {
+        let members = &self.host.matrix().groups[self.index].members;
+        members.iter().any(|member| member.id == device.id && member.state == MemberState::Active)
+    }
+
+    /// Whether a member comes to have, in the time that a device may take, everything that has a number now.
+    fn has_all(&self, donor: &Device) -> bool {
+        let (last, begun) = (self.last(), Instant::now());
+        while donor.applied() < last {
+            donor.kick();
+            if !donor.is_active() || begun.elapsed() > self.options.timeout {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
     }
 
     /// Whether the donor's log has all that `device` lacks.
@@ -160,7 +186,10 @@ impl Group {
         let (first, last) = log.held();
         let epochs = self.host.matrix().groups[self.index].epochs.clone();
         let epoch = last_epoch(log)?;
-        let Some(common) = Self::common(&epochs, epoch, last) else { return Ok(false) };
+        // What an open does without is forked too, though no epoch says so yet.
+        let Some(common) = Self::common(&epochs, epoch, last).map(|common| common.min(self.last())) else {
+            return Ok(false);
+        };
         if common == last {
             return Ok(true);
         }
@@ -186,7 +215,7 @@ impl Group {
         let (log, source) = (log_of(device)?, log_of(donor)?);
         log.set_record(|record| record.is_partial = true)?;
         let cut = donor.applied();
-        let epoch = source.read(cut)?.map_or(0, |operation| operation.epoch);
+        let epoch = source.read(cut)?.map_or(source.record().epoch, |operation| operation.epoch);
         log.restart(cut, epoch)?;
         device.set_applied(cut);
         let mut pace = Pace::new(self.options.copy_rate);
@@ -233,8 +262,8 @@ pub(crate) fn is_aborted(log: &OpLog, seq: u64) -> Result<bool> {
 }
 
 impl Device {
-    /// Does again what its log has behind its record's `applied`, after a crash: of each key the last operation, where its store has something else. The
-    /// operations that found no room.
+    /// Does again what its log has behind its record's `applied`, after a crash: of each key the last operation that it has room for, where its store has something else.
+    /// The operations that found no room.
     ///
     /// # Errors
     /// The stores'.
@@ -248,22 +277,23 @@ impl Device {
             };
             operations.push(operation);
         }
-        let void: HashSet<u64> = operations
-            .iter()
-            .filter(|later| matches!(later.mutation, Mutation::Void { .. }))
-            .filter_map(Operation::aborts)
-            .collect();
         let (mut seen, mut refused) = (HashSet::new(), Vec::new());
         for operation in operations.iter().rev() {
-            let is_void = void.contains(&operation.seq) || matches!(operation.mutation, Mutation::Void { .. });
-            if is_void || !seen.insert(&operation.key) || self.has(operation)? {
+            if seen.contains(&operation.key) {
                 continue;
             }
-            match apply(&**self.store(), &operation.key, &operation.mutation, false) {
-                Ok(_) => {}
-                Err(error) if is_refusal(&error) => refused.push(operation.seq),
-                Err(error) => return Err(error),
+            if !self.has(operation)? {
+                match apply(&**self.store(), &operation.key, &operation.mutation, false) {
+                    Ok(_) => {}
+                    // What stood before on its key may be missing as well.
+                    Err(error) if is_refusal(&error) => {
+                        refused.push(operation.seq);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
+            seen.insert(&operation.key);
         }
         self.set_applied(refused.iter().min().map_or(last, |first| first - 1));
         if refused.is_empty() {

@@ -71,8 +71,6 @@ pub(crate) struct WriteOp {
     pub(crate) operation: Operation,
     /// The key is absent, as far as the filter knows.
     pub(crate) is_new: bool,
-    /// Members whose stores are already as it says.
-    done_by: u32,
     /// Members that it takes.
     needed: usize,
     votes: Mutex<Votes>,
@@ -80,13 +78,9 @@ pub(crate) struct WriteOp {
 }
 
 impl WriteOp {
-    pub(crate) fn new(operation: Operation, members: u32, needed: usize, done_by: u32, is_new: bool) -> Self {
+    pub(crate) fn new(operation: Operation, members: u32, needed: usize, is_new: bool) -> Self {
         let votes = Votes { pending: members, ..Votes::default() };
-        Self { operation, is_new, done_by, needed, votes: Mutex::new(votes), voted: Condvar::new() }
-    }
-
-    pub(crate) fn is_done_by(&self, member: u32) -> bool {
-        self.done_by & member != 0
+        Self { operation, is_new, needed, votes: Mutex::new(votes), voted: Condvar::new() }
     }
 
     /// Takes a member's verdict; the first one counts. False where the member has no room for what stands already, done by enough others.

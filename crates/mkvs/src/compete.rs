@@ -45,7 +45,8 @@ impl Group {
         }
         let mut first = None;
         for device in self.able(stripe, key.len()) {
-            match ask(&**device.store()) {
+            let Some(answer) = device.ask(&mut ask) else { continue };
+            match answer {
                 Ok(answer) => {
                     if matches!(first, Some(Error::Corrupt { .. })) {
                         self.note_damage(key);
@@ -72,8 +73,10 @@ impl Group {
 
     fn compete(&self, stripe: &Stripe, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let reads = self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        if let Some(device) = self.idle(stripe, reads as usize) {
-            return match device.store().get_into(key, value) {
+        if let Some(device) = self.idle(stripe, reads as usize)
+            && let Some(answer) = device.ask(|store| store.get_into(key, value))
+        {
+            return match answer {
                 Ok(is_there) => Ok(is_there),
                 Err(error) => self.ask_others(stripe, key, value, &error),
             };

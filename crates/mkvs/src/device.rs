@@ -30,8 +30,6 @@ const BATCH: usize = 64;
 pub(crate) struct Exec {
     /// Operations that found no room, and may have to be done still.
     holes: BTreeSet<u64>,
-    /// The last that was looked at.
-    executed: u64,
 }
 
 /// The device.
@@ -48,7 +46,11 @@ pub(crate) struct Device {
     /// Commands that are queued or being executed.
     depth: AtomicUsize,
     applied: AtomicU64,
+    /// The last operation that was looked at.
+    executed: AtomicU64,
     state: AtomicU8,
+    /// How often it was taken out of use, or into it.
+    changes: AtomicU64,
     /// Callers may be its processor.
     is_inline: bool,
     is_memory: bool,
@@ -107,7 +109,6 @@ pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: 
             put_told(store, key, value, *expiry, is_new)
         }
         Mutation::Delete | Mutation::Restore { value: None, .. } => store.delete(key),
-        Mutation::Void { .. } => Ok(false),
     }
 }
 
@@ -127,11 +128,13 @@ impl Device {
             id,
             store,
             log,
-            exec: Mutex::new(Exec { holes: BTreeSet::new(), executed: applied }),
+            exec: Mutex::default(),
             queue: Mutex::default(),
             ready: Condvar::new(),
             depth: AtomicUsize::new(0),
             applied: AtomicU64::new(applied),
+            executed: AtomicU64::new(applied),
+            changes: AtomicU64::new(0),
             state: AtomicU8::new(MemberState::Behind as u8),
             is_inline,
             is_memory,
@@ -169,6 +172,31 @@ impl Device {
         self.applied.load(Ordering::Acquire)
     }
 
+    /// It has looked at everything up to here.
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Acquire)
+    }
+
+    /// Whether it has looked at this operation, found no room for it, and it was neither taken back nor done since.
+    pub(crate) fn lacks(&self, seq: u64) -> bool {
+        lock(&self.exec).holes.contains(&seq)
+    }
+
+    /// Asks its store. `None` where it was not in use all the while: what was found may be that of a member that catches up.
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> Option<T> {
+        let changes = self.changes.load(Ordering::Acquire);
+        if !self.is_active() {
+            return None;
+        }
+        let answer = ask(&*self.store);
+        (self.is_active() && self.changes.load(Ordering::Acquire) == changes).then_some(answer)
+    }
+
+    /// Waits until what its processor is at is done. Where the device is not active, nothing is executed after it.
+    pub(crate) fn wait_for_processor(&self) {
+        drop(lock(&self.exec));
+    }
+
     /// Commands that are queued or being executed.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
@@ -201,9 +229,18 @@ impl Device {
 
     /// Takes it into use, or out of it. What is queued is failed where it is not active any more.
     pub(crate) fn set_state(&self, state: MemberState) {
+        // Before the state, so that who finds the same count and it active again has seen one time of use.
+        self.changes.fetch_add(1, Ordering::AcqRel);
         self.state.store(state as u8, Ordering::Release);
         if state != MemberState::Active {
             self.fail_queue();
+        }
+    }
+
+    /// It lacks something: out of use until it has caught up. A device that failed stays so.
+    pub(crate) fn fall_behind(&self) {
+        if self.is_active() {
+            self.set_state(MemberState::Behind);
         }
     }
 
@@ -311,8 +348,10 @@ impl Device {
                 // Taken out of use meanwhile: nobody counts on it any more.
                 let vote = if self.is_active() { vote } else { Vote::Failed(None) };
                 if !op.vote(self.bit(), vote) {
-                    self.set_state(MemberState::Behind);
+                    self.fall_behind();
                 }
+                // Last: who finds it done finds what came of it.
+                self.executed.store(op.operation.seq, Ordering::Release);
             }
             Command::Read(op) => op.answer(|key, value| self.store.get_into(key, value)),
         }
@@ -327,11 +366,8 @@ impl Device {
                 Err(error) => return Vote::Failed(Some(error)),
             }
         }
-        if op.is_done_by(self.bit()) {
-            // What it takes back was never done here.
-            if let Some(aborts) = operation.aborts() {
-                exec.holes.remove(&aborts);
-            }
+        // What it takes back was never done here. Who had no room for it, fell behind and came back has done it since.
+        if operation.aborts().is_some_and(|aborts| exec.holes.remove(&aborts)) {
             self.pass(exec, operation.seq);
             return Vote::Done(false);
         }
@@ -351,15 +387,21 @@ impl Device {
         Vote::Refused(error)
     }
 
-    fn pass(&self, exec: &mut Exec, seq: u64) {
-        exec.executed = seq;
+    fn pass(&self, exec: &Exec, seq: u64) {
         let to = exec.holes.first().map_or(seq, |hole| hole - 1);
         self.applied.store(to, Ordering::Release);
     }
 
     /// Says that everything up to `applied` is in its store, and nothing is left to be done behind.
     pub(crate) fn set_applied(&self, applied: u64) {
-        *lock(&self.exec) = Exec { holes: BTreeSet::new(), executed: applied };
-        self.applied.store(applied, Ordering::Release);
+        self.set_executed(applied, &[]);
+    }
+
+    /// Says that everything up to `seq` is in its store, but for these.
+    pub(crate) fn set_executed(&self, seq: u64, lacking: &[u64]) {
+        let mut exec = lock(&self.exec);
+        exec.holes = lacking.iter().copied().collect();
+        self.pass(&exec, seq);
+        self.executed.store(seq, Ordering::Release);
     }
 }

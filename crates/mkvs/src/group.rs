@@ -19,6 +19,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
@@ -198,13 +199,36 @@ impl Group {
         Error::TooFewDevices { group: self.index, live, needed }
     }
 
-    /// Takes members out that have failed, or fell behind.
+    /// Takes members out that have failed, or fell behind. A vote of theirs may have counted for what others have in their queues only: first as many of the others
+    /// as are needed do all of that. So what was acknowledged is at that many of those that the description calls active.
     fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<()> {
         if sequencer.active.iter().all(|device| device.is_active()) {
             return Ok(());
         }
-        sequencer.active.retain(|device| device.is_active());
-        self.note_members(sequencer)
+        let (last, begun) = (sequencer.next - 1, Instant::now());
+        loop {
+            sequencer.active.retain(|device| device.is_active());
+            let active = &sequencer.active;
+            let needed = self.options.acks.needed(self.width, active.len());
+            let late: Vec<_> = active.iter().filter(|device| device.executed() < last).collect();
+            // Asked behind what they executed: who had no room for what stands is not active any more.
+            if active.iter().any(|device| !device.is_active()) {
+                continue;
+            }
+            if active.len() < needed || active.len() - late.len() >= needed {
+                return self.note_members(sequencer);
+            }
+            if begun.elapsed() > self.options.timeout {
+                late.iter().for_each(|device| device.fail(self.too_late()));
+                continue;
+            }
+            late.iter().for_each(|device| device.kick());
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn too_late(&self) -> String {
+        format!("it did not answer in {} ms", self.options.timeout.as_millis())
     }
 
     /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.
@@ -236,15 +260,6 @@ impl Group {
         self.note_members(&mut lock(&self.sequencer))
     }
 
-    /// Calls off an operation that no member had room for.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    pub(crate) fn void(&self, seq: u64) -> Result<()> {
-        let (op, devices, needed) = self.submit(&[], Mutation::Void { aborts: seq }, 0, false)?;
-        self.drive(&op, &devices, needed)
-    }
-
     /// Has all stripes use this filter, which counts so many keys.
     pub(crate) fn set_filter(&self, filter: &Arc<Filter>, raised: u64) {
         let mut stripes = self.stripes.all();
@@ -256,13 +271,7 @@ impl Group {
     }
 
     /// Gives `mutation` the next number and queues it at every active member.
-    fn submit(
-        &self,
-        key: &[u8],
-        mutation: Mutation,
-        done_by: u32,
-        is_new: bool,
-    ) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
+    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
         let mut sequencer = lock(&self.sequencer);
         self.make_room(&mut sequencer);
         self.drop_idle(&mut sequencer)?;
@@ -274,7 +283,7 @@ impl Group {
         let operation = Operation { epoch: sequencer.epoch, seq: sequencer.next, key: key.to_vec(), mutation };
         sequencer.next += 1;
         let set = active.iter().fold(0, |set, device| set | device.bit());
-        let op = Arc::new(WriteOp::new(operation, set, needed, done_by, is_new));
+        let op = Arc::new(WriteOp::new(operation, set, needed, is_new));
         for device in &active {
             if !device.push(Command::Write(Arc::clone(&op))) {
                 op.vote(device.bit(), crate::command::Vote::Failed(None));
@@ -289,7 +298,7 @@ impl Group {
         let mut left = sequencer.active.len();
         for device in &sequencer.active {
             if device.depth() as u64 >= self.options.hard_lag && left > needed {
-                device.set_state(MemberState::Behind);
+                device.fall_behind();
                 left -= 1;
             }
         }
@@ -304,32 +313,40 @@ impl Group {
     pub(crate) fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         self.wait_for_room()?;
-        let (op, devices, needed) = self.submit(key, mutation, 0, is_new)?;
+        let (op, devices, needed) = self.submit(key, mutation, is_new)?;
         stripe.last = op.operation.seq;
         self.drive(&op, &devices, needed)?;
-        let (done, refused, failed, was_there) = op.read(|votes| {
-            (votes.done.count_ones() as usize, votes.refused, votes.failed.count_ones() as usize, votes.was_there)
-        });
+        let (done, refused, failed, was_there) =
+            op.read(|votes| (votes.done, votes.refused, votes.failed.count_ones() as usize, votes.was_there));
+        // The vote of one that was taken out since counts for nothing: an open may do without it. Nobody is taken out between this and who falls behind by it.
+        let sequencer = (refused != 0).then(|| lock(&self.sequencer));
+        let done = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
         // With `all` those count that are left, once the description says so.
         let needed = if self.options.acks == Acks::All { needed.saturating_sub(failed).max(1) } else { needed };
         if done >= needed {
             for device in devices.iter().filter(|device| refused & device.bit() != 0) {
-                device.set_state(MemberState::Behind);
+                device.fall_behind();
             }
             return Ok(was_there);
         }
+        drop(sequencer);
         if refused == 0 {
             let failure = op.read(|votes| votes.failure.take());
             return Err(failure.unwrap_or_else(|| self.too_few(done, needed)));
         }
-        self.take_back(stripe, &op, &devices)?;
+        if let Err(error) = self.take_back(stripe, &op, &devices) {
+            // It may stand, and these do not have it.
+            devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
+            self.settle_members()?;
+            return Err(error);
+        }
         let refusal = op.read(|votes| votes.refusal.take());
         Err(refusal.unwrap_or(Error::Full { needed: key.len() as u64, capacity: 0 }))
     }
 
     /// Where all of them are needed, a member whose queue is long is waited for.
     fn wait_for_room(&self) -> Result<()> {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         loop {
             let active = self.active();
             let needed = self.options.acks.needed(self.width, active.len());
@@ -345,7 +362,7 @@ impl Group {
                 });
             }
             active.iter().for_each(|device| device.kick());
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 
@@ -359,7 +376,7 @@ impl Group {
                 break;
             }
             for device in devices.iter().filter(|device| late & device.bit() != 0) {
-                device.fail(format!("it did not answer in {} ms", self.options.timeout.as_millis()));
+                device.fail(self.too_late());
                 op.vote(device.bit(), crate::command::Vote::Failed(None));
             }
         }
@@ -371,24 +388,27 @@ impl Group {
 
     /// Takes back a write that too many members had no room for.
     fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>]) -> Result<()> {
-        let (done, refused) = op.read(|votes| (votes.done, votes.refused));
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
-        let key = &op.operation.key;
-        let keeper = devices.iter().find(|device| refused & device.bit() != 0 && device.is_active());
-        let aborts = op.operation.seq;
-        let mutation = match keeper {
-            Some(keeper) if done != 0 => Mutation::Restore { aborts, value: read_pair(&**keeper.store(), key)? },
-            _ => Mutation::Void { aborts },
+        self.restore(&op.operation, devices, &mut stripe.last)
+    }
+
+    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
+    pub(crate) fn restore(&self, operation: &Operation, devices: &[Arc<Device>], last: &mut u64) -> Result<()> {
+        let aborts = operation.seq;
+        let keepers = devices.iter().filter(|device| device.lacks(aborts));
+        let Some(value) = keepers.flat_map(|device| device.ask(|store| read_pair(store, &operation.key))).next() else {
+            return Err(self.too_few(0, 1));
         };
-        let (restore, devices, needed) =
-            self.submit(key, mutation, if done == 0 { u32::MAX } else { refused }, false)?;
-        stripe.last = restore.operation.seq;
+        let mutation = Mutation::Restore { aborts, value: value? };
+        let (restore, devices, needed) = self.submit(&operation.key, mutation, false)?;
+        *last = restore.operation.seq;
         self.drive(&restore, &devices, devices.len())?;
-        let lacking = restore.read(|votes| votes.refused);
-        for device in devices.iter().filter(|device| lacking & device.bit() != 0) {
-            device.set_state(MemberState::Behind);
-        }
-        let live = devices.len() - lacking.count_ones() as usize;
+        let (done, lacking) = restore.read(|votes| (votes.done, votes.refused));
+        devices.iter().filter(|device| lacking & device.bit() != 0).for_each(|device| device.fall_behind());
+        let live = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
         if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
     }
 }

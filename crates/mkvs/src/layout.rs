@@ -113,8 +113,6 @@ pub(crate) enum Mutation {
     Delete,
     /// Operation `aborts` found no room on too many members: the key is again what it was before.
     Restore { aborts: u64, value: Option<(Vec<u8>, Option<Expiry>)> },
-    /// Operation `aborts` found no room on any member: it is as if it had never been.
-    Void { aborts: u64 },
 }
 
 /// An operation of a group's sequence.
@@ -350,7 +348,6 @@ impl Operation {
                 let expiry = value.as_ref().and_then(|(_, expiry)| *expiry);
                 (2, *aborts, value.as_ref().map(|(value, _)| &value[..]), expiry)
             }
-            Mutation::Void { aborts } => (3, *aborts, None, None),
         };
         let has = |some: bool, flag: u8| if some { flag } else { 0 };
         let mut bytes = Vec::with_capacity(40 + self.key.len());
@@ -370,7 +367,7 @@ impl Operation {
     /// The operation that this one takes back.
     pub(crate) fn aborts(&self) -> Option<u64> {
         match self.mutation {
-            Mutation::Restore { aborts, .. } | Mutation::Void { aborts } => Some(aborts),
+            Mutation::Restore { aborts, .. } => Some(aborts),
             Mutation::Put { .. } | Mutation::Delete => None,
         }
     }
@@ -402,7 +399,6 @@ impl Operation {
             (0, Some((value, expiry))) => Mutation::Put { value, expiry },
             (1, None) => Mutation::Delete,
             (2, value) => Mutation::Restore { aborts, value },
-            (3, None) => Mutation::Void { aborts },
             _ => return Err(wrong(Self::WHAT)),
         };
         Ok(Self { epoch, seq, key, mutation })
@@ -459,7 +455,6 @@ mod tests {
             Mutation::Put { value: vec![7; Operation::APART], expiry },
             Mutation::Delete,
             Mutation::Restore { aborts: 5, value: None },
-            Mutation::Void { aborts: 4 },
             Mutation::Restore { aborts: 5, value: Some((b"old".to_vec(), expiry)) },
         ];
         for mutation in mutations {

@@ -21,6 +21,7 @@ mod host;
 mod keeper;
 mod latency;
 mod layout;
+mod lead;
 mod oplog;
 mod options;
 mod places;

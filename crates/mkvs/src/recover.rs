@@ -6,17 +6,18 @@
 //! Order: the description is read, and what a clean stop left is taken away; devices are opened; each does again what its log has; the one with the last operation is
 //! followed by the others; a new epoch, durable, says who is active; then operations get numbers.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Result};
 
-use crate::catchup::last_epoch;
 use crate::device::{Device, is_refusal};
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
 use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, MemberState};
+use crate::lead::{Lead, lead};
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
@@ -227,58 +228,44 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         let sequencer = Sequencer { next: 1, epoch: record.epoch, active: devices.clone() };
         return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
     }
-    let (leader, last, refused) = choose(maker, index, record, &devices)?;
-    let sequencer = Sequencer { next: last + 1, epoch: record.epoch, active: vec![Arc::clone(&leader)] };
+    let Lead { last, active, refused } = choose(maker, index, record, &devices)?;
     devices.iter().for_each(|device| device.set_state(MemberState::Behind));
-    leader.set_state(MemberState::Active);
+    active.iter().for_each(|device| device.set_state(MemberState::Active));
+    let sequencer = Sequencer { next: last + 1, epoch: record.epoch, active };
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
-    group.follow(&devices, &leader, &refused)?;
+    group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
 }
 
-/// The member that has everything, its last operation, and those of its log that it had no room for.
-fn choose(
-    maker: &Maker<'_>,
-    index: usize,
-    record: &GroupRecord,
-    devices: &[Arc<Device>],
-) -> Result<(Arc<Device>, u64, Vec<u64>)> {
+/// Who has everything, and what nobody need have.
+fn choose(maker: &Maker<'_>, index: usize, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Lead> {
     let is_active =
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
-    let needed = (active + 1).saturating_sub(maker.matrix.acks.needed(record.members.len(), active)).max(1);
-    let mut able = Vec::new();
-    for device in devices.iter().filter(|device| is_active(device.id)) {
-        let Some(log) = device.log().filter(|log| !log.record().is_partial) else { continue };
-        let refused = device.redo()?;
-        able.push((refused.is_empty(), last_epoch(log)?, log.held().1, Arc::clone(device), refused));
+    let acks = maker.matrix.acks.needed(record.members.len(), active);
+    let needed = (active + 1).saturating_sub(acks).max(1);
+    let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
+    let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
+    let able: Vec<_> = able.cloned().collect();
+    let live = able.len();
+    if live < needed && !maker.options.salvage {
+        return Err(Error::TooFewDevices { group: index, live, needed });
     }
-    if able.is_empty() || (able.len() < needed && !maker.options.salvage) {
-        return Err(Error::TooFewDevices { group: index, live: able.len(), needed });
-    }
-    // One that lacks room for what another has must not lead, unless all lack it: then nobody was told that it was done.
-    let newest = able.iter().map(|(_, epoch, last, ..)| (*epoch, *last)).max();
-    let best = able
-        .into_iter()
-        .filter(|(_, epoch, last, ..)| Some((*epoch, *last)) == newest)
-        .max_by_key(|(is_whole, ..)| *is_whole);
-    best.map(|(_, _, last, device, refused)| (device, last, refused)).ok_or(Error::TooFewDevices {
-        group: index,
-        live: 0,
-        needed,
-    })
+    let lead = lead(able, active - live, acks)?;
+    lead.ok_or(Error::TooFewDevices { group: index, live: 0, needed })
 }
 
 impl Group {
     /// Has the other members follow the leader, and begins an epoch.
-    fn follow(&self, devices: &[Arc<Device>], leader: &Arc<Device>, refused: &[u64]) -> Result<()> {
+    fn follow(&self, devices: &[Arc<Device>], refused: &BTreeSet<u64>) -> Result<()> {
         if !refused.is_empty() {
-            leader.set_applied(self.last());
+            return self.take_back_left(refused);
         }
-        for device in devices.iter().filter(|device| device.id != leader.id) {
+        let leaders: Vec<_> = self.active().iter().map(|leader| leader.id).collect();
+        for device in devices.iter().filter(|device| !leaders.contains(&device.id)) {
             let is_copy = device.log().is_none_or(|log| log.record().is_partial);
             // A full copy takes long: it goes on behind.
             if is_copy {
@@ -291,9 +278,21 @@ impl Group {
                 Err(error) => return Err(error),
             }
         }
+        self.begin_epoch()
+    }
+
+    /// Takes back what was under way when all stopped and may stand nowhere. Members that lack more than that are the keeper's.
+    fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
         self.begin_epoch()?;
         for seq in refused {
-            self.void(*seq)?;
+            let active = self.active();
+            let operation = match active.first().and_then(|device| device.log()) {
+                Some(log) => log.read(*seq)?,
+                None => None,
+            };
+            let operation =
+                operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
+            self.restore(&operation, &active, &mut 0)?;
         }
         Ok(())
     }

@@ -47,18 +47,44 @@ fn explore() {
         }
     }
     let bounds = Bounds {
-        writes: env("W", 2), deletes: env("DEL", 0), reads: env("R", 1), crashes: env("C", 1), failures: env("F", 0),
-        demotions: env("DEM", 0), fills: env("FILL", 0), empties: env("EMPTY", 0), losses: env("L", 0), hedges: env("H", 0),
+        writes: env("W", 2),
+        deletes: env("DEL", 0),
+        reads: env("R", 1),
+        crashes: env("C", 1),
+        failures: env("F", 0),
+        demotions: env("DEM", 0),
+        fills: env("FILL", 0),
+        empties: env("EMPTY", 0),
+        losses: env("L", 0),
+        hedges: env("H", 0),
     };
     let model = Matrix::new(env("D", 3) as usize, env("K", 2) as usize, rules, bounds);
     let t = std::time::Instant::now();
-    let checker = model.clone().checker().threads(env("T", 1) as usize).finish_when(HasDiscoveries::AnyFailures).timeout(std::time::Duration::from_secs(env("SECS", 100).into())).spawn_bfs().join();
-    println!("states {} unique {} depth {} in {:?} done {}", checker.state_count(), checker.unique_state_count(), checker.max_depth(), t.elapsed(), checker.is_done());
-    for name in protocol::model::SEEN { print!("{name} {}; ", model.count(name)); }
+    let checker = model
+        .clone()
+        .checker()
+        .threads(env("T", 1) as usize)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .timeout(std::time::Duration::from_secs(env("SECS", 100).into()))
+        .spawn_bfs()
+        .join();
+    println!(
+        "states {} unique {} depth {} in {:?} done {}",
+        checker.state_count(),
+        checker.unique_state_count(),
+        checker.max_depth(),
+        t.elapsed(),
+        checker.is_done()
+    );
+    for name in protocol::model::SEEN {
+        print!("{name} {}; ", model.count(name));
+    }
     println!();
     for (name, path) in checker.discoveries() {
         println!("VIOLATED {name}");
-        for a in path.clone().into_actions() { println!("  {a:?}"); }
+        for a in path.clone().into_actions() {
+            println!("  {a:?}");
+        }
         println!("{:?}", path.last_state());
     }
 }

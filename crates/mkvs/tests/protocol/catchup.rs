@@ -16,7 +16,10 @@ pub struct Catch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     /// The log was cut to `common`; these keys come from the donor.
-    Forget { common: u8, keys: u8 },
+    Forget {
+        common: u8,
+        keys: u8,
+    },
     /// The next key that comes from the donor.
     Copy(u8),
     Replay,
@@ -70,7 +73,8 @@ impl Group {
             let keys = forked.fold(0, |keys, operation| keys | 1 << operation.key);
             Stage::Forget { common, keys }
         };
-        let is_out = self.host.states[usize::from(member)] != State::Active || matches!(self.phase, Phase::Following { .. });
+        let is_out =
+            self.host.states[usize::from(member)] != State::Active || matches!(self.phase, Phase::Following { .. });
         let is_kept = rules.settled_first && !is_out && self.index(donor).applied < self.last();
         if is_kept && stage != Stage::Replay {
             return None;

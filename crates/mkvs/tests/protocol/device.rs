@@ -200,9 +200,8 @@ impl Device {
     pub fn redo(&mut self, is_deep: bool) -> Vec<u8> {
         let (mut seen, mut refused) = (Vec::new(), Vec::new());
         let operations: Vec<_> = self.log.iter().filter(|operation| operation.seq > self.saved).copied().collect();
-        let is_void = |seq| {
-            operations.iter().any(|later| matches!(later.mutation, Mutation::Void { aborts } if aborts == seq))
-        };
+        let is_void =
+            |seq| operations.iter().any(|later| matches!(later.mutation, Mutation::Void { aborts } if aborts == seq));
         for operation in operations.iter().rev() {
             let Some(value) = operation.value() else { continue };
             if is_void(operation.seq) || seen.contains(&operation.key) {

@@ -419,7 +419,10 @@ impl Group {
         let clients = self.clients;
         let busy: Vec<_> = self.devices.iter().filter_map(|device| device.busy.map(|busy| busy.seq)).collect();
         self.ops.retain(|seq, op| {
-            op.pending != 0 || voided == Some(*seq) || busy.contains(seq) || clients.iter().any(|client| waits(client, *seq))
+            op.pending != 0
+                || voided == Some(*seq)
+                || busy.contains(seq)
+                || clients.iter().any(|client| waits(client, *seq))
         });
     }
 }

@@ -13,29 +13,64 @@ use crate::protocol::rules::{Bounds, Rules};
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    Put { client: usize, key: u8 },
-    Delete { client: usize, key: u8 },
+    Put {
+        client: usize,
+        key: u8,
+    },
+    Delete {
+        client: usize,
+        key: u8,
+    },
     /// A client's write is decided.
-    Finish { client: usize },
+    Finish {
+        client: usize,
+    },
     /// A client begins to read: this member's store itself, or through its queue.
-    Read { client: usize, key: u8, member: u8, is_direct: bool },
+    Read {
+        client: usize,
+        key: u8,
+        member: u8,
+        is_direct: bool,
+    },
     /// It asks one more.
-    Ask { client: usize, member: u8, is_direct: bool },
+    Ask {
+        client: usize,
+        member: u8,
+        is_direct: bool,
+    },
     /// It looks into the store that it chose.
-    Look { client: usize },
+    Look {
+        client: usize,
+    },
     /// Nobody can answer it.
-    GiveUp { client: usize },
+    GiveUp {
+        client: usize,
+    },
     /// A device's processor goes on.
-    Step { member: u8 },
+    Step {
+        member: u8,
+    },
     /// A member that trails is taken out.
-    Demote { member: u8 },
-    Fail { member: u8 },
-    Fill { member: u8 },
-    Empty { member: u8 },
-    CatchUp { member: u8 },
+    Demote {
+        member: u8,
+    },
+    Fail {
+        member: u8,
+    },
+    Fill {
+        member: u8,
+    },
+    Empty {
+        member: u8,
+    },
+    CatchUp {
+        member: u8,
+    },
     GoOn,
     Crash,
-    Open { lost: Option<u8> },
+    Open {
+        lost: Option<u8>,
+    },
     OpenOn,
 }
 
@@ -100,7 +135,12 @@ impl Matrix {
         }
         let read = Command::Read(client as u8);
         // An empty queue is passed by: that is a look into the store.
-        if !group.is_enough(&self.rules) || !device.is_active() || !group.active.contains(&member) || device.is_idle() || device.queue.contains(&read) {
+        if !group.is_enough(&self.rules)
+            || !device.is_active()
+            || !group.active.contains(&member)
+            || device.is_idle()
+            || device.queue.contains(&read)
+        {
             return None;
         }
         group.device(member).queue.push(read);
@@ -142,7 +182,8 @@ impl Matrix {
             }
             Event::GiveUp { client } => {
                 let Client::Reading { key, direct: None } = group.clients[client] else { return None };
-                let is_open = Self::is_queued(group, client) || (0..self.devices as u8).any(|member| self.is_able(group, key, member));
+                let is_open = Self::is_queued(group, client)
+                    || (0..self.devices as u8).any(|member| self.is_able(group, key, member));
                 if is_open {
                     return None;
                 }
@@ -291,7 +332,8 @@ fn agree(group: &Group) -> bool {
         let device = &group.devices[usize::from(**member)];
         device.is_active() && device.busy.is_none() && device.holes == 0
     };
-    let members: Vec<_> = group.active.iter().filter(at_rest).map(|member| &group.devices[usize::from(*member)]).collect();
+    let members: Vec<_> =
+        group.active.iter().filter(at_rest).map(|member| &group.devices[usize::from(*member)]).collect();
     members.iter().all(|one| members.iter().all(|other| one.applied != other.applied || one.store == other.store))
 }
 
@@ -311,7 +353,8 @@ impl Model for Matrix {
             Phase::Stopped => {
                 events.push(Event::Open { lost: None });
                 if group.left.losses != 0 {
-                    let lost = (0..self.devices as u8).filter(|lost| group.unlucky.is_none_or(|unlucky| unlucky == *lost));
+                    let lost =
+                        (0..self.devices as u8).filter(|lost| group.unlucky.is_none_or(|unlucky| unlucky == *lost));
                     events.extend(lost.map(|lost| Event::Open { lost: Some(lost) }));
                 }
                 return;
@@ -345,9 +388,13 @@ impl Model for Matrix {
             Property::always("reads are linearizable", |_, group: &Group| never(Wrong::Stale)(group)),
             Property::always("what was deleted stays deleted", |_, group: &Group| never(Wrong::CameBack)(group)),
             Property::always("what was refused is never seen", |_, group: &Group| never(Wrong::RefusedSeen)(group)),
-            Property::always("what was acknowledged is there after a crash", |_, group: &Group| never(Wrong::Lost)(group)),
+            Property::always("what was acknowledged is there after a crash", |_, group: &Group| {
+                never(Wrong::Lost)(group)
+            }),
             Property::always("logs are runs without holes", |_, group: &Group| never(Wrong::Gap)(group)),
-            Property::always("with all devices there it can be opened", |_, group: &Group| never(Wrong::NotOpened)(group)),
+            Property::always("with all devices there it can be opened", |_, group: &Group| {
+                never(Wrong::NotOpened)(group)
+            }),
             Property::always("members that have applied the same hold the same", |_, group: &Group| agree(group)),
         ]
     }

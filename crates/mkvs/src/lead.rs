@@ -1,0 +1,76 @@
+//! Who leads an open, and what is taken back then.
+//!
+//! The newest log has every operation that may be acknowledged, but its member need not: it may have had no room for one that others have done. Where that is so, all
+//! members that may lead are given that log. An operation that too few can have done to be acknowledged is taken back, as a write is that finds no room; who lacks
+//! nothing else leads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Result};
+
+use crate::catchup::{last_epoch, log_of};
+use crate::device::Device;
+
+/// A member that has everything, or may have it.
+struct Able {
+    device: Arc<Device>,
+    /// Epoch and number of its last operation.
+    newest: (u64, u64),
+    /// What it had no room for.
+    refused: Vec<u64>,
+}
+
+/// Who leads.
+pub(crate) struct Lead {
+    /// The last operation.
+    pub(crate) last: u64,
+    /// Members that have everything but what is taken back, the leader first.
+    pub(crate) active: Vec<Arc<Device>>,
+    /// What is to be taken back.
+    pub(crate) refused: BTreeSet<u64>,
+}
+
+/// Who of `devices` leads, of whose equals `absent` are not there. A write was acknowledged when `needed` of all of them had done it. `None` where nobody has everything
+/// that may be acknowledged.
+///
+/// # Errors
+/// The devices'.
+pub(crate) fn lead(devices: Vec<Arc<Device>>, absent: usize, needed: usize) -> Result<Option<Lead>> {
+    let mut able = Vec::new();
+    for device in devices {
+        let refused = device.redo()?;
+        let log = log_of(&device)?;
+        let newest = (last_epoch(log)?, log.held().1);
+        able.push(Able { device, newest, refused });
+    }
+    let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
+    let last = source.newest.1;
+    if source.refused.is_empty() {
+        return Ok(Some(Lead { last, active: vec![Arc::clone(&source.device)], refused: BTreeSet::new() }));
+    }
+    let source = Arc::clone(&source.device);
+    for able in &mut able {
+        level(able, &source, last)?;
+    }
+    let have = |seq: &u64| able.iter().filter(|able| !able.refused.contains(seq)).count();
+    let lacking = able.iter().flat_map(|able| able.refused.iter().copied());
+    let refused: BTreeSet<u64> = lacking.filter(|seq| have(seq) + absent < needed).collect();
+    let fit: Vec<_> = able.iter().filter(|able| able.refused.iter().all(|seq| refused.contains(seq))).collect();
+    fit.iter().for_each(|able| able.device.set_executed(last, &able.refused));
+    let active: Vec<_> = fit.iter().map(|able| Arc::clone(&able.device)).collect();
+    Ok((!active.is_empty()).then_some(Lead { last, active, refused }))
+}
+
+/// Gives a member what its log lacks of another's, up to `last`, and has it done.
+fn level(able: &mut Able, source: &Device, last: u64) -> Result<()> {
+    let (log, source) = (log_of(&able.device)?, log_of(source)?);
+    for seq in log.held().1 + 1..=last {
+        let operation = source.read(seq)?;
+        let operation =
+            operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
+        log.append(&operation, able.device.applied())?;
+    }
+    able.refused = able.device.redo()?;
+    Ok(())
+}
