@@ -54,6 +54,8 @@ pub(crate) struct Device {
     /// Callers may be its processor.
     is_inline: bool,
     is_memory: bool,
+    /// It has a thread. While the matrix is being opened none does, and callers do its work.
+    has_thread: AtomicBool,
     stops: AtomicBool,
     /// Why it failed.
     failure: Mutex<Option<String>>,
@@ -138,6 +140,7 @@ impl Device {
             state: AtomicU8::new(MemberState::Behind as u8),
             is_inline,
             is_memory,
+            has_thread: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
             is_told: AtomicBool::new(false),
@@ -269,7 +272,7 @@ impl Device {
 
     /// Has what is queued executed: by this thread where that is allowed and the processor is idle, else by who is the processor.
     pub(crate) fn kick(&self) {
-        if self.is_inline {
+        if self.is_inline || !self.has_thread.load(Ordering::Acquire) {
             self.run_if_idle();
         } else {
             self.ready.notify_one();
@@ -291,6 +294,11 @@ impl Device {
                 return true;
             }
         }
+    }
+
+    /// Its own thread is about to run.
+    pub(crate) fn start(&self) {
+        self.has_thread.store(true, Ordering::Release);
     }
 
     /// The device's own thread: executes until the device is stopped.

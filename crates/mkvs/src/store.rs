@@ -102,6 +102,7 @@ impl Mkvs {
         if group.sole().is_some() {
             return Ok(());
         }
+        device.start();
         self.spawn(format!("mkvs-{}.{}", group.index, device.index), move || device.work())
     }
 
