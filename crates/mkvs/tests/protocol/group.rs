@@ -373,7 +373,8 @@ impl Group {
         }
         let device = self.device(member);
         let lacks = op.operation.aborts().is_some_and(|aborts| device.holes & (1 << aborts) != 0);
-        if if rules.holes_decide { lacks } else { op.done_by & (1 << member) != 0 } {
+        let is_done = if rules.holes_decide { lacks } else { op.done_by & (1 << member) != 0 };
+        if is_done {
             if let Some(aborts) = op.operation.aborts() {
                 device.holes &= !(1 << aborts);
             }
