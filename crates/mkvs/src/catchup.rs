@@ -1,7 +1,8 @@
 //! How a member that lacks something comes to have it: from another's operation log, or by a full copy.
 //!
 //! Invariants
-//! 1. The member is behind while this goes on: nothing is queued at it. One thread at a time has it catch up.
+//! 1. The member is behind while this goes on: nothing is queued at it, its processor has ended what it was at, and the description says that it is out, or the donor has
+//!    everything. One thread at a time has it catch up.
 //! 2. It is active again when, with the sequencer held, it has every operation that was given a number; the description says so, durably, before its votes count.
 //! 3. What it has that the group has not (operations of an epoch that ended without them) is put right before anything is answered from it. While that is not done
 //!    its record says *partial*, and a crash has it copied anew.

@@ -4,7 +4,7 @@
 //! the one with the last operation has all by itself, since each has a run without holes. An open with fewer is refused, unless in salvage.
 //!
 //! Order: the description is read, and what a clean stop left is taken away; devices are opened; each does again what its log has; the one with the last operation is
-//! followed by the others; a new epoch, durable, says who is active; then operations get numbers.
+//! followed by the others (where it had no room for all of it: `lead.rs`); a new epoch, durable, says who is active; then operations get numbers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

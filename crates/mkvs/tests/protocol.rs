@@ -16,7 +16,7 @@
 //! Linearizability of each key's reads and writes, across crashes too: a write that was under way has had its effect by then, or never; so nothing acknowledged is lost,
 //! nothing deleted comes back, nothing refused is seen. Members that have applied the same hold the same. Logs are runs. With all devices there an open succeeds.
 //!
-//! States visited (unique): see [`SOUND`], printed by each test. Each rule that is left out ([`MUTANTS`]) is convicted, and so are the published ones. Two rules are kept in
+//! States visited (unique): 1.03 million for [`SOUND`], in a quarter of a minute on two cores; each test prints its own. Each rule that is left out ([`MUTANTS`]) is convicted, and so are the published ones. Two rules are kept in
 //! the engine that no mutant of these bounds needs: `looks_again` and `refused_are_behind`.
 mod protocol {
     pub mod catchup;
@@ -53,7 +53,7 @@ type Case = (&'static str, usize, usize, Acks, usize, Bounds);
 
 /// What must hold. In parentheses: unique states.
 const SOUND: &[Case] = &[
-    // (22 thousand)
+    // (23 thousand)
     (
         "a crash and the loss of one",
         3,
@@ -62,11 +62,11 @@ const SOUND: &[Case] = &[
         16,
         Bounds { writes: 2, deletes: 1, reads: 1, crashes: 1, losses: 1, ..NOTHING },
     ),
-    // (110 thousand)
+    // (41 thousand)
     ("one trails", 3, 2, Acks::Majority, 16, Bounds { writes: 2, demotions: 1, crashes: 1, losses: 1, ..NOTHING }),
-    // (52 thousand)
+    // (53 thousand)
     ("one fails", 3, 2, Acks::Majority, 16, Bounds { writes: 2, failures: 1, crashes: 1, losses: 1, ..NOTHING }),
-    // (0.4 million)
+    // (0.38 million)
     ("no room on two", 3, 2, Acks::Majority, 16, Bounds { writes: 2, fills: 2, empties: 1, crashes: 1, ..NOTHING }),
     // (0.24 million)
     ("logs of two entries", 3, 2, Acks::Majority, 2, Bounds { writes: 3, demotions: 1, crashes: 1, ..NOTHING }),
@@ -271,7 +271,7 @@ fn assert_sound(cases: &[Case]) -> Vec<usize> {
         let model = model(case);
         let checker = model.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         println!("{}: {} states, depth {}", case.0, checker.unique_state_count(), checker.max_depth());
-        for (name, path) in checker.discoveries() {
+        if let Some((name, path)) = checker.discoveries().into_iter().next() {
             panic!("{}: {name} does not hold behind {:#?}", case.0, path.into_actions());
         }
         SEEN.iter().zip(&mut seen).for_each(|(name, sum)| *sum += model.count(name));

@@ -192,6 +192,31 @@ impl Matrix {
                 Some(())
             }
             Event::Step { member } => group.step(rules, member),
+            Event::CatchUp { member } => group.catch_up(rules, member),
+            Event::GoOn => group.go_on(rules),
+            Event::Crash => {
+                group.left.crashes -= 1;
+                group.crash();
+                Some(())
+            }
+            Event::Open { lost } => {
+                if let Some(lost) = lost {
+                    group.left.losses -= 1;
+                    group.unlucky = Some(lost);
+                }
+                group.open(rules, lost)
+            }
+            Event::OpenOn => group.open_on(rules),
+            Event::Demote { .. } | Event::Fail { .. } | Event::Fill { .. } | Event::Empty { .. } => {
+                self.befall(group, event)
+            }
+        }
+    }
+
+    /// What happens to a device.
+    fn befall(&self, group: &mut Group, event: Event) -> Option<()> {
+        let rules = &self.rules;
+        match event {
             Event::Demote { member } => {
                 group.left.demotions -= 1;
                 let needed = rules.acks.needed(self.devices, group.active.len());
@@ -220,21 +245,7 @@ impl Matrix {
                 group.device(member).is_full = false;
                 Some(())
             }
-            Event::CatchUp { member } => group.catch_up(rules, member),
-            Event::GoOn => group.go_on(rules),
-            Event::Crash => {
-                group.left.crashes -= 1;
-                group.crash();
-                Some(())
-            }
-            Event::Open { lost } => {
-                if let Some(lost) = lost {
-                    group.left.losses -= 1;
-                    group.unlucky = Some(lost);
-                }
-                group.open(rules, lost)
-            }
-            Event::OpenOn => group.open_on(rules),
+            _ => None,
         }
     }
 
@@ -303,11 +314,7 @@ impl Matrix {
                 self.see(if is_restore { "refused" } else { "acknowledged" });
             }
             Event::Look { .. } => self.see("read"),
-            Event::GoOn | Event::OpenOn => {
-                if after.active.len() > before.active.len() {
-                    self.see("joined");
-                }
-            }
+            Event::GoOn | Event::OpenOn if after.active.len() > before.active.len() => self.see("joined"),
             _ => {}
         }
         if after.phase == Phase::Serving && before.phase != Phase::Serving {
