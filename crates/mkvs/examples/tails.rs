@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
-use lodestore_contract::conformance::{Harness, Rng};
 use lodestore_contract::Store;
+use lodestore_contract::conformance::{Harness, Rng};
 use lodestore_mkvs::{Filtering, Inline, Mkvs, Part, Reads};
 
 const BASE: Duration = Duration::from_micros(100);

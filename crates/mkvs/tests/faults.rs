@@ -11,7 +11,7 @@ use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Store};
-use lodestore_mkvs::{Inline, Mkvs, Part};
+use lodestore_mkvs::{Filtering, Inline, Mkvs, Part};
 
 const CAPACITY: u64 = 16 << 20;
 
@@ -34,7 +34,7 @@ fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Vec<Switch>) {
         }
     };
     let matrix = Matrix::new(name, 1, 3).on(|places| places.wrap = Some(Arc::new(wrap)));
-    let matrix = matrix.with(|options| (options.filter, options.inline) = (false, Inline::On));
+    let matrix = matrix.with(|options| (options.filter, options.inline) = (Filtering::Off, Inline::On));
     (matrix, stores, logs)
 }
 

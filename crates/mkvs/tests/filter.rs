@@ -132,7 +132,12 @@ fn what_is_counted_is_what_is_there_also_after_a_clean_stop_and_when_made_anew()
             // After a crash it is made anew behind.
             let begun = Instant::now();
             while counter(&store, "filter_keys") != model.len() as u64 {
-                assert!(begun.elapsed() < Duration::from_secs(20), "{} of {}", counter(&store, "filter_keys"), model.len());
+                assert!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "{} of {}",
+                    counter(&store, "filter_keys"),
+                    model.len()
+                );
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
