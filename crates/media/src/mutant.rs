@@ -153,6 +153,24 @@ pub enum Mutant {
     FileNotSettled = 108,
     /// Values that are separated late are named before they are synced.
     LateNotSynced = 109,
+    /// A device of a matrix has an operation in its store before its log has it.
+    OpLogBehindStore = 120,
+    /// A matrix acknowledges a write when one device fewer has it than it takes.
+    OpAckedByFewer = 121,
+    /// A device's log says of an operation that the store has it, before it has.
+    OpAppliedEarly = 122,
+    /// A device's log lets go of operations that it does not durably say are in the store.
+    OpEvictedEarly = 123,
+    /// An open of a matrix does not do again what a device's log has.
+    OpsNotRedone = 124,
+    /// A member that caught up counts before the description says so.
+    MemberBackUnsaid = 125,
+    /// An open of a matrix gives operations numbers in the epoch before, and keeps its members.
+    EpochNotBegun = 126,
+    /// What a device has and its group has not is cut off its log before it says that it is partial.
+    ForkCutUnsaid = 127,
+    /// The filter that a clean stop of a matrix left is not taken away when it is opened.
+    FilterLeftKept = 128,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -165,7 +183,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 85] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -238,6 +256,15 @@ impl Mutant {
         Self::SuperblockEarly,
         Self::FileNotSettled,
         Self::LateNotSynced,
+        Self::OpLogBehindStore,
+        Self::OpAckedByFewer,
+        Self::OpAppliedEarly,
+        Self::OpEvictedEarly,
+        Self::OpsNotRedone,
+        Self::MemberBackUnsaid,
+        Self::EpochNotBegun,
+        Self::ForkCutUnsaid,
+        Self::FilterLeftKept,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

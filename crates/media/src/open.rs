@@ -436,9 +436,22 @@ mod simulated {
             engine_format: u32,
             opts: PoolOptions,
         ) -> Result<(Arc<Self>, OpenReport)> {
+            Self::create_sim_on(Recorder::new(spec), spec, engine, engine_format, opts)
+        }
+
+        /// As [`Self::create_sim`], with a recorder that other pools may share ([`Recorder::at`]).
+        ///
+        /// # Errors
+        /// As [`Pool::create`].
+        pub fn create_sim_on(
+            recorder: Recorder,
+            spec: &SimSpec,
+            engine: &str,
+            engine_format: u32,
+            opts: PoolOptions,
+        ) -> Result<(Arc<Self>, OpenReport)> {
             opts.check(engine)?;
             let mut memory = memory_for(policy(spec, &opts)?, &opts)?;
-            let recorder = Recorder::new(spec);
             let len = opts.first_region_bytes();
             recorder.region_added(0, len);
             memory.regions.add(heap(len, None, "a simulated region")?);
@@ -463,11 +476,25 @@ mod simulated {
             engine_format: u32,
             opts: PoolOptions,
         ) -> Result<(Arc<Self>, OpenReport)> {
-            let region0 = image.regions.first().map_or(&[][..], Vec::as_slice);
+            Self::open_sim_on(Recorder::of_image(image), image, engine, engine_format, opts)
+        }
+
+        /// As [`Self::open_sim`], with a recorder that other pools may share: the pool is what of `image` stands from the recorder's first region on.
+        ///
+        /// # Errors
+        /// As [`Self::open_sim`].
+        pub fn open_sim_on(
+            recorder: Recorder,
+            image: &SimImage,
+            engine: &str,
+            engine_format: u32,
+            opts: PoolOptions,
+        ) -> Result<(Arc<Self>, OpenReport)> {
+            let regions = image.regions.get(usize::from(recorder.first())..).unwrap_or_default();
+            let region0 = regions.first().map_or(&[][..], Vec::as_slice);
             if !PoolHeader::was_finished(region0) {
                 return Err(Error::Missing { path: "a simulated pool".into() });
             }
-            let recorder = Recorder::with_values(&image.spec, &image.values);
             let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
             check_engine(&header, engine, engine_format)?;
             let opts = options_in_force(opts, &header)?;
@@ -476,7 +503,7 @@ mod simulated {
             for index in 0..header.regions as u16 {
                 let place = format!("region {index}");
                 let missing = || Error::corrupt(&place, "this region is missing");
-                let bytes = image.regions.get(usize::from(index)).ok_or_else(missing)?;
+                let bytes = regions.get(usize::from(index)).ok_or_else(missing)?;
                 let len = bytes.len() as u64;
                 if index == 0 && len != header.region0_bytes {
                     return Err(Error::corrupt(

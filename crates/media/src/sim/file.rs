@@ -19,8 +19,8 @@ use std::panic::Location;
 
 use rustix::io::Errno;
 
-use crate::mutex::lock;
 use crate::sim::event::{Verb, What};
+use crate::sim::image::SimImage;
 use crate::sim::recorder::Recorder;
 
 /// The index under which the values file stands beside the regions in events and lines.
@@ -90,26 +90,26 @@ impl FailingCall {
 }
 
 impl Recorder {
-    /// For a pool of this behaviour whose values file holds these bytes durably.
-    pub(crate) fn with_values(spec: &crate::sim::SimSpec, values: &[u8]) -> Self {
-        let recorder = Self::new(spec);
-        recorder.lock().values = values.into();
+    /// For what is opened from `image`, whose values file it holds.
+    pub fn of_image(image: &SimImage) -> Self {
+        let recorder = Self::new(&image.spec);
+        recorder.lock().values = image.values.as_slice().into();
         recorder
     }
 
     /// Lets a call to the values file fail. `None`: no more.
     pub fn fail_call(&self, failing: Option<FailingCall>) {
-        *lock(&self.failing_call) = failing;
+        *self.failing_call() = failing;
     }
 
     /// Breaks a place of the values file. `None`: it is whole again.
     pub fn break_place(&self, place: Option<BrokenPlace>) {
-        *lock(&self.broken) = place;
+        *self.broken() = place;
     }
 
     /// Whether a call to the values file is still to fail.
     pub fn will_fail(&self) -> bool {
-        lock(&self.failing_call).is_some_and(|failing| failing.nth > 0)
+        self.failing_call().is_some_and(|failing| failing.nth > 0)
     }
 
     /// The values file as it is in memory.
@@ -118,7 +118,7 @@ impl Recorder {
     }
 
     fn fails(&self, call: FileCall) -> io::Result<()> {
-        match lock(&self.failing_call).as_mut().and_then(|failing| failing.counted(call)) {
+        match self.failing_call().as_mut().and_then(|failing| failing.counted(call)) {
             Some(refused) => Err(refused),
             None => Ok(()),
         }
@@ -129,7 +129,7 @@ impl Recorder {
         self.fails(call)?;
         let touches =
             |place: &BrokenPlace| place.call == call && at < place.bytes.end && place.bytes.start < at + len as u64;
-        if lock(&self.broken).as_ref().is_some_and(touches) { Err(Errno::IO.into()) } else { Ok(()) }
+        if self.broken().as_ref().is_some_and(touches) { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
     pub(crate) fn values_len(&self) -> u64 {

@@ -14,13 +14,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::sim::event::{Event, Trace, Verb, What};
-use crate::sim::file::{BrokenPlace, FailingCall};
+use crate::sim::file::{BrokenPlace, FailingCall, VALUES};
 use crate::sim::image::{DropSite, SimSpec};
 use crate::sim::rng::Rng;
 
-/// Sees every store, flush and fence of one simulated pool.
+/// Sees every store, flush and fence of one simulated pool, or of several: then their regions stand one behind the other, each pool's from a first one on, and one trace has
+/// the steps of all in their order ([`Recorder::at`]).
 #[derive(Debug)]
 pub struct Recorder {
+    /// The index under which the pool's region 0 stands in events and images.
+    first: u16,
+    shared: Arc<Shared>,
+}
+
+/// What the pools of one recorder have in common.
+#[derive(Debug)]
+struct Shared {
     recording: AtomicBool,
     /// One in this many steps gives the processor away; 0: none.
     jitter: AtomicU32,
@@ -29,8 +38,8 @@ pub struct Recorder {
     /// Fences until one fails, that one included; 0: none will.
     fails_in: AtomicU64,
     has_failed: AtomicBool,
-    pub(super) failing_call: Mutex<Option<FailingCall>>,
-    pub(super) broken: Mutex<Option<BrokenPlace>>,
+    failing_call: Mutex<Option<FailingCall>>,
+    broken: Mutex<Option<BrokenPlace>>,
     watch: Mutex<Option<Watch>>,
     /// Bytes of the medium.
     medium_bytes: AtomicU64,
@@ -51,6 +60,8 @@ impl fmt::Debug for Watch {
 #[derive(Debug)]
 pub struct Log {
     recording: bool,
+    /// Of the pool whose recorder holds it.
+    first: u16,
     drop_site: Option<DropSite>,
     events: Vec<Event>,
     sites: BTreeMap<(Verb, &'static str, u32), u64>,
@@ -70,12 +81,13 @@ impl Recorder {
     pub fn new(spec: &SimSpec) -> Self {
         let log = Log {
             recording: spec.record,
+            first: 0,
             drop_site: spec.drop_site.clone(),
             events: Vec::new(),
             sites: BTreeMap::new(),
             values: Vec::new(),
         };
-        Self {
+        let shared = Shared {
             recording: AtomicBool::new(spec.record),
             jitter: AtomicU32::new(0),
             mutant: spec.mutant,
@@ -87,7 +99,19 @@ impl Recorder {
             watch: Mutex::new(None),
             medium_bytes: AtomicU64::new(u64::MAX),
             log: Mutex::new(log),
-        }
+        };
+        Self { first: 0, shared: Arc::new(shared) }
+    }
+
+    /// The same recorder for another pool, whose regions stand from `first` on. Its first regions must be made in the order of these numbers, and a pool must not grow into the
+    /// next one's: one whose capacity is its first region does not. There is one values file, so at most one of the pools may have it.
+    pub fn at(&self, first: u16) -> Self {
+        Self { first, shared: Arc::clone(&self.shared) }
+    }
+
+    /// The index under which the pool's region 0 stands.
+    pub fn first(&self) -> u16 {
+        self.first
     }
 
     /// Makes the medium as long as that, for regions and values file together; without it, it has no end.
@@ -101,38 +125,48 @@ impl Recorder {
 
     /// Bytes that persist independently of others.
     pub fn grain(&self) -> u32 {
-        self.grain
+        self.shared.grain
     }
 
     /// Whether this fault is planted.
     #[inline]
     pub fn mutant(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
+        self.shared.mutant == Some(mutant)
+    }
+
+    pub(super) fn failing_call(&self) -> MutexGuard<'_, Option<FailingCall>> {
+        lock(&self.shared.failing_call)
+    }
+
+    pub(super) fn broken(&self) -> MutexGuard<'_, Option<BrokenPlace>> {
+        lock(&self.shared.broken)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
-        lock(&self.log)
+        let mut log = lock(&self.shared.log);
+        log.first = self.first;
+        log
     }
 
     /// Whether steps are kept at present.
     #[inline]
     pub fn is_recording(&self) -> bool {
-        self.recording.load(Ordering::Relaxed)
+        self.shared.recording.load(Ordering::Relaxed)
     }
 
     /// Keeps steps, or lets them pass, from now on.
     pub fn set_recording(&self, on: bool) {
-        self.recording.store(on, Ordering::Relaxed);
+        self.shared.recording.store(on, Ordering::Relaxed);
         self.lock().recording = on;
     }
 
     /// Lets one in `n` steps on average give the processor to another thread, so that threads meet in places where they seldom do. 0: none.
     pub fn set_jitter(&self, n: u32) {
-        self.jitter.store(n, Ordering::Relaxed);
+        self.shared.jitter.store(n, Ordering::Relaxed);
     }
 
     pub(super) fn jitter(&self) {
-        let n = self.jitter.load(Ordering::Relaxed);
+        let n = self.shared.jitter.load(Ordering::Relaxed);
         if n > 0 {
             thread_local!(static RNG: RefCell<Rng> = RefCell::new(Rng::new(u64::from(thread_number()))));
             if RNG.with_borrow_mut(|rng| rng.one_in(n.into())) {
@@ -193,7 +227,7 @@ impl Recorder {
 
     /// Tells the watcher of fences, if there is one; call it under no lock.
     pub(super) fn tell_watch(&self, site: &'static Location<'static>) {
-        let watch = lock(&self.watch).clone();
+        let watch = lock(&self.shared.watch).clone();
         if let Some(Watch(watch)) = watch {
             watch(site);
         }
@@ -202,24 +236,24 @@ impl Recorder {
     /// Tells `watch` of each fence, and of each sync of the values file, from now on, by its call site: on the thread that makes it, before it holds, and under no lock of the recorder. So a
     /// sync can be held up, or something be done while it goes on. `None`: no more.
     pub fn watch_fences(&self, watch: Option<Watch>) {
-        *lock(&self.watch) = watch;
+        *lock(&self.shared.watch) = watch;
     }
 
     /// Lets the `nth` fence from now on fail, the next one being the first, as a sync of an ordinary file may; later ones hold. 0: none.
     pub fn fail_fence(&self, nth: u64) {
-        self.fails_in.store(nth, Ordering::Relaxed);
+        self.shared.fails_in.store(nth, Ordering::Relaxed);
     }
 
     /// Whether a fence has failed.
     pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
+        self.shared.has_failed.load(Ordering::Relaxed)
     }
 
     fn fails_now(&self) -> bool {
-        let left = self.fails_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let left = self.shared.fails_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         let fails = left == Ok(1);
         if fails {
-            self.has_failed.store(true, Ordering::Relaxed);
+            self.shared.has_failed.store(true, Ordering::Relaxed);
         }
         fails
     }
@@ -228,7 +262,9 @@ impl Recorder {
     #[track_caller]
     pub fn region_added(&self, region: u16, len: u64) {
         if self.is_recording() {
-            self.lock().push(What::Region { region, len }, Location::caller());
+            let mut log = self.lock();
+            let region = log.place(region);
+            log.push(What::Region { region, len }, Location::caller());
         }
     }
 
@@ -257,16 +293,26 @@ impl Recorder {
 }
 
 impl Log {
+    /// The index of a region of the pool among those of all.
+    fn place(&self, region: u16) -> u16 {
+        if region == VALUES { VALUES } else { self.first + region }
+    }
+
     pub(super) fn push(&mut self, what: What, site: &'static Location<'static>) {
         if self.recording {
             self.events.push(Event { what, site });
         }
     }
 
+    /// The calling thread at work on this pool: its fences cover what it has flushed of this one, and of no other.
+    fn thread(&self) -> u16 {
+        thread_number().wrapping_add(self.first << 8)
+    }
+
     /// As [`Recorder::store`].
     #[track_caller]
     pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
-        let site = Location::caller();
+        let (site, region) = (Location::caller(), self.place(region));
         let end = offset + bytes.len() as u64;
         let mut at = offset;
         while at < end {
@@ -295,16 +341,16 @@ impl Log {
     /// As [`Recorder::flush`].
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
-        let site = Location::caller();
+        let (site, region) = (Location::caller(), self.place(region));
         if !self.lost(Verb::Flush, site) {
-            self.push(What::Flush { region, offset, len, thread: thread_number() }, site);
+            self.push(What::Flush { region, offset, len, thread: self.thread() }, site);
         }
     }
 
     /// As [`Recorder::fence`].
     #[track_caller]
     pub fn fence(&mut self, holds: bool) {
-        let (site, thread) = (Location::caller(), thread_number());
+        let (site, thread) = (Location::caller(), self.thread());
         if !self.lost(Verb::Fence, site) {
             self.push(if holds { What::Fence { thread } } else { What::FailedFence { thread } }, site);
         }
