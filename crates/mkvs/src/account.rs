@@ -37,6 +37,17 @@ impl Inner {
         first
     }
 
+    /// Does what threads would be at, where there are none.
+    pub(crate) fn keep(&self) {
+        for group in self.shape.groups().iter().filter(|_| !self.options.threads) {
+            for device in group.active() {
+                device.run_if_idle();
+            }
+            // What fails is tried again the next time.
+            self.keeper.round(group, self.seed);
+        }
+    }
+
     /// Stops cleanly: what is queued is done, devices say how far they are, filters are left.
     pub(crate) fn close(&self) -> Result<()> {
         let mut clean = CleanRecord { groups: Vec::new() };

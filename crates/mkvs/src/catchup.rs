@@ -19,6 +19,7 @@ use crate::group::{Group, read_pair};
 use crate::layout::{EPOCHS_MAX, MemberState, Mutation, Operation};
 use crate::lock;
 use crate::oplog::OpLog;
+use crate::planted::Fault;
 use crate::walk::each_key;
 
 /// Operations that may be left when the sequencer is held for the last of them.
@@ -138,7 +139,9 @@ impl Group {
         device.set_state(MemberState::Active);
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
-        if let Err(error) = self.note_members(&mut sequencer) {
+        let said =
+            if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.note_members(&mut sequencer) };
+        if let Err(error) = said {
             sequencer.active.retain(|active| active.id != device.id);
             device.set_state(MemberState::Behind);
             return Err(error);
@@ -202,7 +205,7 @@ impl Group {
             let Some(operation) = log.read(seq)? else { return Ok(false) };
             keys.push(operation.key);
         }
-        log.set_record(|record| record.is_partial = true)?;
+        log.set_record(|record| record.is_partial = !self.options.planted.is(Fault::ForkCutUnsaid))?;
         log.truncate(common)?;
         keys.iter().try_for_each(|key| copy_key(device, donor, key).map(drop))?;
         device.set_applied(device.applied().min(common));
@@ -271,6 +274,10 @@ impl Device {
     pub(crate) fn redo(&self) -> Result<Vec<u64>> {
         let log = log_of(self)?;
         let (first, last) = log.held();
+        if self.planted_is(Fault::OpsNotRedone) {
+            self.set_applied(last);
+            return Ok(Vec::new());
+        }
         let mut operations = Vec::new();
         for seq in first.max(log.record().applied + 1)..=last {
             let Some(operation) = log.read(seq)? else {

@@ -114,6 +114,11 @@ impl WriteOp {
         !is_missed
     }
 
+    /// Whether `needed` members have it, or never will.
+    pub(crate) fn is_decided(&self, needed: usize) -> bool {
+        lock(&self.votes).are_decided(needed)
+    }
+
     /// Waits until `needed` members have it or it is sure that they never will, for so long at most; the members that have said nothing then.
     pub(crate) fn wait(&self, needed: usize, timeout: Duration, spins: bool) -> u32 {
         // A caller that is at it now is done before a thread would be asleep.

@@ -21,6 +21,7 @@ use crate::command::{Command, Vote, WriteOp};
 use crate::layout::{MemberState, Mutation, Operation};
 use crate::lock;
 use crate::oplog::OpLog;
+use crate::planted::{Fault, Planted};
 
 /// Most commands that a processor takes at a time.
 const BATCH: usize = 64;
@@ -61,6 +62,7 @@ pub(crate) struct Device {
     failure: Mutex<Option<String>>,
     /// The owner was told that it failed.
     is_told: AtomicBool,
+    planted: Planted,
 }
 
 /// Whether this refuses one write and says nothing of the device.
@@ -144,7 +146,17 @@ impl Device {
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
             is_told: AtomicBool::new(false),
+            planted: Planted::default(),
         }
+    }
+
+    /// The same device with a fault.
+    pub(crate) fn planted(self, planted: Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    pub(crate) fn planted_is(&self, fault: Fault) -> bool {
+        self.planted.is(fault)
     }
 
     /// Its bit in sets of members.
@@ -367,6 +379,9 @@ impl Device {
 
     fn write(&self, exec: &mut Exec, op: &WriteOp) -> Vote {
         let operation = &op.operation;
+        if self.planted.is(Fault::OpLogBehindStore) {
+            let _ = apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
+        }
         if let Some(log) = &self.log {
             match log.append(operation, self.applied()) {
                 Ok(()) => {}

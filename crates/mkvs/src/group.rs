@@ -29,6 +29,7 @@ use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::{MemberState, Mutation, Operation};
 use crate::options::{Acks, Filtering, MkvsOptions};
+use crate::planted::Fault;
 use crate::route::KeyHash;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
@@ -233,7 +234,9 @@ impl Group {
 
     /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.
     pub(crate) fn note_members(&self, sequencer: &mut Sequencer) -> Result<()> {
-        if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len()) {
+        if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len())
+            || self.options.planted.is(Fault::EpochNotBegun)
+        {
             return Ok(());
         }
         let epoch = sequencer.epoch + 1;
@@ -280,6 +283,7 @@ impl Group {
         if active.len() < needed {
             return Err(self.too_few(active.len(), needed));
         }
+        let needed = if self.options.planted.is(Fault::OpAckedByFewer) { needed.max(2) - 1 } else { needed };
         let operation = Operation { epoch: sequencer.epoch, seq: sequencer.next, key: key.to_vec(), mutation };
         sequencer.next += 1;
         let set = active.iter().fold(0, |set, device| set | device.bit());
@@ -368,7 +372,13 @@ impl Group {
 
     /// Has a queued write executed, and waits until it is decided. Who says nothing in time has failed.
     fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
-        devices.iter().for_each(|device| device.kick());
+        // Without threads, who is not needed does it when it is next asked.
+        let first = if self.options.threads { 0 } else { turn(op.operation.seq, devices.len()) };
+        for device in devices.iter().cycle().skip(first).take(devices.len()) {
+            if self.options.threads || !op.is_decided(needed) {
+                device.kick();
+            }
+        }
         let spins = devices.iter().any(|device| device.is_inline());
         loop {
             let late = op.wait(needed, self.options.timeout, spins);
@@ -411,6 +421,11 @@ impl Group {
         let live = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
         if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
     }
+}
+
+/// Which of so many devices has its turn first: another one for each two operations.
+fn turn(seq: u64, devices: usize) -> usize {
+    ((seq / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % devices.max(1)
 }
 
 /// A key's value and expiry in one store.

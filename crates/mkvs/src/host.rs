@@ -9,6 +9,7 @@ use lodestore_contract::{Error, Result, Store};
 use crate::filter::Filter;
 use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, MemberState};
 use crate::lock;
+use crate::planted::{Fault, Planted};
 
 /// Bytes of a filter in one record.
 const FILTER_PART: usize = 1 << 20;
@@ -110,17 +111,19 @@ impl Host {
     ///
     /// # Errors
     /// The store's.
-    pub(crate) fn take_clean(&self) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+    pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let Some(bytes) = self.store.get(CLEAN_KEY)? else { return Ok(None) };
         let clean = CleanRecord::decode(&bytes)?;
-        let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2));
+        let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2, planted));
         let filters = filters.collect::<Result<Vec<_>>>()?;
-        self.store.delete(CLEAN_KEY)?;
+        if !planted.is(Fault::FilterLeftKept) {
+            self.store.delete(CLEAN_KEY)?;
+        }
         Ok(Some((clean, filters)))
     }
 
     /// A filter that was left for `keys` keys. `None` where there is none, or where it cannot be read whole: then it is made anew.
-    fn take_filter(&self, group: usize, keys: u64) -> Result<Option<Filter>> {
+    fn take_filter(&self, group: usize, keys: u64, planted: Planted) -> Result<Option<Filter>> {
         let mut bytes = Vec::new();
         for part in 0.. {
             let key = filter_key(group, part);
@@ -130,7 +133,9 @@ impl Host {
                 Err(Error::Corrupt { .. }) => bytes.clear(),
                 Err(error) => return Err(error),
             }
-            self.store.delete(&key)?;
+            if !planted.is(Fault::FilterLeftKept) {
+                self.store.delete(&key)?;
+            }
         }
         Ok(if keys == 0 { None } else { Filter::from_bytes(keys, &bytes) })
     }

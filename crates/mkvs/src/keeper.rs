@@ -69,7 +69,7 @@ impl Keeper {
     }
 
     /// Does what is due in a group; false where something failed.
-    fn round(&self, group: &Group, seed: u64) -> bool {
+    pub(crate) fn round(&self, group: &Group, seed: u64) -> bool {
         let mut is_well = true;
         for device in group.devices() {
             if device.state() == MemberState::Behind && !self.stops() {

@@ -25,6 +25,7 @@ mod lead;
 mod oplog;
 mod options;
 mod places;
+mod planted;
 mod recover;
 mod route;
 mod scan;
@@ -41,6 +42,7 @@ pub use admin::{DeviceStatus, MatrixStatus};
 pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};
+pub use planted::Planted;
 pub use store::Mkvs;
 
 /// The engine's name.

@@ -14,6 +14,7 @@ use lodestore_contract::{Error, Result, Store, Visit};
 
 use crate::layout::{DEVICE_KEY, DeviceRecord, Operation};
 use crate::lock;
+use crate::planted::{Fault, Planted};
 
 /// Operations behind which `applied` is stored at least.
 const STEP: u64 = 4096;
@@ -40,6 +41,7 @@ pub(crate) struct OpLog {
     slots: u64,
     bytes_max: u64,
     run: Mutex<Run>,
+    planted: Planted,
 }
 
 fn entry_key(slot: u64) -> [u8; 9] {
@@ -64,7 +66,7 @@ impl OpLog {
     pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
         store.put(DEVICE_KEY, &record.encode())?;
         let run = Run { first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
-        Ok(Self { store, slots, bytes_max, run: Mutex::new(run) })
+        Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
     }
 
     /// The log that a store holds. Where entries of it are damaged it is empty, and the device partial: nobody knows what it lacks.
@@ -110,7 +112,12 @@ impl OpLog {
                 run.bytes += value.len() as u64;
             }
         }
-        Ok(Self { store, slots, bytes_max, run: Mutex::new(run) })
+        Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
+    }
+
+    /// The same log with a fault.
+    pub(crate) fn planted(self, planted: Planted) -> Self {
+        Self { planted, ..self }
     }
 
     /// The store that it stands in.
@@ -156,7 +163,9 @@ impl OpLog {
         debug_assert!(operation.seq == run.last() + 1 && applied < operation.seq, "a run without holes");
         let (entry, value) = operation.encode();
         let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
-        if applied >= run.record.applied + STEP.min(self.slots / 4) {
+        let applied = if self.planted.is(Fault::OpAppliedEarly) { operation.seq } else { applied };
+        let is_said = !self.planted.is(Fault::OpEvictedEarly);
+        if is_said && applied >= run.record.applied + STEP.min(self.slots / 4) {
             self.store_record(&mut run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
@@ -192,7 +201,9 @@ impl OpLog {
             if run.first > applied {
                 return Ok(false);
             }
-            self.store_record(run, |record| record.applied = applied)?;
+            if !self.planted.is(Fault::OpEvictedEarly) {
+                self.store_record(run, |record| record.applied = applied)?;
+            }
         }
         self.remove(run.first, bytes, run.first + self.slots == next)?;
         run.sizes.pop_front();

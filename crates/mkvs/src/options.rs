@@ -7,6 +7,7 @@ use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
 
 use crate::events::Relay;
 use crate::layout::Matrix;
+use crate::planted::Planted;
 
 /// When a write is acknowledged. It decides what a write survives; what readers see is the same with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,6 +122,13 @@ pub struct MkvsOptions {
     pub hash_seed: Option<u64>,
     /// Open with fewer devices than what was acknowledged may need, and keep what they have.
     pub salvage: bool,
+    /// Whether it has threads of its own. Without, callers do all work: of a group's devices as many as a write takes do it at once, in an order that is another one for each few
+    /// writes, and the others when they are next asked. What the keeper does, `wait_recovered` and `settle` do.
+    pub threads: bool,
+    /// Decides what else is drawn at random when a matrix is made: its ids, and the seed of the keys' hashes.
+    pub seed: Option<u64>,
+    /// A fault, for the crash explorer.
+    pub planted: Planted,
     /// Tells the owner what happens; the devices' stores are given its [`sink`](Relay::sink).
     pub relay: Option<Relay>,
 }
@@ -147,6 +155,9 @@ impl Default for MkvsOptions {
             timeout: Duration::from_secs(10),
             hash_seed: None,
             salvage: false,
+            threads: true,
+            seed: None,
+            planted: Planted::default(),
             relay: None,
         }
     }
@@ -157,6 +168,9 @@ macro_rules! spec {
         OptionSpec { name: $name, default: $default, help: $help, fixed: $fixed }
     };
 }
+
+/// Fewest bytes of a log; programs may ask for less.
+const LOG_BYTES_MIN: u64 = 1 << 20;
 
 /// The engine's own options by name.
 const SPECS: &[OptionSpec] = &[
@@ -255,6 +269,10 @@ impl MkvsOptions {
                 .map(Duration::from_millis)?,
             ..self
         };
+        if options.log_bytes < LOG_BYTES_MIN {
+            let why = "it takes 1M or more".into();
+            return Err(Error::InvalidOption { name: "log-bytes".into(), value: options.log_bytes.to_string(), why });
+        }
         options.check()?;
         Ok(options)
     }
@@ -283,8 +301,8 @@ impl MkvsOptions {
             let why = format!("it takes soft-lag ({}) to half of log-ops ({})", self.soft_lag, self.log_ops);
             return refuse("hard-lag", self.hard_lag.to_string(), why);
         }
-        if self.log_bytes < 1 << 20 {
-            return refuse("log-bytes", self.log_bytes.to_string(), "it takes 1M or more".into());
+        if !self.log_ops.is_power_of_two() {
+            return refuse("log-ops", self.log_ops.to_string(), "it takes a power of two".into());
         }
         if matches!(self.durability, Durability::Interval(_)) {
             return Err(Error::DurabilityRefused {

@@ -37,6 +37,11 @@ pub(crate) fn new_id() -> u64 {
     RandomState::new().build_hasher().finish() | 1
 }
 
+/// The number of this place in a new matrix.
+fn id_of(options: &MkvsOptions, place: u64) -> u64 {
+    options.seed.map_or_else(new_id, |seed| xxhash_rust::xxh3::xxh3_64_with_seed(&place.to_le_bytes(), seed) | 1)
+}
+
 /// Bytes of a host's store: the description, and filters of 5 bytes a key.
 const HOST_BYTES: u64 = 1 << 30;
 
@@ -59,7 +64,7 @@ impl Maker<'_> {
             Inline::Off => false,
             Inline::Auto => place.is_memory,
         };
-        Arc::new(Device::new(index, id, place.store, log, is_inline, place.is_memory))
+        Arc::new(Device::new(index, id, place.store, log, is_inline, place.is_memory).planted(self.options.planted))
     }
 
     /// Makes a device's stores.
@@ -74,7 +79,10 @@ impl Maker<'_> {
             let log = self.places.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
             let record =
                 DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
-            Some(OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?)
+            Some(
+                OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?
+                    .planted(self.options.planted),
+            )
         };
         Ok(self.device(index, member.id, place, log))
     }
@@ -87,7 +95,7 @@ impl Maker<'_> {
             None
         } else {
             let log = self.places.open(&directory, Part::Log, &self.matrix.log_engine)?;
-            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)?;
+            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)?.planted(self.options.planted);
             let record = log.record();
             if (record.matrix, record.id) != (self.matrix.id, member.id) {
                 let what = "its log is of another matrix, or of another device of this one".into();
@@ -128,12 +136,16 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
         let path = |index| {
             options.paths.get(group * options.devices + index).cloned().unwrap_or_else(|| default_path(group, index))
         };
-        let member = |index| Member { path: path(index), id: new_id(), state: MemberState::Active };
+        let member = |index| Member {
+            path: path(index),
+            id: id_of(options, 2 + (group * options.devices + index) as u64),
+            state: MemberState::Active,
+        };
         GroupRecord { epoch: 1, epochs: vec![(1, 1)], members: (0..options.devices).map(member).collect() }
     };
     let matrix = Matrix {
-        id: new_id(),
-        seed: options.hash_seed.unwrap_or_else(new_id),
+        id: id_of(options, 0),
+        seed: options.hash_seed.unwrap_or_else(|| id_of(options, 1)),
         engine,
         log_engine,
         device_bytes: options.capacity.div_ceil(options.groups as u64),
@@ -188,7 +200,7 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
         host.change(|matrix| matrix.durability = Durability::Power)?;
     }
-    let left = host.take_clean()?;
+    let left = host.take_clean(options.planted)?;
     let (record, filters) = left.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
     let maker = Maker { root, options, places, matrix: &matrix };
     let mut filters = filters.into_iter();

@@ -79,6 +79,15 @@ impl Mkvs {
             is_closed: AtomicBool::new(false),
         };
         let store = Self { inner: Arc::new(inner), threads: Mutex::default(), changes: Mutex::default() };
+        if store.inner.options.threads {
+            store.spawn_all()?;
+        }
+        Ok(store)
+    }
+
+    /// Starts all threads.
+    fn spawn_all(&self) -> Result<()> {
+        let store = self;
         let inner = Arc::clone(&store.inner);
         store.spawn("mkvs-keeper".into(), move || inner.keeper.work(&inner))?;
         for group in store.inner.shape.groups() {
@@ -87,7 +96,7 @@ impl Mkvs {
         if store.inner.shape.is_moving() {
             store.move_behind()?;
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Starts a thread that ends with the matrix.
@@ -364,12 +373,16 @@ impl Store for Mkvs {
 
     fn settle(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.settle())
+        self.inner.each_store(&|store| store.settle())?;
+        self.inner.keep();
+        Ok(())
     }
 
     fn wait_recovered(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.wait_recovered())
+        self.inner.each_store(&|store| store.wait_recovered())?;
+        self.inner.keep();
+        Ok(())
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {

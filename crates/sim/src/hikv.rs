@@ -25,7 +25,7 @@ pub const MODE_WAL: u32 = 4;
 /// Asking the machine for its cores takes longer than a small recovery: once.
 static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
 
-fn options(shape: &Shape) -> HiKvOptions {
+pub(crate) fn options(shape: &Shape) -> HiKvOptions {
     HiKvOptions {
         pool: shape.pool(),
         partitions: shape.partitions,

@@ -18,6 +18,7 @@ pub mod hashkv;
 pub mod hikv;
 pub mod history;
 pub mod kill9;
+pub mod mkvs;
 pub mod mutation;
 pub mod nvht;
 pub mod op;

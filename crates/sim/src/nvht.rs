@@ -26,7 +26,7 @@ pub const MODE_MURMUR: u32 = 4;
 /// Asking the machine for its cores takes longer than a small recovery: once.
 static BASE: LazyLock<NvhtOptions> = LazyLock::new(NvhtOptions::default);
 
-fn options(shape: &Shape) -> NvhtOptions {
+pub(crate) fn options(shape: &Shape) -> NvhtOptions {
     let mode = |bit: u32| shape.mode & bit != 0;
     NvhtOptions {
         pool: shape.pool(),

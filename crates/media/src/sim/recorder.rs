@@ -116,11 +116,11 @@ impl Recorder {
 
     /// Makes the medium as long as that, for regions and values file together; without it, it has no end.
     pub fn set_medium_bytes(&self, bytes: u64) {
-        self.medium_bytes.store(bytes, Ordering::Relaxed);
+        self.shared.medium_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn medium_bytes(&self) -> u64 {
-        self.medium_bytes.load(Ordering::Relaxed)
+        self.shared.medium_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that persist independently of others.

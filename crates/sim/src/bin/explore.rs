@@ -1,6 +1,6 @@
 //! The crash explorer as a program.
 //!
-//! `explore [--engine hikv|nvht|fluidkv|hashkv|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
+//! `explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
 //! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
 //! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
@@ -16,12 +16,13 @@ use lodestore_sim::failure::Saved;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
+use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::Engine;
 use lodestore_sim::toy::Toy;
 
-const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|hashkv|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] \
+const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] \
                      [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--out FILE] \
                      [--mutants | --sites | --replay FILE]";
 
@@ -84,9 +85,10 @@ fn engine_of(name: &str) -> Result<Box<dyn Engine>, String> {
         "nvht" => Ok(Box::new(NvhtEngine)),
         "fluidkv" => Ok(Box::new(FluidEngine)),
         "hashkv" => Ok(Box::new(HashEngine)),
+        "mkvs" => Ok(Box::new(MkvsEngine)),
         "allocator" => Ok(Box::new(AllocatorEngine)),
         "toy" => Ok(Box::new(Toy)),
-        _ => Err(format!("no engine {name} here: use hikv, nvht, fluidkv, hashkv, allocator or toy")),
+        _ => Err(format!("no engine {name} here: use hikv, nvht, fluidkv, hashkv, mkvs, allocator or toy")),
     }
 }
 

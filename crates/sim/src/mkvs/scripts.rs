@@ -1,0 +1,107 @@
+//! Scripts for a matrix: logs that turn, devices that trail and come back, devices that are taken away, filters that a clean stop leaves.
+
+use lodestore_media::sim::Rng;
+
+use super::{ACKS_ALL, ACKS_ONE, MODE_LOSSES, SOLE_DEVICES, TWO_GROUPS};
+use crate::op::Op;
+use crate::script::{Script, key, put};
+use crate::subject::Shape;
+
+/// Bytes of a device's store: small, since an image has several.
+const DEVICE: u64 = 64 << 10;
+
+/// The scripts of a round: keys and values differ by it.
+pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
+    let mut rng = Rng::part(seed, !round ^ 0x3a7);
+    let shape = Shape { capacity: DEVICE, region_bytes: DEVICE, ..Shape::default() };
+    let script = |name: &str, mode: u32, ops: Vec<Op>| Script {
+        name: name.into(),
+        shape: Shape { mode, ..shape },
+        ops,
+        explore_every: 2,
+        cuts_sweeps: true,
+    };
+    vec![
+        script("one device of three is taken away", MODE_LOSSES, trailing(&mut rng, round, 60, 9)),
+        script("devices trail and catch up", 0, trailing(&mut rng, round, 90, 30)),
+        script("logs turn", 0, turning(&mut rng, round)),
+        script("one acknowledges", ACKS_ONE, trailing(&mut rng, round, 70, 14)),
+        script("both acknowledge", ACKS_ALL, trailing(&mut rng, round, 70, 14)),
+        script("filters that a clean stop leaves", SOLE_DEVICES, left(&mut rng, round)),
+        script("two groups", TWO_GROUPS, trailing(&mut rng, round, 70, 14)),
+        script("two groups of three, of which one is taken away", 7 | MODE_LOSSES, trailing(&mut rng, round, 60, 12)),
+        script("one device of three is taken away, and logs turn", MODE_LOSSES, turning(&mut rng, round)),
+        script("full devices", 0, full(&mut rng, round)),
+    ]
+}
+
+fn stop(number: u64) -> Op {
+    [Op::PowerCut, Op::Kill, Op::Reopen][number as usize % 3].clone()
+}
+
+/// Few keys that are written and removed, now and then what the keeper does, and a stop behind every few.
+fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..steps {
+        let at = first + rng.below(7);
+        ops.push(match rng.below(8) {
+            0 | 1 => Op::Delete { key: key(at) },
+            2 => Op::Insert { key: key(at), value: vec![step as u8; 5] },
+            3 => Op::Append { key: key(at), bytes: vec![step as u8; 8] },
+            _ => put(at, vec![step as u8; 1 + rng.below(30) as usize]),
+        });
+        if rng.one_in(9) {
+            ops.push(Op::Sweep);
+        }
+        if step % stop_every == stop_every - 1 {
+            ops.push(stop(rng.below(3)));
+        }
+    }
+    ops
+}
+
+/// Values of which a log keeps few, between small ones of which it keeps many.
+fn turning(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..84u64 {
+        let most = if step / 12 % 2 == 0 { 12 } else { 700 };
+        ops.push(put(first + rng.below(9), vec![step as u8; 1 + rng.below(most) as usize]));
+        if step % 21 == 20 {
+            ops.push(stop(round + step / 21));
+        }
+        if rng.one_in(15) {
+            ops.push(Op::Sweep);
+        }
+    }
+    ops
+}
+
+/// Clean stops, and new keys behind them that the filters left there do not know.
+fn left(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..12u64 {
+        ops.extend((0..3).map(|more| put(first + 3 * step + more, vec![step as u8; 9])));
+        ops.push(Op::Delete { key: key(first + rng.below(3 * step + 1)) });
+        ops.push([Op::Reopen, Op::PowerCut, Op::Reopen, Op::Kill][step as usize % 4].clone());
+    }
+    ops
+}
+
+/// More than there is room for: what some devices refuse is taken back, or the device is behind.
+fn full(rng: &mut Rng, round: u64) -> Vec<Op> {
+    let first = round * 1000;
+    let mut ops = Vec::new();
+    for step in 0..130u64 {
+        ops.push(match step % 9 {
+            8 => Op::Delete { key: key(first + rng.below(60)) },
+            _ => put(first + rng.below(60), vec![step as u8; 300 + rng.below(1300) as usize]),
+        });
+        if step % 40 == 39 {
+            ops.extend([Op::Sweep, stop(round + step / 40)]);
+        }
+    }
+    ops
+}
