@@ -71,11 +71,10 @@ impl Group {
         device.wait_for_processor();
         let donors = self.active().into_iter().filter(|donor| donor.is_active() && donor.id != device.id);
         let Some(donor) = donors.max_by_key(|donor| donor.applied()) else { return Ok(false) };
-        let log = log_of(device)?;
         if self.counts_still(device) && !self.has_all(&donor) {
             return Ok(false);
         }
-        if log.record().is_partial || !self.forget_forked(device, &donor)? || !self.reaches(device, &donor)? {
+        if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
             self.copy(device, &donor)?;
             self.counts.copied.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -112,11 +111,20 @@ impl Group {
         true
     }
 
-    /// Whether the donor's log has all that `device` lacks.
-    fn reaches(&self, device: &Device, donor: &Device) -> Result<bool> {
+    /// Whether the logs do not tell all that `device` lacks, or has and the donor has not.
+    pub(crate) fn needs_copy(&self, device: &Device, donor: &Device) -> Result<bool> {
+        let log = log_of(device)?;
+        let Some(common) = self.common_of(log)? else { return Ok(true) };
         let (first, last) = log_of(donor)?.held();
-        let next = device.applied() + 1;
-        Ok(first <= next && next <= last + 1)
+        let next = device.applied().min(common) + 1;
+        Ok(log.record().is_partial || common + 1 < log.held().0 || next < first || next > last + 1)
+    }
+
+    /// Up to which operation a log says what the group's does. `None` where nobody remembers.
+    fn common_of(&self, log: &OpLog) -> Result<Option<u64>> {
+        let epochs = self.host.matrix().groups[self.index].epochs.clone();
+        // An open begins its epoch when the others have caught up: what is behind the group's last operation is not in the epochs yet.
+        Ok(Self::common(&epochs, last_epoch(log)?, log.held().1.min(self.last())))
     }
 
     /// The last step, with the sequencer held.
@@ -184,21 +192,13 @@ impl Group {
         Ok(())
     }
 
-    /// Takes out of `device` what the group does not have. False where that is not known, or is too much.
+    /// Takes out of `device` what the group does not have. False where that is not known.
     fn forget_forked(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
-        let (first, last) = log.held();
-        let epochs = self.host.matrix().groups[self.index].epochs.clone();
-        let epoch = last_epoch(log)?;
-        // What an open does without is forked too, though no epoch says so yet.
-        let Some(common) = Self::common(&epochs, epoch, last).map(|common| common.min(self.last())) else {
-            return Ok(false);
-        };
+        let (_, last) = log.held();
+        let Some(common) = self.common_of(log)? else { return Ok(false) };
         if common == last {
             return Ok(true);
-        }
-        if common + 1 < first {
-            return Ok(false);
         }
         let mut keys = Vec::new();
         for seq in common + 1..=last {
@@ -209,8 +209,7 @@ impl Group {
         log.truncate(common)?;
         keys.iter().try_for_each(|key| copy_key(device, donor, key).map(drop))?;
         device.set_applied(device.applied().min(common));
-        // What was copied is newer than `common`: the replay comes to the same.
-        log.set_record(|record| record.is_partial = false)?;
+        // What was copied is newer than `common`: the replay comes to the same. It stays partial until it has joined: another donor may lack what this one gave it.
         Ok(true)
     }
 
@@ -219,7 +218,7 @@ impl Group {
         let (log, source) = (log_of(device)?, log_of(donor)?);
         log.set_record(|record| record.is_partial = true)?;
         let cut = donor.applied();
-        let epoch = source.read(cut)?.map_or(source.record().epoch, |operation| operation.epoch);
+        let epoch = source.read(cut)?.map_or_else(|| source.record().epoch, |operation| operation.epoch);
         log.restart(cut, epoch)?;
         device.set_applied(cut);
         let mut pace = Pace::new(self.options.copy_rate);

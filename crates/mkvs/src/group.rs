@@ -234,9 +234,14 @@ impl Group {
 
     /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.
     pub(crate) fn note_members(&self, sequencer: &mut Sequencer) -> Result<()> {
-        if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len())
-            || self.options.planted.is(Fault::EpochNotBegun)
-        {
+        if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len()) {
+            return Ok(());
+        }
+        self.write_epoch(sequencer)
+    }
+
+    fn write_epoch(&self, sequencer: &mut Sequencer) -> Result<()> {
+        if self.options.planted.is(Fault::EpochNotBegun) {
             return Ok(());
         }
         let epoch = sequencer.epoch + 1;
@@ -255,12 +260,14 @@ impl Group {
         self.drop_idle(&mut lock(&self.sequencer))
     }
 
-    /// Begins an epoch, durably, whoever is active.
+    /// Begins the epoch of an open, durably, however few are active: what the leader has is shown from now on, though others may lack it still. Not in salvage, which
+    /// decides nothing.
     ///
     /// # Errors
     /// The host's store's.
     pub(crate) fn begin_epoch(&self) -> Result<()> {
-        self.note_members(&mut lock(&self.sequencer))
+        let mut sequencer = lock(&self.sequencer);
+        if self.options.salvage { self.note_members(&mut sequencer) } else { self.write_epoch(&mut sequencer) }
     }
 
     /// Has all stripes use this filter, which counts so many keys.

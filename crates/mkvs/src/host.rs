@@ -2,6 +2,7 @@
 //!
 //! The description is one record, replaced as a whole: a crash leaves the old one or the new one.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result, Store};
@@ -34,13 +35,13 @@ impl Host {
         Ok(Self { store, matrix: Mutex::new(matrix) })
     }
 
-    /// Reads the description.
+    /// Reads the description. `root` is where it lies.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
-    pub(crate) fn open(store: Arc<dyn Store>) -> Result<Self> {
+    /// The store's; [`Error::Missing`] where the creation was cut short before it: then there is no matrix; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
+    pub(crate) fn open(store: Arc<dyn Store>, root: &Path) -> Result<Self> {
         let bytes = store.get(MATRIX_KEY)?;
-        let bytes = bytes.ok_or_else(|| Error::corrupt("mkvs", "the host's store has no description of the matrix"))?;
+        let bytes = bytes.ok_or_else(|| Error::Missing { path: root.into() })?;
         let matrix = Matrix::decode(&bytes)?;
         Ok(Self { store, matrix: Mutex::new(matrix) })
     }

@@ -382,6 +382,16 @@ impl Operation {
         reader.u64()
     }
 
+    /// The epoch of an entry.
+    ///
+    /// # Errors
+    /// As [`Matrix::decode`].
+    pub(crate) fn epoch_of(bytes: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(bytes, Self::WHAT)?;
+        reader.take(6)?;
+        reader.u64()
+    }
+
     /// The operation that an entry says. Its value is asked of `apart` where it stands in a record of its own.
     ///
     /// # Errors

@@ -205,6 +205,13 @@ impl OpLog {
                 self.store_record(run, |record| record.applied = applied)?;
             }
         }
+        // An empty log does not say of which epoch its last operation was.
+        if run.sizes.len() == 1
+            && let Some(entry) = self.store.get(&entry_key(run.first & (self.slots - 1)))?
+        {
+            let epoch = Operation::epoch_of(&entry)?;
+            self.store_record(run, |record| record.epoch = epoch)?;
+        }
         self.remove(run.first, bytes, run.first + self.slots == next)?;
         run.sizes.pop_front();
         (run.first, run.bytes) = (run.first + 1, run.bytes - bytes);

@@ -194,7 +194,7 @@ fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
 
 /// Opens the matrix whose description lies in `root`.
 pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
-    let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store)?);
+    let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store, root)?);
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
@@ -276,14 +276,16 @@ impl Group {
         if !refused.is_empty() {
             return self.take_back_left(refused);
         }
-        let leaders: Vec<_> = self.active().iter().map(|leader| leader.id).collect();
-        for device in devices.iter().filter(|device| !leaders.contains(&device.id)) {
-            let is_copy = device.log().is_none_or(|log| log.record().is_partial);
-            // A full copy takes long: it goes on behind.
-            if is_copy {
-                continue;
-            }
-            match self.catch_up(device) {
+        let leaders = self.active();
+        let Some(leader) = leaders.first() else { return self.begin_epoch() };
+        for device in devices.iter().filter(|device| leaders.iter().all(|leader| leader.id != device.id)) {
+            // A full copy takes long: it goes on behind. Nor must one that the description calls active be partial before the epoch says who has everything.
+            let caught_up = match self.needs_copy(device, leader) {
+                Ok(true) => continue,
+                Ok(false) => self.catch_up(device),
+                Err(error) => Err(error),
+            };
+            match caught_up {
                 Ok(_) => {}
                 // The keeper tries it again.
                 Err(error) if is_loss(&error) || is_refusal(&error) => device.set_state(MemberState::Behind),

@@ -228,9 +228,18 @@ impl Engine for MkvsEngine {
     }
 
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
-        let places = SimPlaces::new(shape, Recorder::of_image(image), &image.spec, Some(image.clone()));
-        let store = Mkvs::open(Path::new(ROOT), &options(shape, image.spec.mutant), &places)?;
-        places.start(store)
+        let options = options(shape, image.spec.mutant);
+        let places = || SimPlaces::new(shape, Recorder::of_image(image), &image.spec, Some(image.clone()));
+        let mut all = places();
+        match Mkvs::open(Path::new(ROOT), &options, &all) {
+            // The one that had everything while another was being copied from it, since a third was taken away before: two are lost.
+            Err(Error::TooFewDevices { .. }) if all.lost.is_some() => {
+                all = SimPlaces { lost: None, ..places() };
+                let store = Mkvs::open(Path::new(ROOT), &options, &all)?;
+                all.start(store)
+            }
+            opened => all.start(opened?),
+        }
     }
 }
 
