@@ -379,9 +379,8 @@ impl Device {
 
     fn write(&self, exec: &mut Exec, op: &WriteOp) -> Vote {
         let operation = &op.operation;
-        if self.planted.is(Fault::OpLogBehindStore) {
-            let _ = apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
-        }
+        let apply = || apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
+        let early = self.planted.is(Fault::OpLogBehindStore).then(apply);
         if let Some(log) = &self.log {
             match log.append(operation, self.applied()) {
                 Ok(()) => {}
@@ -394,7 +393,7 @@ impl Device {
             self.pass(exec, operation.seq);
             return Vote::Done(false);
         }
-        match apply(&*self.store, &operation.key, &operation.mutation, op.is_new) {
+        match early.unwrap_or_else(apply) {
             Ok(was_there) => {
                 self.pass(exec, operation.seq);
                 Vote::Done(was_there)

@@ -169,7 +169,10 @@ impl OpLog {
             self.store_record(&mut run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
-            if !self.evict(&mut run, applied, operation.seq)? {
+            // Where more have to go, the first one goes as well: a run has no holes.
+            let left = run.bytes - run.sizes.front().copied().unwrap_or(0);
+            let is_last = left + bytes <= self.bytes_max;
+            if !self.evict(&mut run, applied, Some(operation.seq).filter(|_| is_last))? {
                 break;
             }
         }
@@ -178,7 +181,12 @@ impl OpLog {
         }
         let slot = operation.seq & (self.slots - 1);
         while let Err(error) = self.store_entry(slot, &entry, value) {
-            if !matches!(error, Error::Full { .. }) || !self.evict(&mut run, applied, operation.seq)? {
+            if !matches!(error, Error::Full { .. }) {
+                return Err(error);
+            }
+            // What it was to take the place of is the oldest: before others go.
+            self.store.delete(&entry_key(slot))?;
+            if !self.evict(&mut run, applied, None)? {
                 return Err(error);
             }
         }
@@ -194,8 +202,8 @@ impl OpLog {
         self.store.put(&entry_key(slot), entry)
     }
 
-    /// Lets the oldest go, for operation `next`; false where there is none that may.
-    fn evict(&self, run: &mut Run, applied: u64, next: u64) -> Result<bool> {
+    /// Lets the oldest go; false where there is none that may. What operation `next` takes the place of stays until then.
+    fn evict(&self, run: &mut Run, applied: u64, next: Option<u64>) -> Result<bool> {
         let Some(bytes) = run.sizes.front().copied() else { return Ok(false) };
         if run.first > run.record.applied {
             if run.first > applied {
@@ -212,7 +220,7 @@ impl OpLog {
             let epoch = Operation::epoch_of(&entry)?;
             self.store_record(run, |record| record.epoch = epoch)?;
         }
-        self.remove(run.first, bytes, run.first + self.slots == next)?;
+        self.remove(run.first, bytes, Some(run.first + self.slots) == next)?;
         run.sizes.pop_front();
         (run.first, run.bytes) = (run.first + 1, run.bytes - bytes);
         Ok(true)
@@ -221,10 +229,12 @@ impl OpLog {
     /// Removes an entry of so many bytes, but for what the next one takes the place of.
     fn remove(&self, seq: u64, bytes: u64, is_replaced: bool) -> Result<()> {
         let slot = seq & (self.slots - 1);
-        if !is_replaced {
+        // An entry goes before its value: one without is damaged.
+        let may_be_apart = bytes >= Operation::APART as u64;
+        if !is_replaced || may_be_apart {
             self.store.delete(&entry_key(slot))?;
         }
-        if bytes >= Operation::APART as u64 {
+        if may_be_apart {
             self.store.delete(&value_key(slot))?;
         }
         Ok(())

@@ -52,7 +52,7 @@ const BESIDE: u64 = 32 << 10;
 const LOG_OPS: u64 = 16;
 const LOG_BYTES: u64 = 2048;
 /// Operations by which a device may trail.
-const HARD_LAG: u64 = 6;
+const HARD_LAG: u64 = 4;
 /// Keys that a filter is made for at first.
 const FILTER_KEYS: u64 = 24;
 
@@ -214,6 +214,10 @@ impl Engine for MkvsEngine {
 
     fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {
         scripts::all(seed, round)
+    }
+
+    fn takes_back(&self) -> bool {
+        true
     }
 
     /// A sync that fails is a device that is lost: the matrix goes on.

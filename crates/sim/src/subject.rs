@@ -74,6 +74,11 @@ pub trait Engine: Send + Sync {
         true
     }
 
+    /// Whether a write that finds no room may have been done in part, and is taken back: a crash within it may leave it done.
+    fn takes_back(&self) -> bool {
+        false
+    }
+
     /// A new store.
     ///
     /// # Errors

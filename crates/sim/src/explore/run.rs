@@ -314,7 +314,13 @@ impl Run<'_> {
             self.cut(&trace.events[..at])
         });
         let (name, place_of) = (op.name(), place.clone());
-        let allowed = self.or_recent(&[after.clone(), before.clone()]);
+        let mut within = vec![after.clone(), before.clone()];
+        if outcome == Outcome::Full && self.engine.takes_back() {
+            let mut done = before.clone();
+            done.apply(op);
+            within.push(done);
+        }
+        let allowed = self.or_recent(&within);
         let during: Vec<&State> = allowed.iter().collect();
         let behind = if self.config.prefix && *op != Op::Sync { during.clone() } else { vec![&after] };
         let step = Step { name, place: place_of, during, behind, creating: false };

@@ -22,15 +22,20 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         cuts_sweeps: true,
     };
     vec![
-        script("one device of three is taken away", MODE_LOSSES, trailing(&mut rng, round, 60, 9)),
-        script("devices trail and catch up", 0, trailing(&mut rng, round, 90, 30)),
+        script("one device of three is taken away", MODE_LOSSES, trailing(&mut rng, round, 60, 15, 30)),
+        script("devices trail and catch up", 0, trailing(&mut rng, round, 90, 30, 30)),
         script("logs turn", 0, turning(&mut rng, round)),
-        script("one acknowledges", ACKS_ONE, trailing(&mut rng, round, 70, 14)),
-        script("both acknowledge", ACKS_ALL, trailing(&mut rng, round, 70, 14)),
+        script("one acknowledges", ACKS_ONE, trailing(&mut rng, round, 70, 14, 30)),
+        script("both acknowledge", ACKS_ALL, trailing(&mut rng, round, 70, 14, 30)),
         script("filters that a clean stop leaves", SOLE_DEVICES, left(&mut rng, round)),
-        script("two groups", TWO_GROUPS, trailing(&mut rng, round, 70, 14)),
-        script("two groups of three, of which one is taken away", 7 | MODE_LOSSES, trailing(&mut rng, round, 60, 12)),
+        script("two groups", TWO_GROUPS, trailing(&mut rng, round, 70, 14, 30)),
+        script(
+            "two groups of three, of which one is taken away",
+            7 | MODE_LOSSES,
+            trailing(&mut rng, round, 60, 12, 30),
+        ),
         script("one device of three is taken away, and logs turn", MODE_LOSSES, turning(&mut rng, round)),
+        script("operations that the device taken away alone has", MODE_LOSSES, trailing(&mut rng, round, 60, 20, 400)),
         script("full devices", 0, full(&mut rng, round)),
     ]
 }
@@ -39,8 +44,8 @@ fn stop(number: u64) -> Op {
     [Op::PowerCut, Op::Kill, Op::Reopen][number as usize % 3].clone()
 }
 
-/// Few keys that are written and removed, now and then what the keeper does, and a stop behind every few.
-fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64) -> Vec<Op> {
+/// Few keys that are written and removed, now and then what the keeper does, and a stop behind every few. Long values make long steps, which are often cut.
+fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64, most: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
     for step in 0..steps {
@@ -49,7 +54,7 @@ fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64) -> Vec<Op> {
             0 | 1 => Op::Delete { key: key(at) },
             2 => Op::Insert { key: key(at), value: vec![step as u8; 5] },
             3 => Op::Append { key: key(at), bytes: vec![step as u8; 8] },
-            _ => put(at, vec![step as u8; 1 + rng.below(30) as usize]),
+            _ => put(at, vec![step as u8; 1 + rng.below(most) as usize]),
         });
         if rng.one_in(9) {
             ops.push(Op::Sweep);

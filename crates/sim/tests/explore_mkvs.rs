@@ -1,0 +1,135 @@
+//! A whole matrix explored: all its pools at one moment. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use lodestore_media::Mutant;
+use lodestore_media::sim::{LineModel, SimImage, SimSpec};
+use lodestore_sim::config::Config;
+use lodestore_sim::explore::script_of;
+use lodestore_sim::mkvs::MkvsEngine;
+use lodestore_sim::mutation::{Fault, planted};
+use lodestore_sim::op::Op;
+use lodestore_sim::script::Script;
+use lodestore_sim::subject::Engine;
+
+fn must_pass(config: Config) {
+    common::must_pass(&MkvsEngine, config);
+}
+
+fn script_named(name: &str) -> Option<u64> {
+    let index = (0..24).find(|index| script_of(&MkvsEngine, 1, *index).name == name);
+    assert!(index.is_some(), "the script {name:?} is there");
+    index
+}
+
+/// Few images at a point, so that the bound is met late in a script.
+fn thin(images: u64, seed: u64, script: &str) -> Config {
+    let thin = Config { images, seed, only_script: script_named(script), images_per_point: 3, ..Config::default() };
+    let thin = Config { nested_every: 100, nested_points: 2, nested_images: 2, store_point_every: 0, ..thin };
+    Config { ops_after_few: 1, ops_after_every: 50, ..thin }
+}
+
+#[test]
+fn every_image_of_cache_lines_recovers() {
+    must_pass(Config { images: 8_000, ..Config::default() });
+}
+
+#[test]
+fn every_image_of_sectors_and_every_kill_recovers() {
+    must_pass(Config { images: 5_000, grain: 512, seed: 2, ..Config::default() });
+    must_pass(Config { images: 5_000, stores_persist: true, seed: 3, ..Config::default() });
+}
+
+#[test]
+fn every_geometry_and_rule_of_acknowledging_recovers() {
+    for script in ["one acknowledges", "both acknowledge", "two groups", "filters that a clean stop leaves"] {
+        must_pass(thin(3_000, 4, script));
+    }
+    must_pass(thin(3_000, 5, "two groups of three, of which one is taken away"));
+    must_pass(thin(3_000, 6, "full devices"));
+}
+
+/// A member that was out of use had an operation of the last epoch that the leader lacked, and nobody cut it off: the epoch that tells of it begins when all have caught up. It was active then
+/// with an operation too many in its log, and its store came to have it.
+#[test]
+fn what_a_member_has_of_the_last_epoch_and_the_leader_lacks_is_cut_off() {
+    must_pass(Config { images: 21_000, ..Config::default() });
+}
+
+/// A log that was emptied by one large operation forgot the epoch of its last one, and was taken for a fork: two members were being copied at once, and the next open had too few.
+#[test]
+fn a_crash_while_members_are_copied_leaves_enough_of_them() {
+    must_pass(Config { images: 29_000, stores_persist: true, seed: 3, ..Config::default() });
+}
+
+/// What the engine did in a script that nothing cuts, its stops being kills and clean ones.
+fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
+    let spec = SimSpec::default();
+    let mut model = LineModel::new(SimImage { spec: spec.clone(), ..SimImage::default() });
+    let mut store = MkvsEngine.create(&spec, &script.shape).expect("create");
+    let mut counted = BTreeMap::new();
+    for op in script.ops.iter().chain([&Op::Reopen]) {
+        store.apply(op).expect("an operation");
+        if !matches!(op, Op::Reopen | Op::Kill | Op::PowerCut) {
+            continue;
+        }
+        for (name, _) in REACHED {
+            *counted.entry(name).or_default() += store.counter(name);
+        }
+        if *op == Op::Reopen {
+            store.close().expect("close");
+        }
+        store.recorder().take().events.iter().for_each(|event| model.apply(event));
+        drop(store);
+        store = MkvsEngine.open(&model.newest(), &script.shape).expect("open");
+        store.wait_recovered().expect("recovers");
+    }
+    counted
+}
+
+/// Counters that rise in the first 48 scripts, and in how many at least.
+const REACHED: [(&str, usize); 5] = [
+    ("devices_caught_up", 24),
+    ("devices_copied", 8),
+    ("writes_taken_back", 1),
+    ("reads_filtered", 4),
+    ("devices_behind", 4),
+];
+
+#[test]
+fn scripts_reach_what_the_engine_does_about_its_members() {
+    let all: Vec<_> = (0..48).map(|index| counters(&script_of(&MkvsEngine, 1, index))).collect();
+    for (name, least) in REACHED {
+        let reached = all.iter().filter(|counted| counted[name] > 0).count();
+        println!("{name}: {reached} scripts");
+        assert!(reached >= least, "{name} rises in {reached} scripts of 48");
+    }
+}
+
+/// The script that a fault is looked for in, where it shows in few.
+fn place_of(fault: &Fault) -> Option<&'static str> {
+    match fault {
+        Fault::Planted(Mutant::FilterLeftKept) => Some("filters that a clean stop leaves"),
+        Fault::Planted(Mutant::MemberBackUnsaid) => Some("one device of three is taken away"),
+        Fault::Planted(Mutant::OpEvictedEarly) => Some("logs turn"),
+        Fault::Planted(Mutant::ForkCutUnsaid) => Some("operations that the device taken away alone has"),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_planted_fault_is_seen() {
+    let faults = planted(&MkvsEngine);
+    assert!(faults.len() >= 9);
+    let is_seen = |fault: &Fault| {
+        let base = match place_of(fault) {
+            Some(script) => thin(30_000, 1, script),
+            None => Config { images: 30_000, ..Config::default() },
+        };
+        common::is_seen_by_some_seed(&MkvsEngine, &base, fault)
+    };
+    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen(fault)).collect();
+    assert!(unseen.is_empty(), "not seen: {unseen:?}");
+}
