@@ -10,7 +10,7 @@ use lodestore_contract::{Direction, Error, Result, Store};
 use lodestore_hikv::HiKv;
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
-use lodestore_mkvs::{Acks, ENGINE, Filtering, Inline, New, Mkvs, MkvsOptions, Part, Place, Places, Planted, Reads};
+use lodestore_mkvs::{Acks, ENGINE, Filtering, Inline, Mkvs, MkvsOptions, New, Part, Place, Places, Planted, Reads};
 use lodestore_nvht::Nvht;
 use xxhash_rust::xxh3::xxh3_64;
 
