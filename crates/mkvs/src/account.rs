@@ -143,14 +143,14 @@ impl Inner {
         ] {
             count(name, load(counter));
         }
-        count("reads_filtered", group.stripes.sum(|stripe| &stripe.filtered));
+        count("reads_filtered", group.stripes.sum(|counts| &counts.filtered));
         count("filter_keys", group.raised());
         count("groups", 1);
         count("devices", group.width as u64);
         count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
         count("devices_behind", devices.iter().filter(|device| device.state() == MemberState::Behind).count() as u64);
         count("epoch_changes", group.epoch());
-        let filter = group.stripes.any().filter.clone();
+        let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
         if let Some(filter) = filter {
             total.dram_bytes += filter.bytes();
             // Of a million absent keys, of the worst group.

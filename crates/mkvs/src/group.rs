@@ -154,7 +154,7 @@ impl Group {
         if !self.has_filter {
             return;
         }
-        stripe.raised.fetch_add(1, Ordering::Relaxed);
+        stripe.counts.raised.fetch_add(1, Ordering::Relaxed);
         stripe.filter.as_ref().inspect(|filter| filter.raise(hash));
         stripe.building.as_ref().inspect(|building| building.raise(key, hash));
     }
@@ -164,7 +164,7 @@ impl Group {
         if !self.has_filter {
             return;
         }
-        stripe.raised.fetch_sub(1, Ordering::Relaxed);
+        stripe.counts.raised.fetch_sub(1, Ordering::Relaxed);
         let filter = stripe.filter.as_ref().is_none_or(|filter| filter.lower(hash));
         let building = stripe.building.as_ref().is_none_or(|building| building.lower(key, hash));
         if !(filter && building) {
@@ -174,7 +174,7 @@ impl Group {
 
     /// Keys that the filter counts.
     pub(crate) fn raised(&self) -> u64 {
-        self.raised_before.load(Ordering::Relaxed).wrapping_add(self.stripes.sum(|stripe| &stripe.raised))
+        self.raised_before.load(Ordering::Relaxed).wrapping_add(self.stripes.sum(|counts| &counts.raised))
     }
 
     pub(crate) fn devices(&self) -> Vec<Arc<Device>> {
@@ -275,7 +275,7 @@ impl Group {
         let mut stripes = self.stripes.all();
         self.raised_before.store(raised, Ordering::Relaxed);
         for stripe in &mut stripes {
-            stripe.raised.store(0, Ordering::Relaxed);
+            stripe.counts.raised.store(0, Ordering::Relaxed);
             stripe.filter = Some(Arc::clone(filter));
         }
     }

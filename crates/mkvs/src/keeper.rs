@@ -137,7 +137,8 @@ impl Group {
         if !self.has_filter {
             return false;
         }
-        let filter = self.stripes.any().filter.clone();
+        // Where writes hold all stripes it is asked again.
+        let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
         filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
             || self.distrust.load(Ordering::Acquire)
     }
@@ -179,7 +180,7 @@ impl Group {
         for stripe in &mut stripes {
             stripe.building = None;
             if is_whole {
-                stripe.raised.store(0, Ordering::Relaxed);
+                stripe.counts.raised.store(0, Ordering::Relaxed);
                 stripe.filter = Some(Arc::clone(building.filter()));
             } else if is_distrusted {
                 stripe.filter = None;

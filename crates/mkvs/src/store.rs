@@ -87,14 +87,13 @@ impl Mkvs {
 
     /// Starts all threads.
     fn spawn_all(&self) -> Result<()> {
-        let store = self;
-        let inner = Arc::clone(&store.inner);
-        store.spawn("mkvs-keeper".into(), move || inner.keeper.work(&inner))?;
-        for group in store.inner.shape.groups() {
-            group.devices().into_iter().try_for_each(|device| store.employ(&group, device))?;
+        let inner = Arc::clone(&self.inner);
+        self.spawn("mkvs-keeper".into(), move || inner.keeper.work(&inner))?;
+        for group in self.inner.shape.groups() {
+            group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
         }
-        if store.inner.shape.is_moving() {
-            store.move_behind()?;
+        if self.inner.shape.is_moving() {
+            self.move_behind()?;
         }
         Ok(())
     }
@@ -230,7 +229,7 @@ impl Store for Mkvs {
         let at = self.inner.share(key)?;
         value.clear();
         if !at.stripe.may_have(at.hash) && at.old.is_none() {
-            at.stripe.filtered.fetch_add(1, Ordering::Relaxed);
+            at.stripe.counts.filtered.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
         let is_there = at.read(false, |there| *there, |group, stripe| group.fetch(stripe, key, value))?;
@@ -373,16 +372,12 @@ impl Store for Mkvs {
 
     fn settle(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.settle())?;
-        self.inner.keep();
-        Ok(())
+        self.inner.each_store(&|store| store.settle()).map(|()| self.inner.keep())
     }
 
     fn wait_recovered(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.wait_recovered())?;
-        self.inner.keep();
-        Ok(())
+        self.inner.each_store(&|store| store.wait_recovered()).map(|()| self.inner.keep())
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {

@@ -27,7 +27,13 @@ pub(crate) struct Stripe {
     pub(crate) filter: Option<Arc<Filter>>,
     /// The one that is being made to take its place.
     pub(crate) building: Option<Arc<Building>>,
-    /// Keys that were counted under this stripe, less those that were removed: it may be below zero.
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What is counted under a stripe, and read without it: a write that waits for its devices holds its stripe.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Keys that were counted, less those that were removed: it may be below zero.
     pub(crate) raised: AtomicU64,
     /// Reads that no device was asked for.
     pub(crate) filtered: AtomicU64,
@@ -43,7 +49,7 @@ impl Stripe {
 
 /// A stripe, far enough from the next one that two processors do not meet in a line.
 #[repr(align(128))]
-struct Apart(RwLock<Stripe>);
+struct Apart(RwLock<Stripe>, Arc<Counts>);
 
 /// All stripes of a group.
 pub(crate) struct Stripes {
@@ -85,8 +91,9 @@ impl Stripes {
     /// Of a group of one device, or of several, whose last operation this is.
     pub(crate) fn new(by_thread: bool, last: u64) -> Self {
         let stripe = || {
-            let (raised, filtered) = (AtomicU64::new(0), AtomicU64::new(0));
-            Apart(RwLock::new(Stripe { last, filter: None, building: None, raised, filtered }))
+            let counts = Arc::<Counts>::default();
+            let stripe = Stripe { last, filter: None, building: None, counts: Arc::clone(&counts) };
+            Apart(RwLock::new(stripe), counts)
         };
         let count = if by_thread { BY_THREAD } else { BY_KEY };
         Self { stripes: (0..count).map(|_| stripe()).collect(), by_thread }
@@ -115,14 +122,15 @@ impl Stripes {
         self.stripes.iter().map(|stripe| write(&stripe.0)).collect()
     }
 
-    /// Any one, shared, for what all of them have.
-    pub(crate) fn any(&self) -> RwLockReadGuard<'_, Stripe> {
-        read(&self.stripes[0].0)
+    /// Looks at one that nobody holds alone, for what all of them have. `None` where there is none.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&Stripe) -> T) -> Option<T> {
+        let free = self.stripes.iter().find_map(|stripe| stripe.0.try_read().ok());
+        free.map(|stripe| look(&stripe))
     }
 
-    /// Sums up a count of all stripes, one after the other.
-    pub(crate) fn sum(&self, count: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
-        let counts = self.stripes.iter().map(|stripe| count(&read(&stripe.0)).load(Ordering::Relaxed));
+    /// Sums up a count of all stripes.
+    pub(crate) fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+        let counts = self.stripes.iter().map(|stripe| count(&stripe.1).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
     }
 }

@@ -55,13 +55,13 @@ fn every_geometry_and_rule_of_acknowledging_recovers() {
 /// with an operation too many in its log, and its store came to have it.
 #[test]
 fn what_a_member_has_of_the_last_epoch_and_the_leader_lacks_is_cut_off() {
-    must_pass(Config { images: 21_000, ..Config::default() });
-}
-
-/// A log that was emptied by one large operation forgot the epoch of its last one, and was taken for a fork: two members were being copied at once, and the next open had too few.
-#[test]
-fn a_crash_while_members_are_copied_leaves_enough_of_them() {
-    must_pass(Config { images: 29_000, stores_persist: true, seed: 3, ..Config::default() });
+    for script in
+        ["one device of three is taken away, and logs turn", "operations that the device taken away alone has"]
+    {
+        let thin = thin(6_000, 2, script);
+        let thin = Config { nested_every: 30, nested_points: 3, store_point_every: 4, ..thin };
+        must_pass(Config { stores_persist: true, threads: 1, ..thin });
+    }
 }
 
 /// What the engine did in a script that nothing cuts, its stops being kills and clean ones.
