@@ -15,14 +15,14 @@ use lodestore_mkvs::{Acks, Inline, Mkvs, Part};
 const CAPACITY: u64 = 32 << 20;
 const LOG_BYTES: u64 = 4096;
 
-/// A group of three, in which `part` of device 1 (or the host's) has a switch. Logs hold little.
+/// A group of three, with switches for its devices' stores, for the log of device 1, and for the host's store. Logs hold little.
 fn matrix(name: &'static str, acks: Acks) -> (Matrix, [Switch; 3]) {
     let switches = [Switch::new(), Switch::new(), Switch::new()];
     let [store, log, host] = switches.clone();
     let wrap = move |directory: &Path, part: Part, inner: Arc<dyn Store>| -> Arc<dyn Store> {
         let is_second = directory.ends_with("group0.device1");
         let switch = match part {
-            Part::Device if is_second => &store,
+            Part::Device => &store,
             Part::Log if is_second => &log,
             Part::Host => &host,
             _ => return inner,
@@ -85,18 +85,18 @@ fn an_open_that_is_cut_off_before_its_epoch_leaves_the_members_that_there_were()
     let mut copied = 0;
     // Another member has most each few operations.
     for last in 30..42u8 {
-        let (matrix, [second, _, host]) = matrix("cut off", Acks::One);
+        let (matrix, [devices, _, host]) = matrix("cut off", Acks::One);
         let store = matrix.create(CAPACITY).expect("create");
         // Each log holds one of them: whoever trails by more is to be copied.
         for i in 0..=last {
             store.put(b"key", &[i; 3000]).expect("put");
         }
         drop(store);
-        for switch in [&second, &host] {
+        for switch in [&devices, &host] {
             fail_from(switch, 0);
         }
         assert!(matches!(matrix.open().err(), Some(Error::Io { .. })), "the epoch cannot be begun");
-        [second, host].iter().for_each(Switch::clear);
+        [devices, host].iter().for_each(Switch::clear);
         let store = matrix.open().expect("open again");
         store.wait_recovered().expect("recovers");
         copied += counter(&store, "devices_copied");
