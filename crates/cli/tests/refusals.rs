@@ -102,7 +102,11 @@ fn a_store_of_a_newer_format_is_code_4() {
 fn a_store_of_an_engine_that_is_not_in_this_build_is_code_4() {
     let place = Place::with_store();
     patch_header(&place, 56, b"frob");
-    place.fails(&["get", "store", "k"], 4, "made by engine frob, not hikv, nvht, fluidkv, hashkv or mkvs: open it with frob");
+    place.fails(
+        &["get", "store", "k"],
+        4,
+        "made by engine frob, not hikv, nvht, fluidkv, hashkv or mkvs: open it with frob",
+    );
     place.fails(&["count", "store", "--engine", "hikv"], 4, "made by engine frob, not hikv: open it with frob");
     assert_eq!(place.fails(&["get", "store", "k", "--engine", "frob"], 4, "open it with frob"), "");
 }
