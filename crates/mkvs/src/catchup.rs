@@ -69,6 +69,7 @@ impl Group {
         // It is out before anything of it is changed, and its processor has ended what it was at.
         self.settle_members()?;
         device.wait_for_processor();
+        log_of(device)?.forget_lacking();
         let donors = self.active().into_iter().filter(|donor| donor.is_active() && donor.id != device.id);
         let Some(donor) = donors.max_by_key(|donor| donor.applied()) else { return Ok(false) };
         if self.counts_still(device) && !self.has_all(&donor) {
@@ -164,6 +165,11 @@ impl Group {
         let mut operations = Vec::new();
         for seq in from..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
+            if operation.mutation == Mutation::Lacking && !is_aborted(source, seq)? {
+                // The donor has it by a copy, and no log tells it.
+                log.set_record(|record| record.is_partial = true)?;
+                return Ok(false);
+            }
             if self.stops.load(Ordering::Acquire) {
                 return Ok(false);
             }
@@ -180,6 +186,8 @@ impl Group {
             let (_, last) = log.held();
             if operation.seq > last {
                 log.append(operation, operation.seq - 1)?;
+            } else {
+                log.fill(operation)?;
             }
             match apply(&**device.store(), &operation.key, &operation.mutation, false) {
                 Ok(_) => {}
@@ -287,6 +295,10 @@ impl Device {
         let (mut seen, mut refused) = (HashSet::new(), Vec::new());
         for operation in operations.iter().rev() {
             if seen.contains(&operation.key) {
+                continue;
+            }
+            if operation.mutation == Mutation::Lacking {
+                refused.push(operation.seq);
                 continue;
             }
             if !self.has(operation)? {

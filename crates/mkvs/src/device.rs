@@ -113,6 +113,7 @@ pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: 
             put_told(store, key, value, *expiry, is_new)
         }
         Mutation::Delete | Mutation::Restore { value: None, .. } => store.delete(key),
+        Mutation::Lacking => Ok(false),
     }
 }
 

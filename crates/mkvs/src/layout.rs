@@ -113,6 +113,8 @@ pub(crate) enum Mutation {
     Delete,
     /// Operation `aborts` found no room on too many members: the key is again what it was before.
     Restore { aborts: u64, value: Option<(Vec<u8>, Option<Expiry>)> },
+    /// In a log alone: it had no room for this operation, and the device has not done it.
+    Lacking,
 }
 
 /// An operation of a group's sequence.
@@ -348,6 +350,7 @@ impl Operation {
                 let expiry = value.as_ref().and_then(|(_, expiry)| *expiry);
                 (2, *aborts, value.as_ref().map(|(value, _)| &value[..]), expiry)
             }
+            Mutation::Lacking => (3, 0, None, None),
         };
         let has = |some: bool, flag: u8| if some { flag } else { 0 };
         let mut bytes = Vec::with_capacity(40 + self.key.len());
@@ -368,7 +371,7 @@ impl Operation {
     pub(crate) fn aborts(&self) -> Option<u64> {
         match self.mutation {
             Mutation::Restore { aborts, .. } => Some(aborts),
-            Mutation::Put { .. } | Mutation::Delete => None,
+            Mutation::Put { .. } | Mutation::Delete | Mutation::Lacking => None,
         }
     }
 
@@ -409,6 +412,7 @@ impl Operation {
             (0, Some((value, expiry))) => Mutation::Put { value, expiry },
             (1, None) => Mutation::Delete,
             (2, value) => Mutation::Restore { aborts, value },
+            (3, None) => Mutation::Lacking,
             _ => return Err(wrong(Self::WHAT)),
         };
         Ok(Self { epoch, seq, key, mutation })
@@ -465,6 +469,7 @@ mod tests {
             Mutation::Put { value: vec![7; Operation::APART], expiry },
             Mutation::Delete,
             Mutation::Restore { aborts: 5, value: None },
+            Mutation::Lacking,
             Mutation::Restore { aborts: 5, value: Some((b"old".to_vec(), expiry)) },
         ];
         for mutation in mutations {

@@ -5,14 +5,16 @@
 //!
 //! Invariants
 //! 1. The log holds a run of sequences without holes. Nothing leaves it that is behind the durable `applied`: that would be done by nobody again.
-//! 2. One thread at a time appends, the one that is the device's processor; any may read.
+//! 2. Where there is no room for an operation, an entry of no value stands in its place, stored at the latest before the next one: a run has no holes, and says what the device lacks.
+//! 3. One thread at a time appends, the one that is the device's processor; any may read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result, Store, Visit};
 
-use crate::layout::{DEVICE_KEY, DeviceRecord, Operation};
+use crate::device::is_refusal;
+use crate::layout::{DEVICE_KEY, DeviceRecord, Mutation, Operation};
 use crate::lock;
 use crate::planted::{Fault, Planted};
 
@@ -21,6 +23,8 @@ const STEP: u64 = 4096;
 
 /// What is in the log.
 struct Run {
+    /// Operations behind the last that there was no room for: the log says so, in their places, before it takes another one.
+    lacking: Vec<Operation>,
     /// Sequence of the oldest.
     first: u64,
     /// Bytes of each, from the oldest on.
@@ -65,7 +69,7 @@ impl OpLog {
     /// The store's.
     pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
         store.put(DEVICE_KEY, &record.encode())?;
-        let run = Run { first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
+        let run = Run { lacking: Vec::new(), first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
         Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
     }
 
@@ -100,10 +104,10 @@ impl OpLog {
         let (slots_run, mut record) = (found, record);
         let mut run = if is_damaged || holes || lacks {
             record.is_partial = true;
-            Run { first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record }
+            Run { lacking: Vec::new(), first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record }
         } else {
             let sizes: VecDeque<u64> = slots_run.iter().map(|(_, size)| *size).collect();
-            Run { first, bytes: sizes.iter().sum(), sizes, record }
+            Run { lacking: Vec::new(), first, bytes: sizes.iter().sum(), sizes, record }
         };
         // Values that stand apart count with their own bytes.
         for at in 0..run.sizes.len() {
@@ -154,25 +158,43 @@ impl OpLog {
         Ok(())
     }
 
-    /// Adds an operation, durably. All up to `applied` are in the device's store.
+    /// Adds an operation, durably. All up to `applied` are in the device's store. Where it is refused the log will say that the device lacks it.
     ///
     /// # Errors
     /// The store's; [`Error::Full`] where even an empty log has no room for it.
     pub(crate) fn append(&self, operation: &Operation, applied: u64) -> Result<()> {
         let mut run = lock(&self.run);
+        let added = self.add_lacking(&mut run, applied).and_then(|()| self.add(&mut run, operation, applied));
+        if added.as_ref().is_err_and(is_refusal) {
+            let (epoch, seq, key) = (operation.epoch, operation.seq, operation.key.clone());
+            run.lacking.push(Operation { epoch, seq, key, mutation: Mutation::Lacking });
+        }
+        added
+    }
+
+    /// Says, in their places, what there was no room for.
+    fn add_lacking(&self, run: &mut Run, applied: u64) -> Result<()> {
+        while let Some(lacking) = run.lacking.first().cloned() {
+            self.add(run, &lacking, applied)?;
+            run.lacking.remove(0);
+        }
+        Ok(())
+    }
+
+    fn add(&self, run: &mut Run, operation: &Operation, applied: u64) -> Result<()> {
         debug_assert!(operation.seq == run.last() + 1 && applied < operation.seq, "a run without holes");
         let (entry, value) = operation.encode();
         let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
         let applied = if self.planted.is(Fault::OpAppliedEarly) { operation.seq } else { applied };
         let is_said = !self.planted.is(Fault::OpEvictedEarly);
         if is_said && applied >= run.record.applied + STEP.min(self.slots / 4) {
-            self.store_record(&mut run, |record| record.applied = applied)?;
+            self.store_record(run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
             // Where more have to go, the first one goes as well: a run has no holes.
             let left = run.bytes - run.sizes.front().copied().unwrap_or(0);
             let is_last = left + bytes <= self.bytes_max;
-            if !self.evict(&mut run, applied, Some(operation.seq).filter(|_| is_last))? {
+            if !self.evict(run, applied, Some(operation.seq).filter(|_| is_last))? {
                 break;
             }
         }
@@ -186,13 +208,41 @@ impl OpLog {
             }
             // What it was to take the place of is the oldest: before others go.
             self.store.delete(&entry_key(slot))?;
-            if !self.evict(&mut run, applied, None)? {
+            if !self.evict(run, applied, None)? {
                 return Err(error);
             }
         }
         run.sizes.push_back(bytes);
         run.bytes += bytes;
         Ok(())
+    }
+
+    /// Forgets what it has not said yet that the device lacks: another's log will tell it.
+    pub(crate) fn forget_lacking(&self) {
+        lock(&self.run).lacking.clear();
+    }
+
+    /// Puts an operation in the place of an entry that says that the device lacks it, now that it has it; other entries stay.
+    ///
+    /// # Errors
+    /// The store's; where it has no room for it the entry stays.
+    pub(crate) fn fill(&self, operation: &Operation) -> Result<()> {
+        if self.read(operation.seq)?.is_none_or(|entry| entry.mutation != Mutation::Lacking) {
+            return Ok(());
+        }
+        let mut run = lock(&self.run);
+        let (entry, value) = operation.encode();
+        match self.store_entry(operation.seq & (self.slots - 1), &entry, value) {
+            Ok(()) => {
+                let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
+                let at = (operation.seq - run.first) as usize;
+                run.bytes = run.bytes + bytes - run.sizes[at];
+                run.sizes[at] = bytes;
+                Ok(())
+            }
+            Err(error) if is_refusal(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn store_entry(&self, slot: u64, entry: &[u8], apart: Option<&[u8]>) -> Result<()> {
@@ -259,6 +309,7 @@ impl OpLog {
     /// The store's.
     pub(crate) fn truncate(&self, last: u64) -> Result<()> {
         let mut run = lock(&self.run);
+        run.lacking.clear();
         self.store_record(&mut run, |record| record.applied = record.applied.min(last))?;
         while run.last() > last {
             let Some(bytes) = run.sizes.back().copied() else { break };
@@ -289,6 +340,7 @@ impl OpLog {
         self.store_record(&mut run, |record| (record.applied, record.epoch) = (applied, epoch))?;
         (run.first, run.bytes) = (applied + 1, 0);
         run.sizes.clear();
+        run.lacking.clear();
         Ok(())
     }
 }

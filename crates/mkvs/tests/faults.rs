@@ -182,3 +182,47 @@ fn a_device_is_not_taken_out_while_one_that_stays_lacks_what_it_voted_for() {
     let store = crashed.open().expect("one of three is lost");
     assert_eq!(same_everywhere(&store, b"k"), Some(b"v".to_vec()), "it was acknowledged by two");
 }
+
+/// The slot of an operation's entry in a log of 1024.
+fn entry_of(seq: u64) -> Vec<u8> {
+    let mut key = vec![b'o'];
+    key.extend((seq & 1023).to_le_bytes());
+    key
+}
+
+#[test]
+fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
+    // One log, or all of them, also when room was made, or not.
+    for (full, times) in [(vec![1], 2), (vec![0, 1, 2], 2), (vec![1], 1), (vec![0, 2], 2)] {
+        let (matrix, _, logs) = switched("a log is full");
+        let mut store = matrix.create(CAPACITY).expect("create");
+        for i in 0..20 {
+            store.put(format!("before {i}").as_bytes(), b"v").expect("put");
+        }
+        for at in &full {
+            let left = AtomicUsize::new(times);
+            logs[*at].set(move |touch, key| {
+                let is_hit = touch == Touch::Write && key == entry_of(21);
+                let hits = is_hit
+                    && left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
+                if hits { Fault::Full } else { Fault::None }
+            });
+        }
+        let answer = store.put(b"k", b"large");
+        let refused = full.len() > 1;
+        assert_eq!(answer.is_err(), refused, "{answer:?}");
+        assert!(answer.is_ok() || matches!(answer, Err(Error::Full { .. })), "{answer:?}");
+        logs.iter().for_each(Switch::clear);
+        for i in 0..20 {
+            store.put(format!("behind {i}").as_bytes(), b"v").expect("put");
+        }
+        for round in 0..3 {
+            wait_active(&store, 3);
+            assert_eq!(same_everywhere(&store, b"k").is_some(), !refused, "{full:?}, round {round}");
+            assert_eq!(same_everywhere(&store, b"behind 19"), Some(b"v".to_vec()));
+            assert!(store.verify(&mut |_| {}).expect("verify").findings.is_empty());
+            drop(store);
+            store = matrix.open().expect("open");
+        }
+    }
+}
