@@ -145,7 +145,10 @@ impl Group {
         }
         log_of(device)?.set_record(|record| (record.applied, record.is_partial) = (last, false))?;
         device.set_applied(last);
-        device.set_state(MemberState::Active);
+        // One that was replaced meanwhile, or failed, does not come back.
+        if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.come_back() {
+            return Ok(false);
+        }
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
         let said =

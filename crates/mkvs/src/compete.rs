@@ -43,6 +43,7 @@ impl Group {
         if let Some(store) = self.sole() {
             return ask(store);
         }
+        self.check_decided(stripe, key)?;
         let mut first = None;
         for device in self.able(stripe, key.len()) {
             let Some(answer) = device.ask(&mut ask) else { continue };
@@ -72,6 +73,7 @@ impl Group {
     }
 
     fn compete(&self, stripe: &Stripe, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.check_decided(stripe, key)?;
         let reads = self.counts.reads.fetch_add(1, Ordering::Relaxed);
         if let Some(device) = self.idle(stripe, reads as usize)
             && let Some(answer) = device.ask(|store| store.get_into(key, value))

@@ -245,31 +245,39 @@ impl Device {
 
     /// Takes it into use, or out of it. What is queued is failed where it is not active any more.
     pub(crate) fn set_state(&self, state: MemberState) {
-        // Before the state, so that who finds the same count and it active again has seen one time of use.
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        self.state.store(state as u8, Ordering::Release);
-        if state != MemberState::Active {
-            self.fail_queue();
-        }
+        self.change_state(state, |_| true);
     }
 
     /// It lacks something: out of use until it has caught up. A device that failed stays so.
     pub(crate) fn fall_behind(&self) {
-        if self.is_active() {
-            self.set_state(MemberState::Behind);
+        self.change_state(MemberState::Behind, |state| state == MemberState::Active);
+    }
+
+    /// It has caught up. False where it failed meanwhile.
+    pub(crate) fn come_back(&self) -> bool {
+        self.change_state(MemberState::Active, |state| state == MemberState::Behind)
+    }
+
+    /// Changes the state, from one that `from` allows; whether it did. State and queue change together: what is queued is of one time of use.
+    fn change_state(&self, state: MemberState, from: impl FnOnce(MemberState) -> bool) -> bool {
+        let mut queue = lock(&self.queue);
+        if !from(self.state()) {
+            return false;
         }
+        // Before the state, so that who finds the same count and it active again has seen one time of use.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.state.store(state as u8, Ordering::Release);
+        let dropped = if state == MemberState::Active { VecDeque::new() } else { std::mem::take(&mut *queue) };
+        self.depth.fetch_sub(dropped.len(), Ordering::AcqRel);
+        drop(queue);
+        dropped.iter().for_each(|command| command.vote(self.bit(), Vote::Failed(None)));
+        true
     }
 
     /// Takes it out of use for good, and says why.
     pub(crate) fn fail(&self, why: impl Into<String>) {
         lock(&self.failure).get_or_insert_with(|| why.into());
         self.set_state(MemberState::Failed);
-    }
-
-    fn fail_queue(&self) {
-        let dropped = std::mem::take(&mut *lock(&self.queue));
-        self.depth.fetch_sub(dropped.len(), Ordering::AcqRel);
-        dropped.iter().for_each(|command| command.vote(self.bit(), Vote::Failed(None)));
     }
 
     /// Queues a command. False where it is not active: then nothing is queued.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Expiry, Result, Store};
 
 use crate::command::{Command, WriteOp};
-use crate::device::Device;
+use crate::device::{Device, is_refusal};
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::{MemberState, Mutation, Operation};
@@ -87,6 +87,8 @@ pub(crate) struct Group {
     pub(crate) raised_before: AtomicU64,
     /// The member that was asked last for something about all keys.
     pub(crate) teller: AtomicU64,
+    /// The last operation that was acknowledged. All before it are where it is, or were taken back there.
+    pub(crate) acknowledged: AtomicU64,
     /// The matrix is being stopped: long work ends.
     pub(crate) stops: AtomicBool,
     /// A key was removed that the filter had not counted: it is made anew.
@@ -128,6 +130,7 @@ impl Group {
             has_filter,
             raised_before: AtomicU64::new(0),
             teller: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(last),
             stops: AtomicBool::new(false),
             distrust: AtomicBool::new(false),
             damaged: Mutex::default(),
@@ -207,6 +210,7 @@ impl Group {
             return Ok(());
         }
         let (last, begun) = (sequencer.next - 1, Instant::now());
+        let before = sequencer.active.clone();
         loop {
             sequencer.active.retain(|device| device.is_active());
             let active = &sequencer.active;
@@ -217,7 +221,12 @@ impl Group {
                 continue;
             }
             if active.len() < needed || active.len() - late.len() >= needed {
-                return self.note_members(sequencer);
+                let noted = self.note_members(sequencer);
+                if noted.is_err() {
+                    // Not said: whoever comes next has to say it before anything is acknowledged.
+                    sequencer.active = before;
+                }
+                return noted;
             }
             if begun.elapsed() > self.options.timeout {
                 late.iter().for_each(|device| device.fail(self.too_late()));
@@ -250,6 +259,20 @@ impl Group {
         self.host.begin_epoch(self.index, epoch, sequencer.next, &states)?;
         sequencer.epoch = epoch;
         Ok(())
+    }
+
+    /// Refuses a read of a key of which it is not known whether its last write stands.
+    ///
+    /// # Errors
+    /// [`Error::TooFewDevices`].
+    #[inline]
+    pub(crate) fn check_decided(&self, stripe: &Stripe, key: &[u8]) -> Result<()> {
+        if stripe.undecided.is_empty() {
+            return Ok(());
+        }
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let is_open = stripe.undecided.iter().any(|(other, seq)| *seq > acknowledged && other == key);
+        if is_open { Err(self.too_few(0, 1)) } else { Ok(()) }
     }
 
     /// Takes out who failed, durably.
@@ -326,7 +349,23 @@ impl Group {
         self.wait_for_room()?;
         let (op, devices, needed) = self.submit(key, mutation, is_new)?;
         stripe.last = op.operation.seq;
-        self.drive(&op, &devices, needed)?;
+        let settled = self.settle_op(stripe, &op, &devices, needed);
+        match &settled {
+            Ok(_) => {
+                self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
+                stripe.undecided.clear();
+            }
+            // It was taken back.
+            Err(error) if is_refusal(error) => {}
+            // Some have it, and too few to say that it stands: nobody reads its key before a later operation is acknowledged, which all who have that have it before.
+            Err(_) => stripe.undecided.push((key.to_vec(), stripe.last)),
+        }
+        settled
+    }
+
+    /// Waits for a write's votes, and does what they ask for.
+    fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<bool> {
+        self.drive(op, devices, needed)?;
         let (done, refused, failed, was_there) =
             op.read(|votes| (votes.done, votes.refused, votes.failed.count_ones() as usize, votes.was_there));
         // The vote of one that was taken out since counts for nothing: an open may do without it. Nobody is taken out between this and who falls behind by it.
@@ -345,14 +384,14 @@ impl Group {
             let failure = op.read(|votes| votes.failure.take());
             return Err(failure.unwrap_or_else(|| self.too_few(done, needed)));
         }
-        if let Err(error) = self.take_back(stripe, &op, &devices) {
+        if let Err(error) = self.take_back(stripe, op, devices) {
             // It may stand, and these do not have it.
             devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
             self.settle_members()?;
             return Err(error);
         }
         let refusal = op.read(|votes| votes.refusal.take());
-        Err(refusal.unwrap_or(Error::Full { needed: key.len() as u64, capacity: 0 }))
+        Err(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 }))
     }
 
     /// Where all of them are needed, a member whose queue is long is waited for.

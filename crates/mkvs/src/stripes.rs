@@ -23,6 +23,8 @@ const BY_THREAD: usize = 64;
 pub(crate) struct Stripe {
     /// The last operation on one of its keys that is acknowledged, or may be.
     pub(crate) last: u64,
+    /// Keys with the last write of each, of which too few said that it stands: nobody knows before a later operation is acknowledged.
+    pub(crate) undecided: Vec<(Vec<u8>, u64)>,
     /// None while it is not known what is there.
     pub(crate) filter: Option<Arc<Filter>>,
     /// The one that is being made to take its place.
@@ -92,7 +94,8 @@ impl Stripes {
     pub(crate) fn new(by_thread: bool, last: u64) -> Self {
         let stripe = || {
             let counts = Arc::<Counts>::default();
-            let stripe = Stripe { last, filter: None, building: None, counts: Arc::clone(&counts) };
+            let stripe =
+                Stripe { last, undecided: Vec::new(), filter: None, building: None, counts: Arc::clone(&counts) };
             Apart(RwLock::new(stripe), counts)
         };
         let count = if by_thread { BY_THREAD } else { BY_KEY };

@@ -226,3 +226,26 @@ fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
         }
     }
 }
+
+#[test]
+fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
+    let (matrix, stores, _) = switched("undecided");
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"k", b"old").expect("put");
+    for switch in &stores[1..] {
+        switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    }
+    store.put(b"k", b"by one alone").expect_err("no majority");
+    for _ in 0..20 {
+        let answer = store.get(b"k");
+        assert!(matches!(answer, Err(Error::TooFewDevices { .. })), "{answer:?}");
+        assert!(matches!(store.contains(b"k"), Err(Error::TooFewDevices { .. })));
+    }
+    drop(store);
+    stores.iter().for_each(Switch::clear);
+    std::fs::remove_dir_all(matrix.device(0, 0)).expect("the one that has it is lost");
+    let store = matrix.open().expect("two of three");
+    // Another one's log may have it.
+    let decided = same_everywhere(&store, b"k").expect("one of both");
+    assert!(decided == b"old" || decided == b"by one alone");
+}
