@@ -45,6 +45,23 @@ impl Group {
     }
 }
 
+impl Group {
+    /// The stores of all members that have everything up to `cut`, those first whose recovery found nothing damaged: of one that left a pair out, walks do not show it.
+    ///
+    /// # Errors
+    /// [`Error::TooFewDevices`].
+    fn stores_at(&self, cut: u64) -> Result<Vec<Arc<dyn Store>>> {
+        let first = self.store_at(cut)?;
+        if self.sole().is_some() {
+            return Ok(vec![first]);
+        }
+        let able = self.active().into_iter().filter(|device| device.is_active() && device.applied() >= cut);
+        let mut stores: Vec<_> = able.map(|device| Arc::clone(device.store())).collect();
+        stores.sort_by_key(|store| store.stats().recovery.corrupt);
+        Ok(if stores.is_empty() { vec![first] } else { stores })
+    }
+}
+
 /// A key with its value, and those of one store.
 type Pair = (Vec<u8>, Vec<u8>);
 type Pairs = Vec<Pair>;
@@ -57,6 +74,18 @@ fn first_pairs(store: &dyn Store, range: &ScanRange, limit: usize) -> Result<Pai
         Visit::More
     })?;
     Ok(pairs)
+}
+
+/// The first pairs of `range`, of the first store that can read them.
+fn page_of(stores: &[Arc<dyn Store>], range: &ScanRange, limit: usize) -> Result<Pairs> {
+    let mut last = Ok(Vec::new());
+    for store in stores {
+        last = first_pairs(&**store, range, limit);
+        if !matches!(last, Err(Error::Corrupt { .. })) {
+            break;
+        }
+    }
+    last
 }
 
 /// Merges pages of stores, each of `limit` pairs unless its store ends: as far as all of them reach. Of a key that two have, the later one's counts.
@@ -152,26 +181,32 @@ impl Iterator for Walk {
 }
 
 impl Inner {
-    /// The stores of all groups that have at least these operations.
-    fn stores(&self, cuts: &[u64]) -> Result<Vec<Arc<dyn Store>>> {
+    /// Of each group the stores that have at least these operations, best first.
+    fn stores(&self, cuts: &[u64]) -> Result<Vec<Vec<Arc<dyn Store>>>> {
         let groups = self.shape.groups();
         // A group that was added since has its keys from the others, whose cuts they were in.
         let cut = |group: &Arc<Group>| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
-        groups.iter().map(|group| group.store_at(cut(group))).collect()
+        groups.iter().map(|group| group.stores_at(cut(group))).collect()
     }
 
     /// The stores of all groups, with everything that has a number.
     fn stores_now(&self) -> Result<Vec<Arc<dyn Store>>> {
         let cuts: Vec<u64> = self.shape.groups().iter().map(|group| group.last()).collect();
-        self.stores(&cuts)
+        let all = self.stores(&cuts)?;
+        Ok(all.into_iter().filter_map(|stores| stores.into_iter().next()).collect())
+    }
+
+    /// Whether a walk may ask one store and no other.
+    fn is_one_store(&self) -> bool {
+        matches!(&self.shape.groups()[..], [group] if group.sole().is_some())
     }
 
     /// The next pairs of each group, at one moment for keys that move.
     fn pages(&self, range: &ScanRange, cuts: &[u64], size: usize) -> Result<Vec<Pairs>> {
         let _gate = read(&self.shape.gate);
         // Keys that have come meanwhile are numbered behind the cut.
-        let stores = if self.shape.is_moving() { self.stores_now()? } else { self.stores(cuts)? };
-        stores.iter().map(|store| first_pairs(&**store, range, size)).collect()
+        let stores = if self.shape.is_moving() { self.stores(&[])? } else { self.stores(cuts)? };
+        stores.iter().map(|stores| page_of(stores, range, size)).collect()
     }
 
     /// A walk that owns what it needs.
@@ -182,8 +217,8 @@ impl Inner {
         if !inner.can_scan() {
             return inner.stores_now()?[0].scan(range);
         }
-        if let [store] = &inner.stores_now()?[..] {
-            return store.scan(range);
+        if inner.is_one_store() {
+            return inner.stores_now()?[0].scan(range);
         }
         let mut walk = Walk::new(inner, range);
         // The first page now, so that the cut is the caller's.
@@ -204,8 +239,8 @@ impl Inner {
         range: &ScanRange,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<usize> {
-        if let [store] = &inner.stores_now()?[..] {
-            return store.scan_each(range, visit);
+        if inner.is_one_store() {
+            return inner.stores_now()?[0].scan_each(range, visit);
         }
         if !inner.can_scan() {
             return inner.stores_now()?[0].scan_each(range, visit);
@@ -226,7 +261,8 @@ impl Inner {
     /// # Errors
     /// The devices'. Damage is passed over, and told at the end.
     pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        if inner.shape.is_moving() && inner.can_scan() {
+        let has_others = inner.shape.groups().iter().any(|group| group.sole().is_none());
+        if (inner.shape.is_moving() || has_others) && inner.can_scan() {
             return Self::scan_each(inner, &ScanRange::all(), visit).map(|visited| visited as u64);
         }
         // Without order nothing moves while it is walked over.
