@@ -51,6 +51,15 @@ fn wait_active(store: &Mkvs, count: u64) {
     }
 }
 
+/// Waits until each device has everything: a write is acknowledged when two of three have it.
+fn wait_level(store: &Mkvs) {
+    let begun = Instant::now();
+    while store.status().devices.iter().any(|device| device.applied != device.last) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "all devices have everything in time");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The value of a key, which is the same whoever answers.
 fn same_everywhere(store: &Mkvs, key: &[u8]) -> Option<Vec<u8>> {
     let value = store.get(key).expect("get");
@@ -127,6 +136,7 @@ fn what_no_device_had_room_for_when_all_stopped_is_taken_back_by_an_open() {
     let (matrix, stores, logs) = switched("all without room");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"old").expect("put");
+    wait_level(&store);
     stores.iter().for_each(|store| fill(store, b"k"));
     fail_from(&logs, 1);
     assert!(store.put(b"k", b"new").is_err(), "all have it in their logs");
@@ -232,6 +242,7 @@ fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
     let (matrix, stores, _) = switched("undecided");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"old").expect("put");
+    wait_level(&store);
     for switch in &stores[1..] {
         switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
     }
