@@ -9,7 +9,7 @@ use crate::ENGINE;
 use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
-use crate::store::Inner;
+use crate::store::{HANGS_AFTER, Inner};
 
 /// Numbers of a device's account that add up over all of them.
 fn add(total: &mut Stats, device: &Stats) {
@@ -72,9 +72,15 @@ impl Inner {
             filters.push(filter);
         }
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
-            first = first.and(device.store().close());
-            if let Some(log) = device.log() {
-                first = first.and(log.store().close());
+            let has_failed = device.state() == MemberState::Failed;
+            if device.hangs(HANGS_AFTER) {
+                continue;
+            }
+            let log = device.log().map(|log| Arc::clone(log.store()));
+            for store in [Some(Arc::clone(device.store())), log].into_iter().flatten() {
+                let closed = store.close();
+                // What one that failed has to say was told when it did.
+                first = if has_failed { first } else { first.and(closed) };
             }
         }
         if first.is_ok() {

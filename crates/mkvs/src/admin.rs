@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use crate::ENGINE;
+use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
@@ -116,21 +117,15 @@ impl Mkvs {
             });
         }
         let old = group.devices().into_iter().find(|other| other.index == device);
-        let others = group.active().iter().filter(|other| other.index != device).count();
-        let needed = group.options.acks.needed(group.width, others).max(1);
-        if others < needed {
-            return Err(Error::TooFewDevices { group: group.index, live: others, needed });
-        }
+        // Before anything is made; and again when the old one goes.
+        group.check_without(device, &group.active())?;
         let member = Member { path: directory.into(), id: recover::new_id(), state: MemberState::Behind };
         let matrix = self.inner.host.matrix();
         let made = recover::make_device(root, &self.inner.options, places, &matrix, device, &member, group.width)?;
         if let Some(log) = made.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
-        if let Some(old) = &old {
-            old.fail("it was replaced");
-            group.settle_members()?;
-        }
+        group.take_out_in_time(device, old.as_deref())?;
         self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member)?;
         {
             let mut members = write(&group.members);
@@ -226,5 +221,38 @@ impl Mkvs {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+impl Group {
+    /// # Errors
+    /// [`Error::TooFewDevices`], where these members without the one in this place are too few to write.
+    fn check_without(&self, place: usize, active: &[Arc<Device>]) -> Result<()> {
+        let live = active.iter().filter(|other| other.index != place && other.is_active()).count();
+        let needed = self.options.acks.needed(self.width, live).max(1);
+        if live < needed { Err(Error::TooFewDevices { group: self.index, live, needed }) } else { Ok(()) }
+    }
+
+    /// As [`take_out`](Self::take_out), when those have come back that trail.
+    fn take_out_in_time(&self, place: usize, old: Option<&Device>) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let taken = self.take_out(place, old);
+            let is_coming = |other: &Arc<Device>| other.index != place && other.state() == MemberState::Behind;
+            let waits = matches!(taken, Err(Error::TooFewDevices { .. })) && self.devices().iter().any(is_coming);
+            if !waits || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
+                return taken;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Takes the member in this place out for good, unless the others are too few: nobody else is taken out in between.
+    fn take_out(&self, place: usize, old: Option<&Device>) -> Result<()> {
+        let mut sequencer = self.sequence();
+        self.check_without(place, &sequencer.active)?;
+        let Some(old) = old else { return Ok(()) };
+        old.fail("it was replaced");
+        self.drop_idle(&mut sequencer)
     }
 }

@@ -1,11 +1,16 @@
-//! How a member that lacks something comes to have it: from another's operation log, or by a full copy.
+//! How a member that lacks something comes to have it: from another's operation log, or by a full copy (`fill.rs`).
+//!
+//! 1. What its log tells that the group has not (operations of an epoch that ended without them) is put right. While that is not done its record says *partial*, and a crash has it
+//!    copied anew.
+//! 2. It does again what it lacks by another's log, until little is left; or it is marked partial, and its log emptied.
+//! 3. Under the sequencer it is *filling* from then on: it is given every operation that gets a number, and has no vote. Its processor is held until it has what came before
+//!    by the log; a copy comes through its queue, each pair under its key's stripe, so behind the operations that the pair has in it, and before all later ones.
+//! 4. When it has everything, it becomes active under the sequencer; the description says so, durably, before its votes count.
 //!
 //! Invariants
-//! 1. The member is behind while this goes on: nothing is queued at it, its processor has ended what it was at, and the description says that it is out, or the donor has
-//!    everything. One thread at a time has it catch up.
-//! 2. It is active again when, with the sequencer held, it has every operation that was given a number; the description says so, durably, before its votes count.
-//! 3. What it has that the group has not (operations of an epoch that ended without them) is put right before anything is answered from it. While that is not done
-//!    its record says *partial*, and a crash has it copied anew.
+//! 1. While a member is behind nothing is queued at it, its processor rests, and the description says that it is out, or the others have everything. One thread at a time
+//!    has it catch up.
+//! 2. Writers wait for none of this but the moments in which the sequencer is held (`HELD_MOST`); however many they are, a copy ends: it is a walk over the keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,39 +19,22 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
-use crate::device::{Device, apply, is_refusal};
-use crate::group::{Group, read_pair};
-use crate::layout::{EPOCHS_MAX, MemberState, Mutation, Operation};
-use crate::lock;
+use crate::apply::{apply, is_refusal};
+use crate::device::{Device, Held};
+use crate::group::{Group, Sequencer, read_pair};
+use crate::layout::{EPOCHS_MAX, MemberState};
+use crate::operation::{Mutation, Operation};
 use crate::oplog::OpLog;
 use crate::planted::Fault;
-use crate::walk::each_key;
 
-/// Operations that may be left when the sequencer is held for the last of them.
+/// Operations that may be left when the member is given the next ones: its queue keeps those meanwhile.
 const LAST_STEP: u64 = 64;
 /// Rounds after which the last step is taken whatever is left.
-const ROUNDS: u32 = 1000;
-
-/// Sleeps so that so many bytes a second go by.
-struct Pace {
-    rate: u64,
-    begun: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    fn new(rate: u64) -> Self {
-        Self { rate, begun: Instant::now(), bytes: 0 }
-    }
-
-    fn pass(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-        if self.rate != 0 {
-            let due = Duration::from_secs_f64(self.bytes as f64 / self.rate as f64);
-            std::thread::sleep(due.saturating_sub(self.begun.elapsed()).min(Duration::from_millis(100)));
-        }
-    }
-}
+const ROUNDS: u32 = 16;
+/// How long the sequencer is held for a member to end what is queued.
+const HELD_MOST: Duration = Duration::from_millis(100);
+/// How long a member's processor may be at something, before it is tried again later.
+const PROCESSOR_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The log of a device of a group of several, which has one.
 pub(crate) fn log_of(device: &Device) -> Result<&OpLog> {
@@ -68,29 +56,40 @@ impl Group {
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<bool> {
         // It is out before anything of it is changed, and its processor has ended what it was at.
         self.settle_members()?;
-        device.wait_for_processor();
+        let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(false) };
         log_of(device)?.forget_lacking();
-        let donors = self.active().into_iter().filter(|donor| donor.is_active() && donor.id != device.id);
-        let Some(donor) = donors.max_by_key(|donor| donor.applied()) else { return Ok(false) };
-        if self.counts_still(device) && !self.has_all(&donor) {
+        let Some(donor) = self.donors(device).into_iter().max_by_key(|donor| donor.applied()) else { return Ok(false) };
+        let still_counts = self.counts_still(device);
+        if still_counts && !self.have_all() {
             return Ok(false);
         }
+        drop(held);
         if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
-            self.copy(device, &donor)?;
-            self.counts.copied.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.counts.caught_up.fetch_add(1, Ordering::Relaxed);
+            if still_counts {
+                // What is partial must not be counted on: those that are left have everything.
+                self.write_epoch(&mut self.sequence())?;
+            }
+            return self.copy(device);
         }
         for _ in 0..ROUNDS {
             let to = donor.applied();
             if to.saturating_sub(device.applied()) <= LAST_STEP {
                 break;
             }
-            if !self.replay(device, &donor, to)? {
+            if !self.replay(device, &mut device.hold(), &donor, to)? {
                 return Ok(false);
             }
         }
-        self.join(device, &donor)
+        let is_back = self.replay_last(device, &donor)? && self.join(device)?;
+        if is_back {
+            self.counts.caught_up.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(is_back)
+    }
+
+    /// The members that are active, but for this one.
+    pub(crate) fn donors(&self, device: &Device) -> Vec<Arc<Device>> {
+        self.active().into_iter().filter(|donor| donor.id != device.id).collect()
     }
 
     /// Whether the description says that a member is active: too few are left to say otherwise, and what it has may be what a write was acknowledged by.
@@ -99,14 +98,14 @@ impl Group {
         members.iter().any(|member| member.id == device.id && member.state == MemberState::Active)
     }
 
-    /// Whether a member comes to have, in the time that a device may take, everything that has a number now.
-    fn has_all(&self, donor: &Device) -> bool {
+    /// Whether all active members come to have, in the time that a device may take, everything that has a number now.
+    fn have_all(&self) -> bool {
         let (last, begun) = (self.last(), Instant::now());
-        while donor.applied() < last {
-            donor.kick();
-            if !donor.is_active() || begun.elapsed() > self.options.timeout {
+        while let Some(late) = self.active().iter().find(|device| device.applied() < last) {
+            if begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
                 return false;
             }
+            late.kick();
             std::thread::sleep(Duration::from_micros(50));
         }
         true
@@ -128,45 +127,103 @@ impl Group {
         Ok(Self::common(&epochs, last_epoch(log)?, log.held().1.min(self.last())))
     }
 
-    /// The last step, with the sequencer held.
-    fn join(&self, device: &Arc<Device>, donor: &Device) -> Result<bool> {
-        let mut sequencer = lock(&self.sequencer);
-        let last = sequencer.next - 1;
-        let begun = Instant::now();
-        while donor.applied() < last {
-            donor.kick();
-            if !donor.is_active() || begun.elapsed() > self.options.timeout {
+    /// The last step of a replay: the member is given what gets a number from now on, which waits until it has what came before. False where it is to be tried again.
+    fn replay_last(&self, device: &Arc<Device>, donor: &Device) -> Result<bool> {
+        let mut held = device.hold();
+        let last = {
+            let mut sequencer = self.sequence();
+            if !device.begin_filling() {
                 return Ok(false);
             }
+            sequencer.filling.retain(|other| other.id != device.id);
+            sequencer.filling.push(Arc::clone(device));
+            sequencer.next - 1
+        };
+        let replayed =
+            if self.await_applied(donor, last) { self.replay(device, &mut held, donor, last) } else { Ok(false) };
+        if !matches!(replayed, Ok(true)) {
+            device.fall_behind();
+        }
+        replayed
+    }
+
+    /// Waits until a member has everything up to `seq`. False where it does not come to that in time.
+    fn await_applied(&self, donor: &Device, seq: u64) -> bool {
+        let begun = Instant::now();
+        while donor.applied() < seq {
+            if !donor.is_active() || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
+                return false;
+            }
+            donor.kick();
             std::thread::sleep(Duration::from_micros(50));
         }
-        if !self.replay(device, donor, last)? {
-            return Ok(false);
+        true
+    }
+
+    /// Takes a member that is filling into use when it has everything. False where it fell behind again.
+    ///
+    /// # Errors
+    /// Its log's; the host's store's. It is behind then.
+    pub(crate) fn join(&self, device: &Arc<Device>) -> Result<bool> {
+        let joined = self.try_join(device);
+        if !matches!(joined, Ok(true)) {
+            device.fall_behind();
         }
+        joined
+    }
+
+    fn try_join(&self, device: &Arc<Device>) -> Result<bool> {
+        let (mut seen, mut since) = (device.progress(), Instant::now());
+        while device.is_filling() && !self.stops.load(Ordering::Acquire) {
+            device.kick();
+            if device.depth() as u64 <= LAST_STEP {
+                let mut sequencer = self.sequence();
+                let last = sequencer.next - 1;
+                let held = Instant::now();
+                while device.executed() < last && device.is_filling() && held.elapsed() < HELD_MOST {
+                    device.kick();
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+                if device.executed() == last {
+                    // Behind `last` where it had no room for something.
+                    return if device.applied() == last { self.take_in(device, &mut sequencer) } else { Ok(false) };
+                }
+            }
+            if device.progress() != seen {
+                (seen, since) = (device.progress(), Instant::now());
+            } else if since.elapsed() > self.options.timeout {
+                device.fail(self.too_late());
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(false)
+    }
+
+    /// It has everything that has a number: it is active from now on, and the description says so.
+    fn take_in(&self, device: &Arc<Device>, sequencer: &mut Sequencer) -> Result<bool> {
+        let last = sequencer.next - 1;
         log_of(device)?.set_record(|record| (record.applied, record.is_partial) = (last, false))?;
-        device.set_applied(last);
         // One that was replaced meanwhile, or failed, does not come back.
         if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.come_back() {
             return Ok(false);
         }
+        sequencer.filling.retain(|filling| filling.id != device.id);
+        sequencer.active.retain(|active| active.id != device.id);
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
-        let said =
-            if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.note_members(&mut sequencer) };
+        let said = if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.note_members(sequencer) };
         if let Err(error) = said {
             sequencer.active.retain(|active| active.id != device.id);
-            device.set_state(MemberState::Behind);
+            device.fall_behind();
             return Err(error);
         }
         Ok(true)
     }
 
     /// Does what `device` lacks up to `to`, by the donor's log. False where that does not reach so far back.
-    fn replay(&self, device: &Device, donor: &Device, to: u64) -> Result<bool> {
+    fn replay(&self, device: &Device, held: &mut Held<'_>, donor: &Device, to: u64) -> Result<bool> {
         let (log, source) = (log_of(device)?, log_of(donor)?);
-        let from = device.applied() + 1;
-        let mut operations = Vec::new();
-        for seq in from..=to {
+        for seq in device.applied() + 1..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
             if operation.mutation == Mutation::Lacking && !is_aborted(source, seq)? {
                 // The donor has it by a copy, and no log tells it.
@@ -176,31 +233,10 @@ impl Group {
             if self.stops.load(Ordering::Acquire) {
                 return Ok(false);
             }
-            operations.push(operation);
-            if operations.len() == LAST_STEP as usize || seq == to {
-                self.replay_some(device, log, &std::mem::take(&mut operations), source)?;
-            }
+            replay_one(device, log, &operation, source)?;
+            held.set_executed(seq, &[]);
         }
         Ok(true)
-    }
-
-    fn replay_some(&self, device: &Device, log: &OpLog, operations: &[Operation], source: &OpLog) -> Result<()> {
-        for operation in operations {
-            let (_, last) = log.held();
-            if operation.seq > last {
-                log.append(operation, operation.seq - 1)?;
-            } else {
-                log.fill(operation)?;
-            }
-            match apply(&**device.store(), &operation.key, &operation.mutation, false) {
-                Ok(_) => {}
-                // What found no room elsewhere either was taken back.
-                Err(error) if is_refusal(&error) && is_aborted(source, operation.seq)? => {}
-                Err(error) => return Err(error),
-            }
-            device.set_applied(operation.seq);
-        }
-        Ok(())
     }
 
     /// Takes out of `device` what the group does not have. False where that is not known.
@@ -218,44 +254,34 @@ impl Group {
         }
         log.set_record(|record| record.is_partial = !self.options.planted.is(Fault::ForkCutUnsaid))?;
         log.truncate(common)?;
-        keys.iter().try_for_each(|key| copy_key(device, donor, key).map(drop))?;
+        keys.iter().try_for_each(|key| copy_key(device, donor, key))?;
         device.set_applied(device.applied().min(common));
         // What was copied is newer than `common`: the replay comes to the same. It stays partial until it has joined: another donor may lack what this one gave it.
         Ok(true)
     }
+}
 
-    /// Makes `device` what the donor is, key by key, from an operation on that the donor's log reaches back to.
-    fn copy(&self, device: &Device, donor: &Device) -> Result<()> {
-        let (log, source) = (log_of(device)?, log_of(donor)?);
-        log.set_record(|record| record.is_partial = true)?;
-        let cut = donor.applied();
-        let epoch = source.read(cut)?.map_or_else(|| source.record().epoch, |operation| operation.epoch);
-        log.restart(cut, epoch)?;
-        device.set_applied(cut);
-        let mut pace = Pace::new(self.options.copy_rate);
-        let go_on = || if self.stops.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) };
-        each_key(&**device.store(), &mut |key| {
-            go_on()?;
-            if !donor.store().contains(key)? {
-                device.store().delete(key)?;
-            }
-            Ok(())
-        })?;
-        each_key(&**donor.store(), &mut |key| {
-            go_on()?;
-            pace.pass(copy_key(device, donor, key)?);
-            Ok(())
-        })
+/// Does an operation at a member, in its log and in its store.
+fn replay_one(device: &Device, log: &OpLog, operation: &Operation, source: &OpLog) -> Result<()> {
+    let (_, last) = log.held();
+    if operation.seq > last {
+        log.append(operation, operation.seq - 1)?;
+    } else {
+        log.fill(operation)?;
+    }
+    match apply(&**device.store(), &operation.key, &operation.mutation, false) {
+        Ok(_) => Ok(()),
+        // What found no room elsewhere either was taken back.
+        Err(error) if is_refusal(&error) && is_aborted(source, operation.seq)? => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Gives `device` what the donor has of a key; bytes that went over.
-fn copy_key(device: &Device, donor: &Device, key: &[u8]) -> Result<usize> {
+/// Gives `device` what the donor has of a key.
+fn copy_key(device: &Device, donor: &Device, key: &[u8]) -> Result<()> {
     let pair = read_pair(&**donor.store(), key)?;
-    let bytes = key.len() + pair.as_ref().map_or(0, |(value, _)| value.len());
     let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
-    apply(&**device.store(), key, &mutation, false)?;
-    Ok(bytes)
+    apply(&**device.store(), key, &mutation, false).map(drop)
 }
 
 /// The epoch of a log's last operation.

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Expiry, Result, Store};
 
-use crate::layout::Operation;
 use crate::lock;
+use crate::operation::{Mutation, Operation};
 
 /// Looks at a write's votes before its caller sleeps, and what passes between two: some microseconds in all.
 const SPINS: u32 = 20;
@@ -18,16 +18,34 @@ const SPIN: u32 = 8;
 pub(crate) enum Command {
     Write(Arc<WriteOp>),
     Read(Arc<ReadOp>),
+    /// What others have of a key, for a device that is being filled.
+    Copy(Arc<Copied>),
+}
+
+/// What others have of a key.
+pub(crate) struct Copied {
+    pub(crate) key: Vec<u8>,
+    pub(crate) mutation: Mutation,
 }
 
 impl Command {
-    /// A member's verdict on a command that it does not execute.
-    pub(crate) fn vote(&self, member: u32, vote: Vote) {
+    /// Has no part in the command any more: it is not executed by this member.
+    pub(crate) fn drop_by(&self, member: u32) {
         match self {
             Self::Write(op) => {
-                op.vote(member, vote);
+                op.vote(member, Vote::Failed);
             }
             Self::Read(op) => op.give_up(),
+            Self::Copy(_) => {}
+        }
+    }
+
+    /// Bytes of key and value that it holds in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Write(op) => op.operation.key.len() + op.operation.mutation.bytes(),
+            Self::Read(op) => op.key.len(),
+            Self::Copy(copied) => copied.key.len() + copied.mutation.bytes(),
         }
     }
 }
@@ -38,8 +56,8 @@ pub(crate) enum Vote {
     Done(bool),
     /// It has no room for it, and its store is as before.
     Refused(Error),
-    /// It is out of use; why, where this write was the reason.
-    Failed(Option<Error>),
+    /// It is out of use.
+    Failed,
 }
 
 /// Verdicts on a write, as sets of members.
@@ -52,7 +70,6 @@ pub(crate) struct Votes {
     /// The key was there, by those who have done it.
     pub(crate) was_there: bool,
     pub(crate) refusal: Option<Error>,
-    pub(crate) failure: Option<Error>,
     /// Somebody sleeps until they are decided: waking is a system call.
     is_awaited: bool,
 }
@@ -101,10 +118,7 @@ impl WriteOp {
                 votes.refused |= member;
                 votes.refusal.get_or_insert(error);
             }
-            Vote::Failed(error) => {
-                votes.failed |= member;
-                votes.failure = votes.failure.take().or(error);
-            }
+            Vote::Failed => votes.failed |= member,
         }
         let wakes = votes.is_awaited && votes.are_decided(self.needed);
         drop(votes);
@@ -143,15 +157,60 @@ impl WriteOp {
     }
 }
 
+/// What is asked about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Whether it is there.
+    There,
+    /// Its value.
+    Value,
+    /// When it expires.
+    Expiry,
+    /// Its value, and when it expires.
+    Pair,
+}
+
+/// What a store says of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Found {
+    pub(crate) is_there: bool,
+    /// Where it was asked for.
+    pub(crate) expiry: Option<Expiry>,
+}
+
+impl Question {
+    /// Asks a store. A value that is asked for goes to `value`, which is cleared before.
+    ///
+    /// # Errors
+    /// The store's.
+    #[inline]
+    pub(crate) fn ask(self, store: &dyn Store, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
+        let is_there = match self {
+            Self::There => store.contains(key)?,
+            Self::Value | Self::Pair => store.get_into(key, value)?,
+            Self::Expiry => {
+                let expiry = store.expiry(key)?;
+                return Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() });
+            }
+        };
+        let has_expiry = self == Self::Pair && is_there && store.capabilities().expiry;
+        let expiry = if has_expiry { store.expiry(key)?.flatten() } else { None };
+        Ok(Found { is_there, expiry })
+    }
+}
+
 /// How a read came out.
 pub(crate) struct Answer {
     pub(crate) value: Vec<u8>,
-    pub(crate) is_there: Result<bool>,
+    pub(crate) found: Result<Found>,
+    /// The member that says so.
+    pub(crate) by: u32,
 }
 
 /// A read that one or several members were given; the first answer counts.
 pub(crate) struct ReadOp {
     key: Vec<u8>,
+    question: Question,
     /// Somebody has answered: who comes later does nothing.
     is_answered: AtomicBool,
     state: Mutex<Reading>,
@@ -169,9 +228,10 @@ struct Reading {
 }
 
 impl ReadOp {
-    pub(crate) fn new(key: &[u8]) -> Self {
+    pub(crate) fn new(key: &[u8], question: Question) -> Self {
         Self {
             key: key.to_vec(),
+            question,
             is_answered: AtomicBool::new(false),
             state: Mutex::new(Reading { answer: None, open: 0, is_awaited: false, met_damage: false }),
             told: Condvar::new(),
@@ -183,23 +243,20 @@ impl ReadOp {
         lock(&self.state).open += 1;
     }
 
-    /// Answers it by `get`, if nobody has.
-    pub(crate) fn answer(&self, get: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<bool>) {
-        let mut value = Vec::new();
-        let answer = if self.is_answered.load(Ordering::Acquire) {
-            None
-        } else {
-            let is_there = get(&self.key, &mut value);
-            Some(Answer { value, is_there })
-        };
+    /// Answers it by the store of member `by`, if nobody has.
+    pub(crate) fn answer(&self, store: &dyn Store, by: u32) {
+        let answer = (!self.is_answered.load(Ordering::Acquire)).then(|| {
+            let mut value = Vec::new();
+            let found = self.question.ask(store, &self.key, &mut value);
+            Answer { value, found, by }
+        });
         let mut state = lock(&self.state);
         state.open -= 1;
         let Some(answer) = answer else { return };
-        state.met_damage |= matches!(answer.is_there, Err(Error::Corrupt { .. }));
+        state.met_damage |= matches!(answer.found, Err(Error::Corrupt { .. }));
         // An error counts where nobody has anything better.
-        let is_better = state.answer.as_ref().is_none_or(|known| known.is_there.is_err() && answer.is_there.is_ok());
-        if is_better {
-            self.is_answered.store(answer.is_there.is_ok(), Ordering::Release);
+        if state.answer.as_ref().is_none_or(|known| known.found.is_err() && answer.found.is_ok()) {
+            self.is_answered.store(answer.found.is_ok(), Ordering::Release);
             state.answer = Some(answer);
         }
         self.tell(state);
@@ -222,24 +279,19 @@ impl ReadOp {
     }
 
     /// The first answer, if there is one by `until`; or none, where no member is left that could give one.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> Option<Answer> {
+    pub(crate) fn wait(&self, until: Instant) -> Option<Answer> {
         let mut state = lock(&self.state);
         loop {
-            let is_final = state.open == 0 || state.answer.as_ref().is_some_and(|answer| answer.is_there.is_ok());
+            let is_final = state.open == 0 || state.answer.as_ref().is_some_and(|answer| answer.found.is_ok());
             if is_final {
                 return state.answer.take();
             }
+            let now = Instant::now();
+            if now >= until {
+                return None;
+            }
             state.is_awaited = true;
-            state = match until {
-                None => self.told.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let now = Instant::now();
-                    if now >= until {
-                        return None;
-                    }
-                    self.told.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            state = self.told.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

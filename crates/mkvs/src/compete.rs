@@ -5,13 +5,15 @@
 //!    behind it in its queue: so whoever answers first says what was acknowledged last.
 //! 2. An error answers only where no member has anything better. What one cannot read and another can is put right behind (`keeper.rs`).
 
+//! 3. Nobody waits for the sequencer to read. A device that executes nothing for as long as an operation may take, while somebody waits for it, has failed.
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use lodestore_contract::{Error, Result, Store};
+use lodestore_contract::{Error, Expiry, Result};
 
-use crate::command::{Command, ReadOp};
+use crate::command::{Answer, Command, Found, Question, ReadOp};
 use crate::device::Device;
 use crate::group::Group;
 use crate::options::Reads;
@@ -21,71 +23,78 @@ use crate::{lock, read};
 /// Reads between two looks at how often a second device was asked.
 const PER_CENT: u64 = 100;
 
-impl Group {
-    /// Active members whose stores have all of `stripe`, in an order that begins with another one for each key.
-    fn able(&self, stripe: &Stripe, spread: usize) -> Vec<Arc<Device>> {
-        let members = read(&self.members);
-        let count = members.len();
-        let able = (0..count).map(|at| &members[(at + spread) % count]);
-        able.filter(|device| device.is_active() && device.applied() >= stripe.last).cloned().collect()
-    }
+/// Devices that were given a read, with what each had executed then.
+type Given<'a> = Vec<(&'a Arc<Device>, u64)>;
 
-    /// Asks one store after the other, on this thread, until one answers. For what is asked seldom, and under a stripe that is held exclusively.
+/// Gives the caller a value in his own buffer.
+fn give(value: &mut Vec<u8>, answered: &[u8]) {
+    value.clear();
+    value.extend_from_slice(answered);
+}
+
+impl Group {
+    /// Whether `key` is there.
     ///
     /// # Errors
-    /// The first store's; [`Error::TooFewDevices`].
-    pub(crate) fn ask<T>(
-        &self,
-        stripe: &Stripe,
-        key: &[u8],
-        mut ask: impl FnMut(&dyn Store) -> Result<T>,
-    ) -> Result<T> {
-        if let Some(store) = self.sole() {
-            return ask(store);
-        }
-        self.check_decided(stripe, key)?;
-        let mut first = None;
-        for device in self.able(stripe, key.len()) {
-            let Some(answer) = device.ask(&mut ask) else { continue };
-            match answer {
-                Ok(answer) => {
-                    if matches!(first, Some(Error::Corrupt { .. })) {
-                        self.note_damage(key);
-                    }
-                    return Ok(answer);
-                }
-                Err(error) => first = first.or(Some(error)),
-            }
-        }
-        Err(first.unwrap_or(Error::TooFewDevices { group: self.index, live: 0, needed: 1 }))
+    /// As [`find`](Self::find).
+    pub(crate) fn contains(&self, stripe: &Stripe, key: &[u8]) -> Result<bool> {
+        self.find(stripe, key, Question::There, &mut Vec::new()).map(|found| found.is_there)
     }
 
-    /// The value of `key`, by whoever is to be asked.
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(crate) fn get(&self, stripe: &Stripe, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.pair_by(stripe, key, Question::Value)?.map(|(value, _)| value))
+    }
+
+    /// The value of `key`, and when it expires.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(crate) fn pair(&self, stripe: &Stripe, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        self.pair_by(stripe, key, Question::Pair)
+    }
+
+    fn pair_by(&self, stripe: &Stripe, key: &[u8], question: Question) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        let mut value = Vec::new();
+        let found = self.find(stripe, key, question, &mut value)?;
+        Ok(found.is_there.then_some((value, found.expiry)))
+    }
+
+    /// What is asked about `key`, by whoever is to be asked.
+    ///
+    /// # Errors
+    /// The devices'; [`Error::TooFewDevices`] where none can answer, or it is not known whether the key's last write stands.
+    #[inline]
+    pub(crate) fn find(&self, stripe: &Stripe, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
+        if let Some(store) = self.sole() {
+            return question.ask(store, key, value);
+        }
+        self.check_decided(stripe, key)?;
+        self.compete(stripe, key, question, value)
+    }
+
+    /// As [`find`](Self::find), of a key whose last write need not be decided: what the members have that are in use.
     ///
     /// # Errors
     /// The devices'; [`Error::TooFewDevices`].
-    #[inline]
-    pub(crate) fn fetch(&self, stripe: &Stripe, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        match self.sole() {
-            Some(store) => store.get_into(key, value),
-            None => self.compete(stripe, key, value),
-        }
-    }
-
-    fn compete(&self, stripe: &Stripe, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.check_decided(stripe, key)?;
+    pub(crate) fn compete(
+        &self,
+        stripe: &Stripe,
+        key: &[u8],
+        question: Question,
+        value: &mut Vec<u8>,
+    ) -> Result<Found> {
         let reads = self.counts.reads.fetch_add(1, Ordering::Relaxed);
         if let Some(device) = self.idle(stripe, reads as usize)
-            && let Some(answer) = device.ask(|store| store.get_into(key, value))
+            && let Some(found) = device.ask(|store| question.ask(store, key, value))
         {
-            return match answer {
-                Ok(is_there) => Ok(is_there),
-                Err(error) => self.ask_others(stripe, key, value, &error),
-            };
+            return found.or_else(|error| self.ask_each(stripe, key, question, value, Some(error)));
         }
-        let mut members = self.active();
-        members.sort_by_key(|device| device.depth());
-        let op = Arc::new(ReadOp::new(key));
+        let members = self.in_use();
+        let op = Arc::new(ReadOp::new(key, question));
         let begun = Instant::now();
         let answer = match self.options.reads {
             Reads::Single => self.ask_queued(&op, &mut members.iter(), 1, None),
@@ -97,25 +106,59 @@ impl Group {
             self.note_damage(key);
         }
         match answer {
-            Some(answer) => match answer.is_there {
-                Ok(is_there) => {
-                    value.clear();
-                    value.extend_from_slice(&answer.value);
-                    Ok(is_there)
-                }
-                Err(error) => self.ask_others(stripe, key, value, &error),
-            },
-            None => self.ask(stripe, key, |store| store.get_into(key, value)),
+            Some(Answer { found: Ok(found), value: answered, .. }) => {
+                give(value, &answered);
+                Ok(found)
+            }
+            Some(Answer { found: Err(error), .. }) => self.ask_each(stripe, key, question, value, Some(error)),
+            None => self.ask_each(stripe, key, question, value, None),
         }
     }
 
-    /// Asks every member that may answer, when one could not.
-    fn ask_others(&self, stripe: &Stripe, key: &[u8], value: &mut Vec<u8>, error: &Error) -> Result<bool> {
-        let is_there = self.ask(stripe, key, |store| store.get_into(key, value))?;
-        if matches!(error, Error::Corrupt { .. }) {
-            self.note_damage(key);
+    /// Asks every member that may answer, one after the other, when `first` came of one that was asked. What one cannot read and another can is put right.
+    fn ask_each(
+        &self,
+        stripe: &Stripe,
+        key: &[u8],
+        question: Question,
+        value: &mut Vec<u8>,
+        mut first: Option<Error>,
+    ) -> Result<Found> {
+        for device in &self.in_use() {
+            let found = if device.is_inline() && device.applied() >= stripe.last {
+                device.ask(|store| question.ask(store, key, value))
+            } else {
+                let answer =
+                    self.ask_queued(&Arc::new(ReadOp::new(key, question)), &mut std::iter::once(device), 1, None);
+                answer.map(|answer| {
+                    give(value, &answer.value);
+                    answer.found
+                })
+            };
+            match found {
+                None => {}
+                Some(Ok(found)) => {
+                    if matches!(first, Some(Error::Corrupt { .. })) {
+                        self.note_damage(key);
+                    }
+                    return Ok(found);
+                }
+                Some(Err(error)) => first = first.or(Some(error)),
+            }
         }
-        Ok(is_there)
+        Err(first.unwrap_or(Error::TooFewDevices { group: self.index, live: 0, needed: 1 }))
+    }
+
+    /// The members that are active, the shortest queue first; those that trail by more than may be are not among them, unless there are no others.
+    pub(crate) fn in_use(&self) -> Vec<Arc<Device>> {
+        let mut members = read(&self.members).clone();
+        members.retain(|device| device.is_active());
+        members.sort_by_cached_key(|device| device.depth());
+        let near = members.partition_point(|device| (device.depth() as u64) < self.options.soft_lag);
+        if near != 0 {
+            members.truncate(near);
+        }
+        members
     }
 
     /// A member whose store this thread may read: with nothing in its queue, and everything of the stripe.
@@ -131,19 +174,21 @@ impl Group {
         (0..count).map(|at| &members[(at + spread) % count]).find(|device| is_idle(device)).cloned()
     }
 
-    /// Queues the read at `most` more of `members`, and waits.
+    /// Queues the read at `most` more of `members`, and waits: until then, or until one has answered or none of them will.
     fn ask_queued<'a>(
         &self,
         op: &Arc<ReadOp>,
         members: &mut impl Iterator<Item = &'a Arc<Device>>,
         most: usize,
         until: Option<Instant>,
-    ) -> Option<crate::command::Answer> {
-        let mut given = Vec::new();
+    ) -> Option<Answer> {
+        let mut given = Given::new();
         for device in members {
+            let progress = device.progress();
             op.open();
-            if device.push(Command::Read(Arc::clone(op))) {
-                given.push(device);
+            // What hangs is given no more than writers may queue.
+            if (device.depth() as u64) < self.options.hard_lag && device.push(Command::Read(Arc::clone(op))) {
+                given.push((device, progress));
             } else {
                 op.give_up();
             }
@@ -151,39 +196,58 @@ impl Group {
                 break;
             }
         }
-        given.iter().for_each(|device| device.kick());
-        op.wait(until)
+        given.iter().for_each(|(device, _)| device.kick());
+        match until {
+            Some(until) => op.wait(until),
+            None => self.await_answer(op, given),
+        }
+    }
+
+    /// Waits for one of these devices, which fail where they execute nothing in time.
+    fn await_answer(&self, op: &ReadOp, mut given: Given<'_>) -> Option<Answer> {
+        while !given.is_empty() {
+            let answer = op.wait(Instant::now() + self.options.timeout);
+            if answer.is_some() || !op.is_open() {
+                return answer;
+            }
+            for (device, seen) in &mut given {
+                let progress = device.progress();
+                if progress == *seen && device.depth() != 0 {
+                    device.fail(self.too_late());
+                }
+                *seen = progress;
+            }
+            // What hangs in this very read does not give it up.
+            given.retain(|(device, _)| device.is_active());
+        }
+        None
     }
 
     /// The shortest queue first; another one where that takes longer than 95 of 100 reads, unless too many were asked twice already.
-    fn hedge(
-        &self,
-        op: &Arc<ReadOp>,
-        members: &[Arc<Device>],
-        begun: Instant,
-        reads: u64,
-    ) -> Option<crate::command::Answer> {
-        let mut members = members.iter();
-        let patience = self.latency.p95();
-        let first = self.ask_queued(op, &mut members, 1, Some(begun + patience));
+    fn hedge(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], begun: Instant, reads: u64) -> Option<Answer> {
+        let progress: Vec<u64> = members.iter().map(|device| device.progress()).collect();
+        let given = || members.iter().zip(progress.iter().copied()).collect::<Given<'_>>();
+        let mut others = members.iter();
+        let first = self.ask_queued(op, &mut others, 1, Some(begun + self.latency.p95()));
         if first.is_some() || !op.is_open() {
             return first;
         }
+        let asked = members.len() - others.len();
         let hedged = self.counts.hedged.load(Ordering::Relaxed);
         let is_allowed = hedged * PER_CENT < (reads + PER_CENT) * u64::from(self.options.hedge_percent);
-        if !is_allowed || members.len() == 0 {
-            return self.wait_on(op);
+        if !is_allowed || others.len() == 0 {
+            return self.await_answer(op, given().into_iter().take(asked).collect());
         }
         self.counts.hedged.fetch_add(1, Ordering::Relaxed);
-        let answer = self.ask_queued(op, &mut members, 1, Some(begun + self.options.timeout));
-        if answer.is_some() && begun.elapsed() < 4 * patience {
+        let first = others.as_slice()[0].bit();
+        // No wait here: both are waited for below.
+        let answer = self.ask_queued(op, &mut others, 1, Some(Instant::now()));
+        let asked = members.len() - others.len();
+        let answer = answer.or_else(|| self.await_answer(op, given().into_iter().take(asked).collect()));
+        if answer.as_ref().is_some_and(|answer| answer.by == first) {
             self.counts.hedges_won.fetch_add(1, Ordering::Relaxed);
         }
         answer
-    }
-
-    fn wait_on(&self, op: &Arc<ReadOp>) -> Option<crate::command::Answer> {
-        op.wait(Some(Instant::now() + self.options.timeout.max(Duration::from_millis(1))))
     }
 
     /// A member cannot read this key, and another can.

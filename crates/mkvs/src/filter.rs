@@ -39,8 +39,12 @@ pub(crate) struct Filter {
 impl Filter {
     /// An empty filter for so many keys.
     pub(crate) fn new(keys: u64) -> Self {
-        let blocks = (keys.max(1) * COUNTERS_PER_KEY).div_ceil(PER_BLOCK);
+        let blocks = Self::blocks_of(keys);
         Self { blocks: (0..blocks).map(|_| Block::default()).collect(), keys: keys.max(1) }
+    }
+
+    fn blocks_of(keys: u64) -> u64 {
+        keys.max(1).saturating_mul(COUNTERS_PER_KEY).div_ceil(PER_BLOCK)
     }
 
     /// Keys that it was made for: with more of them it lets more absent keys pass.
@@ -123,10 +127,11 @@ impl Filter {
 
     /// A filter for `keys` keys from what [`to_bytes`](Self::to_bytes) gave. `None` where the length is another.
     pub(crate) fn from_bytes(keys: u64, bytes: &[u8]) -> Option<Self> {
-        let filter = Self::new(keys);
-        if filter.bytes() != bytes.len() as u64 {
+        // Before anything is made of that size.
+        if Self::blocks_of(keys).saturating_mul(size_of::<Block>() as u64) != bytes.len() as u64 {
             return None;
         }
+        let filter = Self::new(keys);
         let words = filter.blocks.iter().flat_map(|block| &block.0);
         for (word, bytes) in words.zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result, Store};
 
+use crate::apply::is_refusal;
 use crate::filter::Filter;
 use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, MemberState};
 use crate::lock;
@@ -94,18 +95,30 @@ impl Host {
         })
     }
 
-    /// Leaves what a clean stop leaves: filters first, then the record that names them.
+    /// Leaves what a clean stop leaves: filters first, then the record that names them. A filter that finds no room is left out: it is made anew.
     ///
     /// # Errors
     /// The store's.
     pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
+        let mut clean = clean.clone();
         for (group, filter) in filters.iter().enumerate() {
             let Some(filter) = filter else { continue };
-            for (part, bytes) in filter.to_bytes().chunks(FILTER_PART).enumerate() {
-                self.store.put(&filter_key(group, part), bytes)?;
+            match self.leave_filter(group, filter) {
+                Ok(()) => {}
+                Err(error) if is_refusal(&error) => {
+                    // What is left of it is taken away with the rest.
+                    clean.groups[group].2 = 0;
+                }
+                Err(error) => return Err(error),
             }
         }
         self.store.put(CLEAN_KEY, &clean.encode())
+    }
+
+    fn leave_filter(&self, group: usize, filter: &Filter) -> Result<()> {
+        let bytes = filter.to_bytes();
+        let mut parts = bytes.chunks(FILTER_PART).enumerate();
+        parts.try_for_each(|(part, bytes)| self.store.put(&filter_key(group, part), bytes))
     }
 
     /// What a clean stop left. It is taken away before it is answered, durably: it holds for one open.
@@ -113,8 +126,17 @@ impl Host {
     /// # Errors
     /// The store's.
     pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
-        let Some(bytes) = self.store.get(CLEAN_KEY)? else { return Ok(None) };
-        let clean = CleanRecord::decode(&bytes)?;
+        let bytes = match self.store.get(CLEAN_KEY) {
+            // Taken away as what cannot be read of it is.
+            Err(Error::Corrupt { .. }) => Some(Vec::new()),
+            bytes => bytes?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let Ok(clean) = CleanRecord::decode(&bytes) else {
+            // What it says of filters is not needed: they are made anew.
+            self.store.delete(CLEAN_KEY)?;
+            return Ok(None);
+        };
         let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2, planted));
         let filters = filters.collect::<Result<Vec<_>>>()?;
         if !planted.is(Fault::FilterLeftKept) {

@@ -1,17 +1,19 @@
 //! The thread that keeps a matrix whole: members that are behind catch up, pairs that one member cannot read are taken from another, filters are made anew.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Event, Result, Store};
 
-use crate::device::apply;
+use crate::apply::apply;
 use crate::events::Relay;
 use crate::filter::Building;
-use crate::group::{Group, read_pair};
-use crate::layout::{Matrix, MemberState, Mutation};
+use crate::group::Group;
+use crate::layout::{Matrix, MemberState};
 use crate::lock;
+use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::store::Inner;
 use crate::walk::{PAGE, each_key, page};
@@ -24,13 +26,15 @@ const ROUND: Duration = Duration::from_millis(50);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// A filter is made anew when it counts this many eighths of the keys that it was made for, and then for so many times as many.
 const FULL_EIGHTHS: u64 = 12;
-const GROWTH: u64 = 4;
+const GROWTH: u64 = 2;
 
 /// The keeper's own state.
 #[derive(Default)]
 pub(crate) struct Keeper {
     stops: AtomicBool,
     sleep: Mutex<()>,
+    /// Of devices with something in their queues: how much they had executed, and when that was first so.
+    watched: Mutex<HashMap<u64, (u64, Instant)>>,
     wake: Condvar,
 }
 
@@ -56,6 +60,7 @@ impl Keeper {
             let groups = inner.shape.groups();
             tell_failures(&groups, relay);
             for (group, not_before) in groups.iter().zip(&mut not_before) {
+                self.watch(group);
                 if Instant::now() >= *not_before && !self.round(group, inner.seed) {
                     *not_before = Instant::now() + AFTER_FAILURE;
                 }
@@ -68,6 +73,24 @@ impl Keeper {
         relay.inspect(|relay| relay.tell());
     }
 
+    /// Fails devices that hang: with something in their queues, they execute nothing for as long as an operation may take.
+    fn watch(&self, group: &Group) {
+        let mut watched = lock(&self.watched);
+        for device in group.devices() {
+            let progress = device.progress();
+            if device.depth() == 0 {
+                watched.remove(&device.id);
+                continue;
+            }
+            let (seen, since) = watched.entry(device.id).or_insert_with(|| (progress, Instant::now()));
+            if *seen != progress {
+                (*seen, *since) = (progress, Instant::now());
+            } else if since.elapsed() > group.options.timeout {
+                device.fail(group.too_late());
+            }
+        }
+    }
+
     /// Does what is due in a group; false where something failed.
     pub(crate) fn round(&self, group: &Group, seed: u64) -> bool {
         let mut is_well = true;
@@ -78,7 +101,11 @@ impl Keeper {
         }
         let damaged = std::mem::take(&mut *lock(&group.damaged));
         for key in damaged {
-            is_well &= group.repair(&key, KeyHash::of(&key, seed)).is_ok();
+            let is_repaired = group.repair(&key, KeyHash::of(&key, seed)).is_ok();
+            if !is_repaired {
+                group.note_damage(&key);
+            }
+            is_well &= is_repaired;
         }
         if group.needs_filter() && !self.stops() {
             is_well &= group.build_filter(seed, &|| self.stops()).is_ok();
@@ -106,7 +133,7 @@ impl Group {
     /// The devices'.
     pub(crate) fn repair(&self, key: &[u8], hash: KeyHash) -> Result<()> {
         let stripe = self.stripes.own(hash);
-        let pair = self.ask_well(&stripe, key)?;
+        let pair = self.pair(&stripe, key)?;
         let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
         for device in self.active() {
             if device.applied() >= stripe.last && matches!(device.store().get(key), Err(Error::Corrupt { .. })) {
@@ -115,21 +142,6 @@ impl Group {
             }
         }
         Ok(())
-    }
-
-    fn ask_well(
-        &self,
-        stripe: &crate::stripes::Stripe,
-        key: &[u8],
-    ) -> Result<Option<(Vec<u8>, Option<lodestore_contract::Expiry>)>> {
-        let mut first = None;
-        for device in self.active().into_iter().filter(|device| device.applied() >= stripe.last) {
-            match read_pair(&**device.store(), key) {
-                Ok(pair) => return Ok(pair),
-                Err(error) => first = first.or(Some(error)),
-            }
-        }
-        Err(first.unwrap_or(Error::TooFewDevices { group: self.index, live: 0, needed: 1 }))
     }
 
     /// Whether it has no filter, or one that counts too many keys or is not to be trusted.
@@ -205,8 +217,7 @@ impl Group {
         loop {
             let stripes = self.stripes.all();
             let store = self.whole_store()?;
-            let pairs = page(&*store, building.place().as_deref())?;
-            let keys: Vec<_> = pairs.into_iter().map(|(key, _)| key).collect();
+            let keys = page(&*store, building.place().as_deref())?;
             building.count(&keys, keys.len() < PAGE, hash);
             drop(stripes);
             if keys.len() < PAGE || stops() {

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-use lodestore_contract::{Durability, Error, Expiry, Result};
+use lodestore_contract::{Durability, Result};
 
+use crate::codec::{Reader, put_text, put_words, wrong};
 use crate::options::Acks;
 
 /// Version of all of these formats.
@@ -102,106 +103,6 @@ pub(crate) struct DeviceRecord {
 pub(crate) struct CleanRecord {
     /// (epoch, last sequence, keys of the filter, raised keys) of each group.
     pub(crate) groups: Vec<(u64, u64, u64, u64)>,
-}
-
-/// What an operation does to its key, as logs and queues have it: never conditional, so that all members come to the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Mutation {
-    /// The key gets this value.
-    Put { value: Vec<u8>, expiry: Option<Expiry> },
-    /// The key is removed.
-    Delete,
-    /// Operation `aborts` found no room on too many members: the key is again what it was before.
-    Restore { aborts: u64, value: Option<(Vec<u8>, Option<Expiry>)> },
-    /// In a log alone: it had no room for this operation, and the device has not done it.
-    Lacking,
-}
-
-/// An operation of a group's sequence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Operation {
-    pub(crate) epoch: u64,
-    /// 1, 2, 3 and so on, over all epochs.
-    pub(crate) seq: u64,
-    pub(crate) key: Vec<u8>,
-    pub(crate) mutation: Mutation,
-}
-
-fn wrong(what: &'static str) -> Error {
-    Error::corrupt("mkvs", what)
-}
-
-/// Reads what was written field by field.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    what: &'static str,
-}
-
-impl<'a> Reader<'a> {
-    /// Behind the version, which must be known.
-    fn new(bytes: &'a [u8], what: &'static str) -> Result<Self> {
-        let mut reader = Self { bytes, what };
-        let found = u32::from(reader.u16()?);
-        let known = u32::from(VERSION);
-        match found {
-            _ if found > known => Err(Error::NewerFormat { part: "mkvs".into(), found, known }),
-            _ if found < known => Err(Error::OlderFormat { part: "mkvs".into(), found, oldest: known }),
-            _ => Ok(reader),
-        }
-    }
-
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(|| wrong(self.what))?;
-        self.bytes = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let what = self.what;
-        self.take(N)?.try_into().map_err(|_| wrong(what))
-    }
-
-    fn u8(&mut self) -> Result<u8> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn u16(&mut self) -> Result<u16> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn text(&mut self) -> Result<String> {
-        let len = self.u16()?;
-        let bytes = self.take(usize::from(len))?;
-        String::from_utf8(bytes.to_vec()).map_err(|_| wrong(self.what))
-    }
-
-    fn count(&mut self, most: usize) -> Result<usize> {
-        let count = usize::from(self.u16()?);
-        if count > most { Err(wrong(self.what)) } else { Ok(count) }
-    }
-
-    fn end(self) -> Result<()> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(wrong(self.what)) }
-    }
-}
-
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    // Names and paths: the kernel takes none of more than 4096 bytes.
-    let len = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    bytes.extend(len.to_le_bytes());
-    bytes.extend(&text.as_bytes()[..usize::from(len)]);
-}
-
-fn put_words(bytes: &mut Vec<u8>, words: &[u64]) {
-    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
 }
 
 impl Matrix {
@@ -331,97 +232,12 @@ impl CleanRecord {
     }
 }
 
-/// There is a value; it has an expiry; it stands in a record of its own.
-const HAS_VALUE: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
-const IS_APART: u8 = 4;
-
-impl Operation {
-    /// Bytes from which a value stands in a record of its own: it is copied once less.
-    pub(crate) const APART: usize = 1 << 20;
-    const WHAT: &'static str = "an entry of an operation log cannot be";
-
-    /// The entry, and the value where that stands in a record of its own.
-    pub(crate) fn encode(&self) -> (Vec<u8>, Option<&[u8]>) {
-        let (kind, aborts, value, expiry) = match &self.mutation {
-            Mutation::Put { value, expiry } => (0, 0, Some(&value[..]), *expiry),
-            Mutation::Delete => (1, 0, None, None),
-            Mutation::Restore { aborts, value } => {
-                let expiry = value.as_ref().and_then(|(_, expiry)| *expiry);
-                (2, *aborts, value.as_ref().map(|(value, _)| &value[..]), expiry)
-            }
-            Mutation::Lacking => (3, 0, None, None),
-        };
-        let has = |some: bool, flag: u8| if some { flag } else { 0 };
-        let mut bytes = Vec::with_capacity(40 + self.key.len());
-        bytes.extend(VERSION.to_le_bytes());
-        let apart = value.filter(|value| value.len() >= Self::APART);
-        let flags = [(value.is_some(), HAS_VALUE), (expiry.is_some(), HAS_EXPIRY), (apart.is_some(), IS_APART)];
-        bytes.extend([kind, flags.into_iter().map(|(some, flag)| has(some, flag)).sum()]);
-        bytes.extend((self.key.len() as u32).to_le_bytes());
-        put_words(&mut bytes, &[self.epoch, self.seq, aborts, expiry.map_or(0, Expiry::millis)]);
-        bytes.extend(&self.key);
-        if apart.is_none() {
-            bytes.extend(value.unwrap_or_default());
-        }
-        (bytes, apart)
-    }
-
-    /// The operation that this one takes back.
-    pub(crate) fn aborts(&self) -> Option<u64> {
-        match self.mutation {
-            Mutation::Restore { aborts, .. } => Some(aborts),
-            Mutation::Put { .. } | Mutation::Delete | Mutation::Lacking => None,
-        }
-    }
-
-    /// The sequence of an entry.
-    ///
-    /// # Errors
-    /// As [`Matrix::decode`].
-    pub(crate) fn seq_of(bytes: &[u8]) -> Result<u64> {
-        let mut reader = Reader::new(bytes, Self::WHAT)?;
-        reader.take(14)?;
-        reader.u64()
-    }
-
-    /// The epoch of an entry.
-    ///
-    /// # Errors
-    /// As [`Matrix::decode`].
-    pub(crate) fn epoch_of(bytes: &[u8]) -> Result<u64> {
-        let mut reader = Reader::new(bytes, Self::WHAT)?;
-        reader.take(6)?;
-        reader.u64()
-    }
-
-    /// The operation that an entry says. Its value is asked of `apart` where it stands in a record of its own.
-    ///
-    /// # Errors
-    /// As [`Matrix::decode`]; those of `apart`.
-    pub(crate) fn decode(bytes: &[u8], apart: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
-        let mut reader = Reader::new(bytes, Self::WHAT)?;
-        let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);
-        let (epoch, seq, aborts, millis) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-        let key = reader.take(key_len as usize)?.to_vec();
-        let value =
-            if flags & IS_APART == 0 { reader.bytes.to_vec() } else { apart()?.ok_or_else(|| wrong(Self::WHAT))? };
-        let expiry = (flags & HAS_EXPIRY != 0).then(|| Expiry::at_millis(millis));
-        let value = (flags & HAS_VALUE != 0).then_some((value, expiry));
-        let mutation = match (kind, value) {
-            (0, Some((value, expiry))) => Mutation::Put { value, expiry },
-            (1, None) => Mutation::Delete,
-            (2, value) => Mutation::Restore { aborts, value },
-            (3, None) => Mutation::Lacking,
-            _ => return Err(wrong(Self::WHAT)),
-        };
-        Ok(Self { epoch, seq, key, mutation })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::{Error, Expiry};
+
     use super::*;
+    use crate::operation::{Mutation, Operation};
 
     fn matrix() -> Matrix {
         let member = |id, state| Member { path: format!("d{id}").into(), id, state };

@@ -13,7 +13,7 @@ use crate::catchup::{last_epoch, log_of};
 use crate::device::Device;
 
 /// A member that has everything, or may have it.
-struct Able {
+pub(crate) struct Able {
     device: Arc<Device>,
     /// Epoch and number of its last operation.
     newest: (u64, u64),
@@ -31,19 +31,30 @@ pub(crate) struct Lead {
     pub(crate) refused: BTreeSet<u64>,
 }
 
-/// Who of `devices` leads, of whose equals `absent` are not there. A write was acknowledged when `needed` of all of them had done it. `None` where nobody has everything
+/// Has these members do again what their logs have. One that cannot has failed, and is not among the able.
+pub(crate) fn able(devices: Vec<Arc<Device>>) -> Vec<Able> {
+    let redo = |device: Arc<Device>| -> Option<Able> {
+        let done = device.redo().and_then(|refused| {
+            let log = log_of(&device)?;
+            Ok((refused, (last_epoch(log)?, log.held().1)))
+        });
+        match done {
+            Ok((refused, newest)) => Some(Able { device, newest, refused }),
+            Err(error) => {
+                device.fail(error.to_string());
+                None
+            }
+        }
+    };
+    devices.into_iter().filter_map(redo).collect()
+}
+
+/// Who of these leads, of whose equals `absent` are not there. A write was acknowledged when `needed` of all of them had done it. `None` where nobody has everything
 /// that may be acknowledged.
 ///
 /// # Errors
 /// The devices'.
-pub(crate) fn lead(devices: Vec<Arc<Device>>, absent: usize, needed: usize) -> Result<Option<Lead>> {
-    let mut able = Vec::new();
-    for device in devices {
-        let refused = device.redo()?;
-        let log = log_of(&device)?;
-        let newest = (last_epoch(log)?, log.held().1);
-        able.push(Able { device, newest, refused });
-    }
+pub(crate) fn lead(mut able: Vec<Able>, absent: usize, needed: usize) -> Result<Option<Lead>> {
     let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
     let last = source.newest.1;
     if source.refused.is_empty() {

@@ -10,18 +10,25 @@
 
 mod account;
 mod admin;
+mod apply;
 mod catchup;
+mod codec;
 mod command;
+mod commit;
 mod compete;
 mod device;
 mod events;
+mod fill;
 mod filter;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod group;
 mod host;
 mod keeper;
 mod latency;
 mod layout;
 mod lead;
+mod operation;
 mod oplog;
 mod options;
 mod places;

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result, Store, Visit};
 
-use crate::device::is_refusal;
-use crate::layout::{DEVICE_KEY, DeviceRecord, Mutation, Operation};
+use crate::apply::is_refusal;
+use crate::layout::{DEVICE_KEY, DeviceRecord};
 use crate::lock;
+use crate::operation::{Mutation, Operation};
 use crate::planted::{Fault, Planted};
 
 /// Operations behind which `applied` is stored at least.
@@ -320,12 +321,13 @@ impl OpLog {
         Ok(())
     }
 
-    /// Forgets everything: the device's store has all up to `applied`, of this epoch, and the next operation is the one behind it.
+    /// Forgets everything. Of a partial device, which has its log begun anew before it is used.
     ///
     /// # Errors
     /// The store's.
-    pub(crate) fn restart(&self, applied: u64, epoch: u64) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         let mut run = lock(&self.run);
+        debug_assert!(run.record.is_partial, "what it lacks is not in its log any more");
         let mut keys = Vec::new();
         self.store.for_each(&mut |key, _| {
             if key != DEVICE_KEY {
@@ -337,10 +339,21 @@ impl OpLog {
         for key in keys {
             self.store.delete(&key)?;
         }
-        self.store_record(&mut run, |record| (record.applied, record.epoch) = (applied, epoch))?;
-        (run.first, run.bytes) = (applied + 1, 0);
+        (run.first, run.bytes) = (run.first + run.sizes.len() as u64, 0);
         run.sizes.clear();
         run.lacking.clear();
+        Ok(())
+    }
+
+    /// An empty log goes on behind `applied`, whose epoch this is.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn begin(&self, applied: u64, epoch: u64) -> Result<()> {
+        let mut run = lock(&self.run);
+        debug_assert!(run.sizes.is_empty(), "it was cleared");
+        self.store_record(&mut run, |record| (record.applied, record.epoch) = (applied, epoch))?;
+        run.first = applied + 1;
         Ok(())
     }
 }

@@ -104,7 +104,7 @@ pub struct MkvsOptions {
     pub hedge_percent: u32,
     /// Which groups have a counting Bloom filter.
     pub filter: Filtering,
-    /// Keys that a group's filter is made for at first; it is made anew for twice as many when there are more.
+    /// Keys that a group's filter is made for at first; it is made anew, for twice as many as there are, when there are half as many again.
     pub filter_keys: u64,
     /// Operations by which a device may trail its group before it is asked for nothing.
     pub soft_lag: u64,

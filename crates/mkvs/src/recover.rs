@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Result};
 
-use crate::device::{Device, is_refusal};
+use crate::apply::is_refusal;
+use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
 use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, MemberState};
-use crate::lead::{Lead, lead};
+use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
@@ -237,13 +238,12 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     }
     if members == 1 {
         devices[0].set_state(MemberState::Active);
-        let sequencer = Sequencer { next: 1, epoch: record.epoch, active: devices.clone() };
+        let sequencer = Sequencer::new(1, record.epoch, devices.clone());
         return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
     }
     let Lead { last, active, refused } = choose(maker, index, record, &devices)?;
-    devices.iter().for_each(|device| device.set_state(MemberState::Behind));
     active.iter().for_each(|device| device.set_state(MemberState::Active));
-    let sequencer = Sequencer { next: last + 1, epoch: record.epoch, active };
+    let sequencer = Sequencer::new(last + 1, record.epoch, active);
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
@@ -261,7 +261,7 @@ fn choose(maker: &Maker<'_>, index: usize, record: &GroupRecord, devices: &[Arc<
     let needed = (active + 1).saturating_sub(acks).max(1);
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
-    let able: Vec<_> = able.cloned().collect();
+    let able = able_of(able.cloned().collect());
     let live = able.len();
     if live < needed && !maker.options.salvage {
         return Err(Error::TooFewDevices { group: index, live, needed });
@@ -278,7 +278,8 @@ impl Group {
         }
         let leaders = self.active();
         let Some(leader) = leaders.first() else { return self.begin_epoch() };
-        for device in devices.iter().filter(|device| leaders.iter().all(|leader| leader.id != device.id)) {
+        let is_behind = |device: &&Arc<Device>| device.state() == MemberState::Behind;
+        for device in devices.iter().filter(is_behind) {
             // A full copy takes long: it goes on behind. Nor must one that the description calls active be partial before the epoch says who has everything.
             let caught_up = match self.needs_copy(device, leader) {
                 Ok(true) => continue,
@@ -288,7 +289,7 @@ impl Group {
             match caught_up {
                 Ok(_) => {}
                 // The keeper tries it again.
-                Err(error) if is_loss(&error) || is_refusal(&error) => device.set_state(MemberState::Behind),
+                Err(error) if is_loss(&error) || is_refusal(&error) => device.fall_behind(),
                 Err(error) => return Err(error),
             }
         }

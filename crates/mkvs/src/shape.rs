@@ -14,13 +14,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
 
+use crate::fill::Pace;
 use crate::group::Group;
 use crate::host::Host;
-use crate::layout::{Matrix, Mutation};
+use crate::layout::Matrix;
+use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::stripes::{Alone, Stripe};
 use crate::walk::each_key;
@@ -32,8 +33,9 @@ pub(crate) struct Shape {
     /// Groups, and settled ones above them.
     shape: AtomicU64,
     pub(crate) gate: RwLock<()>,
-    /// Keys that were moved since the open.
+    /// Keys that were moved since the open, and their bytes with their values'.
     pub(crate) moved: AtomicU64,
+    moved_bytes: AtomicU64,
 }
 
 /// A key's group and stripe, shared with others who read; and those that it is on its way from.
@@ -66,6 +68,7 @@ impl Shape {
             shape: AtomicU64::new(shape),
             gate: RwLock::new(()),
             moved: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
         }
     }
 
@@ -166,11 +169,13 @@ impl Shape {
             return Ok(());
         }
         let _gate = write(&self.gate);
-        let Some((value, expiry)) = from.0.ask(from.1, key, |store| crate::group::read_pair(store, key))? else {
+        let Some((value, expiry)) = from.0.pair(from.1, key)? else {
             return Ok(());
         };
-        if !to.1.may_have(hash) || !to.0.ask(to.1, key, |store| store.contains(key))? {
+        if !to.1.may_have(hash) || !to.0.contains(to.1, key)? {
+            let bytes = key.len() + value.len();
             to.0.change(to.1, key, hash, Mutation::Put { value, expiry })?;
+            self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             self.moved.fetch_add(1, Ordering::Relaxed);
         }
         from.0.change(from.1, key, hash, Mutation::Delete).map(drop)
@@ -185,7 +190,7 @@ impl Shape {
         if groups == settled {
             return Ok(true);
         }
-        let (begun, mut bytes) = (Instant::now(), 0_u64);
+        let mut pace = Pace::new(rate);
         let mut stopped = false;
         for group in self.groups().into_iter().take(settled) {
             // Whoever took stripes by the old shape has given them back behind this.
@@ -198,12 +203,10 @@ impl Shape {
                 if stopped || hash.group(groups) == group.index {
                     return Ok(());
                 }
+                let before = self.moved_bytes.load(Ordering::Relaxed);
                 drop(self.own(key, hash)?);
-                bytes += key.len() as u64 + 256;
-                if rate != 0 {
-                    let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
-                    std::thread::sleep(due.saturating_sub(begun.elapsed()).min(Duration::from_millis(100)));
-                }
+                let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
+                pace.pass(bytes as usize, stops);
                 Ok(())
             })?;
             if stopped {
@@ -213,33 +216,5 @@ impl Shape {
         host.change(|matrix| matrix.settled_groups = groups as u32)?;
         self.settle();
         Ok(true)
-    }
-}
-
-impl Group {
-    /// Does `mutation` to a key whose stripe is held, and counts it; whether the key was there.
-    ///
-    /// # Errors
-    /// The devices'.
-    pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
-        use crate::device::{apply, is_refusal};
-        let adds = matches!(mutation, Mutation::Put { .. });
-        let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
-        let changed = match self.sole() {
-            Some(store) => apply(store, key, &mutation, is_new),
-            None => self.commit(stripe, key, mutation, is_new),
-        };
-        match &changed {
-            // Nobody looks before the stripe is given back.
-            Ok(false) if adds => self.raise(stripe, key, hash),
-            Ok(true) if !adds => self.lower(stripe, key, hash),
-            // Whether it is there is not known: counted, it is looked for.
-            Err(error) if adds && !is_refusal(error) => {
-                self.raise(stripe, key, hash);
-                self.counts.leaked.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => {}
-        }
-        changed
     }
 }

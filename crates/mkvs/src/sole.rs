@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Change, Error, Expiry, Result, Store, Swap};
 
-use crate::device::{is_refusal, put_told};
+use crate::apply::{is_refusal, put_told};
 use crate::shape::Shared;
 
 impl Shared<'_> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{
@@ -11,11 +12,13 @@ use lodestore_contract::{
 };
 
 use crate::ENGINE;
-use crate::device::{Device, apply};
+use crate::apply::apply;
+use crate::command::{Found, Question};
+use crate::device::Device;
 use crate::group::Group;
 use crate::host::Host;
 use crate::keeper::Keeper;
-use crate::layout::Mutation;
+use crate::operation::Mutation;
 use crate::options::MkvsOptions;
 use crate::places::Places;
 use crate::recover::{self, Opened};
@@ -36,10 +39,19 @@ pub(crate) struct Inner {
 /// A matrix of devices. Made and opened with the stores that its owner gives it.
 pub struct Mkvs {
     pub(crate) inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<Thread>>,
     /// Held by who changes the matrix's shape.
     pub(crate) changes: Mutex<()>,
 }
+
+/// A thread, and the device whose processor it is.
+struct Thread {
+    handle: JoinHandle<()>,
+    device: Option<Arc<Device>>,
+}
+
+/// How long a device that failed may take to end what its processor is at, before it is left to itself.
+pub(crate) const HANGS_AFTER: Duration = Duration::from_millis(100);
 
 /// A key that is to be written.
 enum Writing<'a> {
@@ -100,8 +112,13 @@ impl Mkvs {
 
     /// Starts a thread that ends with the matrix.
     pub(crate) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = Builder::new().name(name).spawn(work);
-        lock(&self.threads).push(thread.map_err(|error| Error::io("starting a thread of", "the matrix", error))?);
+        self.spawn_for(None, name, work)
+    }
+
+    fn spawn_for(&self, device: Option<Arc<Device>>, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let handle = Builder::new().name(name).spawn(work);
+        let handle = handle.map_err(|error| Error::io("starting a thread of", "the matrix", error))?;
+        lock(&self.threads).push(Thread { handle, device });
         Ok(())
     }
 
@@ -111,20 +128,28 @@ impl Mkvs {
             return Ok(());
         }
         device.start();
-        self.spawn(format!("mkvs-{}.{}", group.index, device.index), move || device.work())
+        let name = format!("mkvs-{}.{}", group.index, device.index);
+        self.spawn_for(Some(Arc::clone(&device)), name, move || device.work())
     }
 
-    /// Ends all threads.
+    /// Ends all threads: first who has devices do something, then the devices' own. One whose device failed and hangs is left to itself.
     fn stop(&self) {
         self.inner.keeper.stop();
-        for group in self.inner.shape.groups() {
-            group.stops.store(true, Ordering::Release);
-            group.devices().iter().for_each(|device| device.stop());
-        }
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            // A thread that panicked has nothing more to say.
-            let _ = thread.join();
+        let groups = self.inner.shape.groups();
+        groups.iter().for_each(|group| group.stops.store(true, Ordering::Release));
+        let (processors, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *lock(&self.threads)).into_iter().partition(|thread| thread.device.is_some());
+        // A thread that panicked has nothing more to say.
+        others.into_iter().for_each(|thread| drop(thread.handle.join()));
+        groups.iter().flat_map(|group| group.devices()).for_each(|device| device.stop());
+        for Thread { handle, device } in processors {
+            let hangs = device.is_some_and(|device| {
+                device.stop();
+                device.hangs(HANGS_AFTER)
+            });
+            if !hangs {
+                let _ = handle.join();
+            }
         }
     }
 }
@@ -173,15 +198,11 @@ impl Inner {
 
 impl Owned<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if self.stripe.may_have(self.hash) {
-            self.group.ask(&self.stripe, key, |store| store.get(key))
-        } else {
-            Ok(None)
-        }
+        if self.stripe.may_have(self.hash) { self.group.get(&self.stripe, key) } else { Ok(None) }
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.stripe.may_have(self.hash) && self.group.ask(&self.stripe, key, |store| store.contains(key))?)
+        Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
     }
 
     fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
@@ -194,22 +215,18 @@ impl Owned<'_> {
 }
 
 impl Shared<'_> {
-    /// Reads the key where it is.
-    fn read<T>(
-        &self,
-        absent: T,
-        is_there: impl Fn(&T) -> bool,
-        mut read: impl FnMut(&Group, &crate::stripes::Stripe) -> Result<T>,
-    ) -> Result<T> {
-        let mut found = absent;
+    /// Asks about the key where it is.
+    #[inline]
+    fn find(&self, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
+        let mut found = Found::default();
         if self.stripe.may_have(self.hash) {
-            found = read(self.group, &self.stripe)?;
+            found = self.group.find(&self.stripe, key, question, value)?;
         }
         if let Some((group, stripe)) = &self.old
-            && !is_there(&found)
+            && !found.is_there
             && stripe.may_have(self.hash)
         {
-            found = read(group, stripe)?;
+            found = group.find(stripe, key, question, value)?;
         }
         Ok(found)
     }
@@ -232,7 +249,7 @@ impl Store for Mkvs {
             at.stripe.counts.filtered.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
-        let is_there = at.read(false, |there| *there, |group, stripe| group.fetch(stripe, key, value))?;
+        let is_there = at.find(key, Question::Value, value)?.is_there;
         if !is_there && at.stripe.filter.is_some() {
             at.group.counts.false_positives.fetch_add(1, Ordering::Relaxed);
         }
@@ -241,18 +258,29 @@ impl Store for Mkvs {
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
         let at = self.inner.share(key)?;
-        at.read(false, |there| *there, |group, stripe| group.ask(stripe, key, |store| store.contains(key)))
+        Ok(at.find(key, Question::There, &mut Vec::new())?.is_there)
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         self.inner.check_open()?;
+        let mut value = Vec::new();
         if let [group] = &self.inner.shape.groups()[..]
             && let (Some(store), false) = (group.sole(), group.has_filter)
         {
-            return store.multi_get(keys, each);
+            let mut failed = Ok(());
+            store.multi_get(keys, &mut |index, found| {
+                // Absent while there is one group still: so it was nowhere. Else it may have gone to another one.
+                if found.is_some() || self.inner.shape.counts() == (1, 1) || failed.is_err() {
+                    return each(index, found);
+                }
+                match self.get_into(keys[index], &mut value) {
+                    Ok(is_there) => each(index, is_there.then_some(&value[..])),
+                    Err(error) => failed = Err(error),
+                }
+            })?;
+            return failed;
         }
-        let mut value = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let is_there = self.get_into(key, &mut value)?;
             each(index, is_there.then_some(&value[..]));
@@ -262,7 +290,8 @@ impl Store for Mkvs {
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         let at = self.inner.share(key)?;
-        at.read(None, Option::is_some, |group, stripe| group.ask(stripe, key, |store| store.expiry(key)))
+        let found = at.find(key, Question::Expiry, &mut Vec::new())?;
+        Ok(found.is_there.then_some(found.expiry))
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
@@ -386,6 +415,8 @@ impl Store for Mkvs {
     }
 
     fn close(&self) -> Result<()> {
+        // Whoever changes the matrix ends before.
+        let _changes = lock(&self.changes);
         if self.inner.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }

@@ -1,0 +1,82 @@
+//! Reading and writing values of fields, little-endian, that begin with their version.
+
+use lodestore_contract::{Error, Result};
+
+use crate::layout::VERSION;
+
+pub(crate) fn wrong(what: &'static str) -> Error {
+    Error::corrupt("mkvs", what)
+}
+
+/// Reads what was written field by field.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// Behind the version, which must be known.
+    pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Result<Self> {
+        let mut reader = Self { bytes, what };
+        let found = u32::from(reader.u16()?);
+        let known = u32::from(VERSION);
+        match found {
+            _ if found > known => Err(Error::NewerFormat { part: "mkvs".into(), found, known }),
+            _ if found < known => Err(Error::OlderFormat { part: "mkvs".into(), found, oldest: known }),
+            _ => Ok(reader),
+        }
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(|| wrong(self.what))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let what = self.what;
+        self.take(N)?.try_into().map_err(|_| wrong(what))
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        let len = self.u16()?;
+        let bytes = self.take(usize::from(len))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| wrong(self.what))
+    }
+
+    pub(crate) fn count(&mut self, most: usize) -> Result<usize> {
+        let count = usize::from(self.u16()?);
+        if count > most { Err(wrong(self.what)) } else { Ok(count) }
+    }
+
+    pub(crate) fn end(self) -> Result<()> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(wrong(self.what)) }
+    }
+}
+
+pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    // Names and paths: the kernel takes none of more than 4096 bytes.
+    let len = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    bytes.extend(len.to_le_bytes());
+    bytes.extend(&text.as_bytes()[..usize::from(len)]);
+}
+
+pub(crate) fn put_words(bytes: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+}

@@ -1,0 +1,244 @@
+//! A write's way through a group.
+//!
+//! Commit path, where there are several members; the key's stripe is held alone all the while:
+//! 1. under the sequencer the operation gets its number and is queued at every active member, so that all have the same order;
+//! 2. each member logs it durably, applies it durably, and votes;
+//! 3. when as many have voted as `acks` asks for, it is acknowledged; the others go on;
+//! 4. its filter counters go by what the members say of the key, before the stripe is given back.
+//!
+//! Where too few can do it, for want of room, those that did take it back by a `Restore` of what the others have there: the write is refused, and no reader has seen it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use crate::apply::{apply, is_refusal};
+use crate::command::{Command, Vote, WriteOp};
+use crate::device::Device;
+use crate::group::{Group, Sequencer, read_pair};
+use crate::operation::{Mutation, Operation};
+use crate::options::Acks;
+use crate::planted::Fault;
+use crate::route::KeyHash;
+use crate::stripes::Stripe;
+
+/// Bytes of keys and values that may wait for a device.
+const QUEUE_BYTES: usize = 64 << 20;
+
+impl Group {
+    /// Does `mutation` to a key whose stripe is held, and counts it; whether the key was there.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
+        let adds = matches!(mutation, Mutation::Put { .. });
+        let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
+        let changed = match self.sole() {
+            Some(store) => apply(store, key, &mutation, is_new),
+            None => self.commit(stripe, key, mutation, is_new),
+        };
+        match &changed {
+            // Nobody looks before the stripe is given back.
+            Ok(false) if adds => self.raise(stripe, key, hash),
+            Ok(true) if !adds => self.lower(stripe, key, hash),
+            // Whether it is there is not known: counted, it is looked for.
+            Err(error) if adds && !is_refusal(error) => {
+                self.raise(stripe, key, hash);
+                self.counts.leaked.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        changed
+    }
+
+    /// Gives `mutation` the next number and queues it at every active member.
+    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
+        let mut sequencer = self.sequence();
+        self.make_room(&mut sequencer);
+        self.drop_idle(&mut sequencer)?;
+        let active = sequencer.active.clone();
+        let needed = self.options.acks.needed(self.width, active.len());
+        if active.len() < needed {
+            return Err(self.too_few(active.len(), needed));
+        }
+        let needed = if self.options.planted.is(Fault::OpAckedByFewer) { needed.max(2) - 1 } else { needed };
+        let (epoch, seq) = (sequencer.epoch, self.number(&mut sequencer));
+        let operation = Operation { epoch, seq, key: key.to_vec(), mutation };
+        let set = active.iter().fold(0, |set, device| set | device.bit());
+        let op = Arc::new(WriteOp::new(operation, set, needed, is_new));
+        for device in &active {
+            if !device.push(Command::Write(Arc::clone(&op))) {
+                op.vote(device.bit(), Vote::Failed);
+            }
+        }
+        sequencer.filling.retain(|device| device.is_filling() && device.push(Command::Write(Arc::clone(&op))));
+        sequencer.filling.iter().for_each(|device| device.wake());
+        Ok((op, active, needed))
+    }
+
+    /// Whether more waits for a device than may.
+    fn is_overdue(&self, device: &Device) -> bool {
+        device.depth() as u64 >= self.options.hard_lag || device.queued_bytes() >= QUEUE_BYTES
+    }
+
+    /// Who trails by more than may be is behind from now on, if the others are enough.
+    fn make_room(&self, sequencer: &mut Sequencer) {
+        let needed = self.options.acks.needed(self.width, sequencer.active.len());
+        let mut left = sequencer.active.len();
+        for device in &sequencer.active {
+            if left > needed && self.is_overdue(device) {
+                device.fall_behind();
+                left -= 1;
+            }
+        }
+        sequencer.filling.iter().filter(|device| self.is_overdue(device)).for_each(|device| device.fall_behind());
+    }
+
+    /// Has `mutation` done by as many members as it takes; whether the key was there.
+    ///
+    /// The caller holds the key's stripe, whose `stripe` this is.
+    ///
+    /// # Errors
+    /// Those of the devices; [`Error::TooFewDevices`].
+    fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool> {
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_room()?;
+        let (op, devices, needed) = self.submit(key, mutation, is_new)?;
+        stripe.last = op.operation.seq;
+        let settled = self.settle_op(stripe, &op, &devices, needed);
+        match &settled {
+            Ok(_) => {
+                self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
+                stripe.undecided.clear();
+            }
+            // It was taken back.
+            Err(error) if is_refusal(error) => {}
+            // Some have it, and too few to say that it stands: nobody reads its key before a later operation is acknowledged, which all who have that have it before.
+            Err(_) => stripe.undecided.push((key.to_vec(), stripe.last)),
+        }
+        settled
+    }
+
+    /// Waits for a write's votes, and does what they ask for.
+    fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<bool> {
+        let mut wanted = needed;
+        let (done, refused) = loop {
+            self.drive(op, devices, wanted)?;
+            let (done, refused, failed, pending, was_there) =
+                op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
+            // The vote of one that was taken out since counts for nothing: an open may do without it. Nobody is taken out between this and who falls behind by it.
+            let sequencer = (refused != 0).then(|| self.sequence());
+            let done = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
+            // With `all` those count that are left, once the description says so.
+            let failed = failed.count_ones() as usize;
+            let needed = if self.options.acks == Acks::All { needed.saturating_sub(failed).max(1) } else { needed };
+            if done >= needed {
+                devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
+                return Ok(was_there);
+            }
+            drop(sequencer);
+            if pending == 0 {
+                break (done, refused);
+            }
+            // Another one may do it in the place of who was taken out.
+            wanted += 1;
+        };
+        if refused == 0 {
+            return Err(self.too_few(done, needed));
+        }
+        if let Err(error) = self.take_back(stripe, op, devices) {
+            // It may stand, and these do not have it.
+            devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
+            self.settle_members()?;
+            return Err(error);
+        }
+        let refusal = op.read(|votes| votes.refusal.take());
+        Err(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 }))
+    }
+
+    /// Where all of them are needed, a member whose queue is long is waited for.
+    fn wait_for_room(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let active = self.active();
+            let needed = self.options.acks.needed(self.width, active.len());
+            let roomy = active.iter().filter(|device| !self.is_overdue(device)).count();
+            if roomy >= needed || active.len() < needed {
+                return Ok(());
+            }
+            if begun.elapsed() > self.options.timeout {
+                return Err(Error::Unfinished {
+                    doing: "waiting for devices",
+                    after: self.options.timeout,
+                    instead: "too many of a group's devices trail: see `stats`, and replace the slow ones",
+                });
+            }
+            active.iter().for_each(|device| device.kick());
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Has a queued write executed, and waits until it is decided. Who executes nothing for as long as an operation may take has failed.
+    fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
+        // Without threads, who is not needed does it when it is next asked.
+        let first = if self.options.threads { 0 } else { turn(op.operation.seq, devices.len()) };
+        for device in devices.iter().cycle().skip(first).take(devices.len()) {
+            if self.options.threads || !op.is_decided(needed) {
+                device.kick();
+            }
+        }
+        let spins = devices.iter().any(|device| device.is_inline());
+        let mut progress: Vec<u64> = devices.iter().map(|device| device.progress()).collect();
+        loop {
+            let late = op.wait(needed, self.options.timeout, spins);
+            if late == 0 {
+                break;
+            }
+            for (device, seen) in devices.iter().zip(&mut progress).filter(|(device, _)| late & device.bit() != 0) {
+                let executed = device.progress();
+                if executed == *seen {
+                    device.fail(self.too_late());
+                    op.vote(device.bit(), Vote::Failed);
+                }
+                *seen = executed;
+            }
+        }
+        if op.read(|votes| votes.failed) != 0 {
+            self.settle_members()?;
+        }
+        Ok(())
+    }
+
+    /// Takes back a write that too many members had no room for.
+    fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>]) -> Result<()> {
+        self.counts.restored.fetch_add(1, Ordering::Relaxed);
+        self.restore(&op.operation, devices, &mut stripe.last)
+    }
+
+    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`.
+    ///
+    /// # Errors
+    /// As a write's; [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
+    pub(crate) fn restore(&self, operation: &Operation, devices: &[Arc<Device>], last: &mut u64) -> Result<()> {
+        let aborts = operation.seq;
+        let keepers = devices.iter().filter(|device| device.lacks(aborts));
+        let Some(value) = keepers.flat_map(|device| device.ask(|store| read_pair(store, &operation.key))).next() else {
+            return Err(self.too_few(0, 1));
+        };
+        let mutation = Mutation::Restore { aborts, value: value? };
+        let (restore, devices, needed) = self.submit(&operation.key, mutation, false)?;
+        *last = restore.operation.seq;
+        self.drive(&restore, &devices, devices.len())?;
+        let (done, lacking) = restore.read(|votes| (votes.done, votes.refused));
+        devices.iter().filter(|device| lacking & device.bit() != 0).for_each(|device| device.fall_behind());
+        let live = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
+        if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
+    }
+}
+
+/// Which of so many devices has its turn first: another one for each two operations.
+fn turn(seq: u64, devices: usize) -> usize {
+    ((seq / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % devices.max(1)
+}

@@ -1,0 +1,169 @@
+//! A device's processor: whoever takes commands from its queue and executes them, its own thread or a caller (`device.rs` has the invariants).
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, TryLockError};
+
+use lodestore_contract::Error;
+
+use super::{Device, Exec};
+use crate::apply::{apply, is_refusal};
+use crate::command::{Command, Copied, Vote, WriteOp};
+use crate::lock;
+use crate::operation::Operation;
+use crate::planted::Fault;
+
+/// Commands that a caller executes of others' before it goes on with its own work.
+const CALLERS_MOST: usize = 256;
+
+impl Device {
+    /// Has what is queued executed: by this thread where that is allowed and the processor is idle, else by who is the processor.
+    pub(crate) fn kick(&self) {
+        if self.is_inline || !self.has_thread.load(Ordering::Acquire) {
+            self.run_if_idle();
+        } else {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Executes what is queued, if nobody does; false where somebody does, who will do all of it. With a thread of the device's own, so much of it as a caller has to.
+    pub(crate) fn run_if_idle(&self) -> bool {
+        let most = if self.has_thread.load(Ordering::Acquire) { CALLERS_MOST } else { usize::MAX };
+        self.run_some(most)
+    }
+
+    fn run_some(&self, most: usize) -> bool {
+        let mut left = most;
+        loop {
+            let mut exec = match self.exec.try_lock() {
+                Ok(exec) => exec,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Whoever holds it looks at the queue again when it has let it go.
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            left = self.run(&mut exec, left);
+            drop(exec);
+            if lock(&self.queue).is_empty() {
+                return true;
+            }
+            if left == 0 {
+                // The rest is the thread's.
+                self.ready.notify_one();
+                return true;
+            }
+        }
+    }
+
+    /// Its own thread is about to run.
+    pub(crate) fn start(&self) {
+        self.has_thread.store(true, Ordering::Release);
+    }
+
+    /// The device's own thread: executes until the device is stopped.
+    pub(crate) fn work(&self) {
+        loop {
+            let queue = lock(&self.queue);
+            let idle = |queue: &mut VecDeque<Command>| queue.is_empty() && !self.stops.load(Ordering::Acquire);
+            drop(self.ready.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner));
+            if self.stops.load(Ordering::Acquire) {
+                return;
+            }
+            if !self.run_some(usize::MAX) {
+                // Somebody else is at it: wait for its end instead of spinning.
+                drop(self.hold());
+            }
+        }
+    }
+
+    /// Ends the device's own thread, and fails what is queued.
+    pub(crate) fn stop(&self) {
+        // Under the queue's lock, so that no thread is between its look and its wait.
+        let queue = lock(&self.queue);
+        self.stops.store(true, Ordering::Release);
+        drop(queue);
+        self.ready.notify_all();
+    }
+
+    /// Executes what is queued, `most` commands of it; how many more it would have. One at a time is taken: when the device fails, the others are told at once.
+    fn run(&self, exec: &mut Exec, most: usize) -> usize {
+        for left in (0..most).rev() {
+            let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
+            self.execute(exec, &command);
+            self.progress.fetch_add(1, Ordering::AcqRel);
+            self.count_out(&command);
+        }
+        0
+    }
+
+    fn execute(&self, exec: &mut Exec, command: &Command) {
+        if !self.used().takes_commands() {
+            return command.drop_by(self.bit());
+        }
+        match command {
+            Command::Write(op) => {
+                let vote = self.write(exec, op);
+                // Taken out of use meanwhile: nobody counts on it any more.
+                let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
+                // What is being filled does not vote: what it has no room for is missing.
+                let is_missing = self.is_filling() && matches!(vote, Vote::Refused(_));
+                if !op.vote(self.bit(), vote) || is_missing {
+                    self.fall_behind();
+                }
+                // Last: who finds it done finds what came of it.
+                self.executed.store(op.operation.seq, Ordering::Release);
+            }
+            Command::Read(op) => op.answer(&*self.store, self.bit()),
+            Command::Copy(copied) => self.take_copy(copied),
+        }
+    }
+
+    fn take_copy(&self, copied: &Copied) {
+        match apply(&*self.store, &copied.key, &copied.mutation, false) {
+            Ok(_) => {}
+            Err(error) if is_refusal(&error) => self.fall_behind(),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    fn write(&self, exec: &mut Exec, op: &WriteOp) -> Vote {
+        let operation = &op.operation;
+        let apply = || apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
+        let early = self.planted.is(Fault::OpLogBehindStore).then(apply);
+        if let Some(log) = &self.log {
+            match log.append(operation, self.applied()) {
+                Ok(()) => {}
+                Err(error) if is_refusal(&error) => return self.refuse(exec, operation, error),
+                Err(error) => return self.fail_by(&error),
+            }
+        }
+        // What it takes back was never done here. Who had no room for it, fell behind and came back has done it since.
+        if operation.aborts().is_some_and(|aborts| exec.holes.remove(&aborts)) {
+            self.pass(exec, operation.seq);
+            return Vote::Done(false);
+        }
+        match early.unwrap_or_else(apply) {
+            Ok(was_there) => {
+                self.pass(exec, operation.seq);
+                Vote::Done(was_there)
+            }
+            Err(error) if is_refusal(&error) => self.refuse(exec, operation, error),
+            Err(error) => self.fail_by(&error),
+        }
+    }
+
+    fn fail_by(&self, error: &Error) -> Vote {
+        self.fail(error.to_string());
+        Vote::Failed
+    }
+
+    fn refuse(&self, exec: &mut Exec, operation: &Operation, error: Error) -> Vote {
+        exec.holes.insert(operation.seq);
+        self.pass(exec, operation.seq);
+        Vote::Refused(error)
+    }
+
+    pub(super) fn pass(&self, exec: &Exec, seq: u64) {
+        let to = exec.holes.first().map_or(seq, |hole| hole - 1);
+        self.applied.store(to, Ordering::Release);
+    }
+}

@@ -1,0 +1,127 @@
+//! An operation of a group's sequence, and its bytes in a log.
+
+use lodestore_contract::{Expiry, Result};
+
+use crate::codec::{Reader, put_words, wrong};
+use crate::layout::VERSION;
+
+/// There is a value; it has an expiry; it stands in a record of its own.
+const HAS_VALUE: u8 = 1;
+const HAS_EXPIRY: u8 = 2;
+const IS_APART: u8 = 4;
+
+/// What an operation does to its key, as logs and queues have it: never conditional, so that all members come to the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    /// The key gets this value.
+    Put { value: Vec<u8>, expiry: Option<Expiry> },
+    /// The key is removed.
+    Delete,
+    /// Operation `aborts` found no room on too many members: the key is again what it was before.
+    Restore { aborts: u64, value: Option<(Vec<u8>, Option<Expiry>)> },
+    /// In a log alone: it had no room for this operation, and the device has not done it.
+    Lacking,
+}
+
+impl Mutation {
+    /// Bytes of its value.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Put { value, .. } | Self::Restore { value: Some((value, _)), .. } => value.len(),
+            Self::Delete | Self::Restore { value: None, .. } | Self::Lacking => 0,
+        }
+    }
+}
+
+/// An operation of a group's sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) epoch: u64,
+    /// 1, 2, 3 and so on, over all epochs.
+    pub(crate) seq: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) mutation: Mutation,
+}
+
+impl Operation {
+    /// Bytes from which a value stands in a record of its own: it is copied once less.
+    pub(crate) const APART: usize = 1 << 20;
+    const WHAT: &'static str = "an entry of an operation log cannot be";
+
+    /// The entry, and the value where that stands in a record of its own.
+    pub(crate) fn encode(&self) -> (Vec<u8>, Option<&[u8]>) {
+        let (kind, aborts, value, expiry) = match &self.mutation {
+            Mutation::Put { value, expiry } => (0, 0, Some(&value[..]), *expiry),
+            Mutation::Delete => (1, 0, None, None),
+            Mutation::Restore { aborts, value } => {
+                let expiry = value.as_ref().and_then(|(_, expiry)| *expiry);
+                (2, *aborts, value.as_ref().map(|(value, _)| &value[..]), expiry)
+            }
+            Mutation::Lacking => (3, 0, None, None),
+        };
+        let has = |some: bool, flag: u8| if some { flag } else { 0 };
+        let mut bytes = Vec::with_capacity(40 + self.key.len());
+        bytes.extend(VERSION.to_le_bytes());
+        let apart = value.filter(|value| value.len() >= Self::APART);
+        let flags = [(value.is_some(), HAS_VALUE), (expiry.is_some(), HAS_EXPIRY), (apart.is_some(), IS_APART)];
+        bytes.extend([kind, flags.into_iter().map(|(some, flag)| has(some, flag)).sum()]);
+        bytes.extend((self.key.len() as u32).to_le_bytes());
+        put_words(&mut bytes, &[self.epoch, self.seq, aborts, expiry.map_or(0, Expiry::millis)]);
+        bytes.extend(&self.key);
+        if apart.is_none() {
+            bytes.extend(value.unwrap_or_default());
+        }
+        (bytes, apart)
+    }
+
+    /// The operation that this one takes back.
+    pub(crate) fn aborts(&self) -> Option<u64> {
+        match self.mutation {
+            Mutation::Restore { aborts, .. } => Some(aborts),
+            Mutation::Put { .. } | Mutation::Delete | Mutation::Lacking => None,
+        }
+    }
+
+    /// The sequence of an entry.
+    ///
+    /// # Errors
+    /// As [`Matrix::decode`].
+    pub(crate) fn seq_of(bytes: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(bytes, Self::WHAT)?;
+        reader.take(14)?;
+        reader.u64()
+    }
+
+    /// The epoch of an entry.
+    ///
+    /// # Errors
+    /// As [`Matrix::decode`].
+    pub(crate) fn epoch_of(bytes: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(bytes, Self::WHAT)?;
+        reader.take(6)?;
+        reader.u64()
+    }
+
+    /// The operation that an entry says. Its value is asked of `apart` where it stands in a record of its own.
+    ///
+    /// # Errors
+    /// As [`Matrix::decode`]; those of `apart`.
+    pub(crate) fn decode(bytes: &[u8], apart: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
+        let mut reader = Reader::new(bytes, Self::WHAT)?;
+        let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);
+        let (epoch, seq, aborts, millis) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        let key = reader.take(key_len as usize)?.to_vec();
+        let value =
+            if flags & IS_APART == 0 { reader.bytes.to_vec() } else { apart()?.ok_or_else(|| wrong(Self::WHAT))? };
+        let expiry = (flags & HAS_EXPIRY != 0).then(|| Expiry::at_millis(millis));
+        let value = (flags & HAS_VALUE != 0).then_some((value, expiry));
+        let mutation = match (kind, value) {
+            (0, Some((value, expiry))) => Mutation::Put { value, expiry },
+            (1, None) => Mutation::Delete,
+            (2, value) => Mutation::Restore { aborts, value },
+            (3, None) => Mutation::Lacking,
+            _ => return Err(wrong(Self::WHAT)),
+        };
+        Ok(Self { epoch, seq, key, mutation })
+    }
+}

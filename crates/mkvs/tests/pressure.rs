@@ -1,0 +1,304 @@
+//! What goes on while something else does: copies while others write, devices that are slow or hang, groups that are added while others read.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::Matrix;
+use common::faulty::{Fault, Faulty, Switch, Touch};
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Error, ScanRange, Store, Visit};
+use lodestore_mkvs::{Inline, Mkvs, Part, Reads};
+
+const CAPACITY: u64 = 32 << 20;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One group of three, whose devices' stores and host have these switches.
+fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Switch) {
+    let switches: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
+    let host = Switch::new();
+    let (all, of_host) = (switches.clone(), host.clone());
+    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
+        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
+        let switch = match (part, index) {
+            (Part::Device, Some(index)) => all[index].clone(),
+            (Part::Host, _) => of_host.clone(),
+            _ => return store,
+        };
+        Arc::new(Faulty { store, switch })
+    };
+    let matrix = Matrix::new(name, 1, 3).on(|places| places.wrap = Some(Arc::new(wrap)));
+    (matrix, switches, host)
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+fn active(store: &Mkvs) -> u64 {
+    store.stats().engine_counters["devices_active"]
+}
+
+/// Waits until so many devices are active.
+fn wait_active(store: &Mkvs, count: u64) {
+    let begun = Instant::now();
+    while active(store) != count {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", store.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn assert_sound(store: &Mkvs) {
+    let report = store.verify(&mut |_| {}).expect("verify");
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_full_copy_ends_while_writers_go_on_for_ever() {
+    for inline in [Inline::On, Inline::Off] {
+        let (matrix, ..) = switched("copied under load");
+        let matrix = matrix.with(|options| options.inline = inline);
+        let store = matrix.create(CAPACITY).expect("create");
+        for i in 0..4000 {
+            store.put(&key(i), &[0; 100]).expect("put");
+        }
+        let directory = matrix.path().join("new");
+        let (stops, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for writer in 0..2_u64 {
+                let (store, stops, written) = (&store, &stops, &written);
+                scope.spawn(move || {
+                    for round in 0_u64.. {
+                        if stops.load(Ordering::Acquire) {
+                            return;
+                        }
+                        let key = key((round * 2 + writer) % 5000);
+                        if round % 5 == 4 {
+                            store.delete(&key).expect("delete");
+                        } else {
+                            let put = store.put(&key, &round.to_le_bytes());
+                            put.unwrap_or_else(|error| panic!("{error}: {:?}", store.status()));
+                        }
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let before = written.load(Ordering::Relaxed);
+            // Refused while one of the others trails.
+            let begun = Instant::now();
+            while let Err(refused) = store.replace(0, 1, &directory, &matrix.path(), &matrix.places) {
+                assert!(matches!(refused, Error::TooFewDevices { .. }) && begun.elapsed() < PATIENCE, "{refused:?}");
+                let _ = std::fs::remove_dir_all(&directory);
+            }
+            let whole = store.wait_whole(PATIENCE);
+            let meanwhile = written.load(Ordering::Relaxed) - before;
+            // Some of it behind, to be sure that what comes then is taken as well.
+            std::thread::sleep(Duration::from_millis(100));
+            stops.store(true, Ordering::Release);
+            whole.unwrap_or_else(|error| panic!("{error}: {meanwhile} writes meanwhile, {:?}", store.status()));
+        });
+        assert_sound(&store);
+        assert!(store.stats().engine_counters["devices_copied"] >= 1);
+    }
+}
+
+#[test]
+fn a_device_that_is_slow_and_goes_on_has_not_failed() {
+    let (matrix, switches, _) = switched("slow");
+    let matrix = matrix.with(|options| {
+        options.inline = Inline::Off;
+        options.timeout = Duration::from_millis(150);
+    });
+    for switch in &switches {
+        let slow = |touch, _: &[u8]| {
+            if touch == Touch::Write { Fault::Slow(Duration::from_millis(40)) } else { Fault::None }
+        };
+        switch.set(slow);
+    }
+    let store = matrix.create(CAPACITY).expect("create");
+    std::thread::scope(|scope| {
+        for writer in 0..12 {
+            let store = &store;
+            scope.spawn(move || (0..3).for_each(|i| store.put(&key(writer * 10 + i), b"value").expect("put")));
+        }
+    });
+    assert_eq!(active(&store), 3, "{:?}", store.status());
+}
+
+#[test]
+fn a_device_that_hangs_delays_reads_once_and_nobody_for_ever() {
+    for (reads, question) in [(Reads::Single, 0), (Reads::RaceAll, 0), (Reads::Hedged, 0), (Reads::Single, 1)] {
+        let (matrix, switches, _) = switched("hangs");
+        let matrix = matrix.with(|options| {
+            (options.inline, options.reads) = (Inline::Off, reads);
+            options.timeout = Duration::from_millis(200);
+        });
+        let store = matrix.create(CAPACITY).expect("create");
+        store.put(b"key", b"value").expect("put");
+        let goes_on = Arc::new(AtomicBool::new(false));
+        let waits = Arc::clone(&goes_on);
+        switches[0].set(move |_, _| {
+            while !waits.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Fault::None
+        });
+        for _ in 0..50 {
+            if question == 0 {
+                assert_eq!(store.get(b"key").expect("get").as_deref(), Some(&b"value"[..]));
+            } else {
+                assert!(store.contains(b"key").expect("contains"));
+            }
+        }
+        for i in 0..10 {
+            store.put(&key(i), b"value").expect("two go on");
+        }
+        wait_active(&store, 2);
+        store.verify(&mut |_| {}).expect("verify");
+        store.close().expect("what hangs is left to itself");
+        goes_on.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_device_that_cannot_do_again_what_its_log_has_is_left_out_by_an_open() {
+    let (matrix, switches, _) = switched("not redone");
+    let store = matrix.create(CAPACITY).expect("create");
+    for i in 0..100 {
+        store.put(&key(i), b"value").expect("put");
+    }
+    drop(store);
+    switches[..2].iter().for_each(|switch| switch.set(|_, _| Fault::Io));
+    let refused = matrix.open().err();
+    assert!(matches!(refused, Some(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
+    switches[1].clear();
+    let store = matrix.open().expect("two of three");
+    assert_eq!(active(&store), 2);
+    for i in 0..100 {
+        assert_eq!(store.get(&key(i)).expect("get").as_deref(), Some(&b"value"[..]));
+    }
+    drop(store);
+    switches[0].clear();
+    let store = matrix.open().expect("all three");
+    store.wait_whole(PATIENCE).expect("three active devices");
+    assert_sound(&store);
+}
+
+#[test]
+fn a_filter_without_room_in_the_host_is_made_anew() {
+    let (matrix, _, host) = switched("no room for filters");
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"key", b"value").expect("put");
+    host.set(|touch, key| if touch == Touch::Write && key.starts_with(b"filter/") { Fault::Full } else { Fault::None });
+    store.close().expect("close without a filter");
+    drop(store);
+    host.clear();
+    let store = matrix.open().expect("open");
+    assert!(store.contains(b"key").expect("contains"));
+}
+
+#[test]
+fn a_clean_stop_whose_record_is_damaged_is_as_a_crash() {
+    let (matrix, _, host) = switched("damaged record");
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"key", b"value").expect("put");
+    store.close().expect("close");
+    drop(store);
+    host.set(|touch, key| if touch == Touch::Read && key == b"clean" { Fault::Corrupt } else { Fault::None });
+    let store = matrix.open().expect("open");
+    assert!(store.contains(b"key").expect("contains"));
+}
+
+/// One device, so one group of one store, with keys.
+fn sole(name: &'static str, keys: u64) -> (Matrix, Mkvs) {
+    let matrix = Matrix::new(name, 1, 1).with(|options| options.filter = lodestore_mkvs::Filtering::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    for i in 0..keys {
+        store.put(&key(i), b"value").expect("put");
+    }
+    (matrix, store)
+}
+
+fn add_group(matrix: &Matrix, store: &Mkvs) {
+    store.add_group(&[], &matrix.path(), &matrix.places).expect("add a group");
+    store.wait_whole(PATIENCE).expect("all keys have moved");
+}
+
+#[test]
+fn a_scan_shows_each_key_once_though_a_group_is_added_in_the_middle() {
+    const KEYS: u64 = 3000;
+    let all: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+    let (matrix, store) = sole("scanned", KEYS);
+    let mut scan = store.scan(&ScanRange::all()).expect("scan");
+    let mut shown: Vec<Vec<u8>> = scan.by_ref().take(1000).map(|entry| entry.expect("an entry").key).collect();
+    add_group(&matrix, &store);
+    shown.extend(scan.map(|entry| entry.expect("an entry").key));
+    assert!(shown == all, "{} keys of {KEYS}", shown.len());
+
+    let (matrix, store) = sole("visited", KEYS);
+    let (mut shown, mut at) = (Vec::new(), 0);
+    let visited = store.scan_each(&ScanRange::all(), &mut |key, _| {
+        shown.push(key.to_vec());
+        at += 1;
+        if at == 1000 {
+            add_group(&matrix, &store);
+        }
+        Visit::More
+    });
+    assert_eq!(visited.expect("scan"), all.len());
+    assert!(shown == all, "{} keys of {KEYS}", shown.len());
+
+    let (matrix, store) = sole("visited to a stop", KEYS);
+    let mut at = 0;
+    let visited = store.scan_each(&ScanRange::all(), &mut |_, _| {
+        at += 1;
+        if at == 10 {
+            add_group(&matrix, &store);
+            return Visit::Stop;
+        }
+        Visit::More
+    });
+    assert_eq!((visited.expect("scan"), at), (10, 10));
+}
+
+#[test]
+fn a_multi_get_finds_keys_that_go_to_a_new_group_meanwhile() {
+    const KEYS: u64 = 500;
+    let (matrix, store) = sole("asked", KEYS);
+    let keys: Vec<Vec<u8>> = (0..KEYS + 10).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut found = Vec::new();
+    let answer = store.multi_get(&keys, &mut |index, value| {
+        assert_eq!(index, found.len(), "in order");
+        found.push(value.is_some());
+        if index == 100 {
+            add_group(&matrix, &store);
+        }
+    });
+    answer.expect("multi_get");
+    assert_eq!(found.iter().filter(|found| **found).count(), KEYS as usize);
+}
+
+#[test]
+fn pages_of_large_values_end_early_and_lose_nothing() {
+    let matrix = Matrix::new("large values", 2, 2);
+    let store = matrix.create(64 << 20).expect("create");
+    for i in 0..40 {
+        store.put(&key(i), &vec![i as u8; 300_000 + 1000 * i as usize]).expect("put");
+    }
+    for range in [ScanRange::all(), ScanRange { limit: 17, ..ScanRange::all() }] {
+        let expected: Vec<_> = (0..40).map(key).take(range.limit).collect();
+        let mut shown = Vec::new();
+        let visited = store.scan_each(&range, &mut |key, value| {
+            assert_eq!(value.len(), 300_000 + 1000 * shown.len());
+            shown.push(key.to_vec());
+            Visit::More
+        });
+        assert_eq!(visited.expect("scan"), expected.len());
+        assert_eq!(shown, expected);
+    }
+}
