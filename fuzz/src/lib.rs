@@ -6,5 +6,6 @@ pub mod fluidkv;
 pub mod hashkv;
 pub mod hikv;
 pub mod media;
+pub mod mkvs;
 pub mod nvht;
 pub mod store;

@@ -10,6 +10,8 @@ mod hashkv;
 mod hikv;
 #[path = "../../../fuzz/src/media.rs"]
 mod media;
+#[path = "../../../fuzz/src/mkvs.rs"]
+mod mkvs;
 #[path = "../../../fuzz/src/nvht.rs"]
 mod nvht;
 #[path = "../../../fuzz/src/store.rs"]
@@ -53,6 +55,9 @@ fn any_bytes_are_read_as_headers_or_refused() {
     run("hashkv_parts", 4000, |data| {
         hashkv::parts(data);
     });
+    run("mkvs_parts", 4000, |data| {
+        mkvs::parts(data);
+    });
 }
 
 #[test]
@@ -61,6 +66,13 @@ fn parts_of_a_values_file_are_read_where_their_checksums_are_right() {
     assert_eq!(read(2, 0), 1, "a pointer; no superblock of such segments");
     assert_eq!(read(0, 16), 2, "a pointer, a superblock");
     assert_eq!(read(3, 5), 3, "a pointer, a segment's header and a record");
+}
+
+#[test]
+fn values_of_a_matrix_are_read_where_they_are_whole() {
+    let read = |len: usize| mkvs::parts(&[&[1, 0][..], &vec![0; len - 2]].concat());
+    assert_eq!(read(36), 4, "a device's record, and what a clean stop leaves of a log's entry; twice");
+    assert_eq!(read(4), 2, "what a clean stop leaves of no group; twice");
 }
 
 #[test]
