@@ -70,9 +70,12 @@ fn parts_of_a_values_file_are_read_where_their_checksums_are_right() {
 
 #[test]
 fn values_of_a_matrix_are_read_where_they_are_whole() {
-    let read = |len: usize| mkvs::parts(&[&[1, 0][..], &vec![0; len - 2]].concat());
-    assert_eq!(read(36), 4, "a device's record, and what a clean stop leaves of a log's entry; twice");
-    assert_eq!(read(4), 2, "what a clean stop leaves of no group; twice");
+    // As it is, and with the version that it has.
+    let read = |begins: &[u8], len: usize| mkvs::parts(&[begins, &vec![0; len - begins.len()]].concat());
+    assert_eq!(read(&[1], 36), 2, "a device's record");
+    assert_eq!(read(&[1], 4), 2, "what a clean stop leaves of no group");
+    assert_eq!(read(&[1, 0, 1], 40), 2, "an entry of a delete");
+    assert_eq!(read(&[9, 0, 1], 40), 1, "an entry of another version");
 }
 
 #[test]
