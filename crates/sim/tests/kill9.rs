@@ -127,3 +127,52 @@ fn writers_of_hashkv_on_a_file_lose_nothing_when_they_are_killed() {
     let rest = ["--rounds", "5", "--threads", "4", "--keys", "200", "--seed", "4", "--durability", "power"];
     run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), "hashkv-file", &[&rest[..], &HASHKV].concat());
 }
+
+/// Logs that keep little, so that devices are copied.
+const MKVS: [&str; 12] = [
+    "--engine",
+    "mkvs",
+    "--size",
+    "33554432",
+    "--shape",
+    "log-ops=1024",
+    "--shape",
+    "log-bytes=1M",
+    "--set",
+    "soft-lag=64",
+    "--set",
+    "hard-lag=512",
+];
+
+#[test]
+fn two_writers_of_mkvs_lose_nothing() {
+    run("mkvs-process", &[&TWO_WRITERS[..], &MKVS].concat());
+}
+
+/// The devices' own threads work, so that they are not all as far.
+#[test]
+fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
+    for acks in ["acks=majority", "acks=all"] {
+        let rest = ["--lose", "--shape", acks, "--set", "inline=off"];
+        run(&format!("mkvs-lose-{}", &acks[5..]), &[&TWO_WRITERS[..], &MKVS, &rest].concat());
+    }
+}
+
+#[test]
+fn devices_are_lost_of_a_matrix_alone_whose_writes_survive_it() {
+    let cases =
+        [(&["--engine", "hikv"][..], "take"), (&["--engine", "mkvs", "--shape", "acks=one"], "no write survives")];
+    for (at, (arguments, why)) in cases.into_iter().enumerate() {
+        let dir = std::env::temp_dir().join(format!("lodestore-test-{}-refused-{at}", std::process::id()));
+        let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
+            .arg("--dir")
+            .arg(&dir)
+            .args(["--rounds", "1", "--lose"])
+            .args(arguments)
+            .output()
+            .expect("the program runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(why), "{told}");
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}

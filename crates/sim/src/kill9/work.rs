@@ -1,0 +1,164 @@
+//! What the threads of a child do: endless streams of operations, each acknowledged beside the store.
+
+use std::fs::{File, OpenOptions as FileOptions};
+use std::os::unix::fs::FileExt;
+use std::thread;
+
+use lodestore::{Batch, BatchOp, Change, Expiry, Handle, Swap};
+use lodestore_media::sim::Rng;
+
+use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number, open_store};
+use crate::op::{Op, Outcome};
+
+/// One in this many operations increments it.
+const COUNT_EVERY: u64 = 16;
+/// One in this many is a batch, where the engine has them.
+const BATCH_EVERY: u64 = 8;
+/// Most operations of a batch.
+const BATCH_OPS: u64 = 20;
+/// A moment that no test sees.
+const FAR: u64 = 1 << 52;
+
+/// A step of a thread's stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Count,
+    Do(Op),
+}
+
+/// The operations of one thread in one round.
+pub(super) struct Stream {
+    rng: Rng,
+    thread: u64,
+    keys: u64,
+    batches: bool,
+}
+
+impl Stream {
+    pub(super) fn new(plan: &Plan, store: &Handle, round: u64, thread: u64) -> Self {
+        let rng = Rng::part(plan.seed ^ round.rotate_left(20), thread);
+        Self { rng, thread, keys: plan.keys, batches: store.capabilities().batch }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        thread_key(self.thread, self.rng.below(self.keys))
+    }
+
+    /// A batch over keys of the thread, some of them perhaps twice.
+    fn batch(&mut self) -> Batch {
+        let ops = 1 + self.rng.below(BATCH_OPS);
+        let op = |_| match self.rng.below(4) {
+            0 => BatchOp::Delete { key: self.key() },
+            1 => BatchOp::Put { key: self.key(), value: self.value(), expiry: Some(Expiry::at_millis(FAR)) },
+            _ => BatchOp::Put { key: self.key(), value: self.value(), expiry: None },
+        };
+        Batch { ops: (0..ops).map(op).collect() }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = match self.rng.below(40) {
+            0 => self.rng.below(6000),
+            1..=4 => 0,
+            _ => self.rng.below(400),
+        };
+        let fill = self.rng.next_u64().to_le_bytes();
+        fill.iter().copied().cycle().take(len as usize).collect()
+    }
+
+    pub(super) fn next(&mut self) -> Step {
+        if self.rng.one_in(COUNT_EVERY) {
+            return Step::Count;
+        }
+        if self.batches && self.rng.one_in(BATCH_EVERY) {
+            return Step::Do(Op::Batch { batch: self.batch() });
+        }
+        let key = self.key();
+        Step::Do(match self.rng.below(12) {
+            0..=3 => Op::Put { key, value: self.value(), expiry: None },
+            4 => Op::Put { key, value: self.value(), expiry: Some(FAR) },
+            5 => Op::Insert { key, value: self.value() },
+            6..=7 => Op::Update { key, value: self.value() },
+            8..=9 => Op::Delete { key },
+            10 => Op::Swap { key, expected: None, new: Some(self.value()) },
+            _ => Op::Append { key, bytes: vec![b'+'; 1 + self.rng.index(9)] },
+        })
+    }
+}
+
+pub(super) fn thread_key(thread: u64, index: u64) -> Vec<u8> {
+    let tail = "x".repeat((index % 23) as usize);
+    format!("thread {thread} key {index:06}{tail}").into_bytes()
+}
+
+/// Runs the child: opens the store and works until it is killed.
+///
+/// # Errors
+/// Whatever ends the work before the kill.
+pub fn child(plan: &Plan, round: u64) -> Result<(), String> {
+    let acks = FileOptions::new().write(true).open(acks_path(plan)).map_err(|error| format!("acks: {error}"))?;
+    let store = open_store(plan).map_err(|error| format!("open in the child: {error}"))?;
+    acknowledge(&acks, OPEN_SLOT, 1)?;
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.threads)
+            .map(|thread| {
+                let (store, acks) = (&store, &acks);
+                scope.spawn(move || work(plan, store, acks, round, thread))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| "a thread of the child panicked".to_string())?)
+    })
+}
+
+fn acknowledge(acks: &File, slot: u64, count: u64) -> Result<(), String> {
+    acks.write_all_at(&count.to_le_bytes(), slot * SLOT).map_err(|error| format!("acks: {error}"))
+}
+
+fn work(plan: &Plan, store: &Handle, acks: &File, round: u64, thread: u64) -> Result<(), String> {
+    let mut stream = Stream::new(plan, store, round, thread);
+    for done in 1.. {
+        let step = stream.next();
+        apply(store, &step).map_err(|error| format!("operation {done} of thread {thread}: {error}"))?;
+        acknowledge(acks, thread + 1, done)?;
+    }
+    Ok(())
+}
+
+fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
+    Ok(match step {
+        Step::Count => {
+            store.update_with(COUNTER, &mut |value| {
+                Change::Put((number(value.unwrap_or_default()) + 1).to_le_bytes().to_vec(), None)
+            })?;
+            Outcome::Done
+        }
+        Step::Do(Op::Put { key, value, expiry }) => {
+            store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
+            Outcome::Done
+        }
+        Step::Do(Op::Insert { key, value }) => Outcome::Changed(store.insert(key, value)?),
+        Step::Do(Op::Update { key, value }) => Outcome::Changed(store.update(key, value)?),
+        Step::Do(Op::Delete { key }) => Outcome::Changed(store.delete(key)?),
+        Step::Do(Op::Swap { key, expected, new }) => {
+            match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
+                Swap::Done => Outcome::Changed(true),
+                Swap::Differs(there) => Outcome::Value(there),
+            }
+        }
+        Step::Do(Op::Append { key, bytes }) => {
+            let expiry = store.expiry(key)?.flatten();
+            store.update_with(key, &mut |value| {
+                let mut value = value.unwrap_or_default().to_vec();
+                value.extend_from_slice(bytes);
+                Change::Put(value, expiry)
+            })?;
+            Outcome::Done
+        }
+        Step::Do(Op::Batch { batch }) => {
+            store.write(batch)?;
+            Outcome::Done
+        }
+        Step::Do(_) => Outcome::Done,
+    })
+}
