@@ -1,6 +1,6 @@
 //! Threads on few keys: what they did as a history, with or without a crash at its end.
 //!
-//! Without a crash the history itself must be linearizable. With one, on a simulated medium: the recorder's log
+//! Without a crash the history itself must be linearizable, whether operations of it fail or not. With one, on a simulated medium: the recorder's log
 //! gives the order of stores, flushes, fences, calls and returns of all threads; it is cut at a crash point,
 //! an image of that moment is recovered, and one read of every key is added to the history. That history must be linearizable, which is
 //! durable linearizability (Izraelevitz et al., DISC 2016): whatever returned, reads included, stays.
@@ -78,11 +78,26 @@ fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
     }
 }
 
-fn answer_of(outcome: Outcome) -> Answer {
+/// What was answered; `None` where nothing was done.
+fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
-        Outcome::Done | Outcome::Full => Answer::Done,
-        Outcome::Changed(changed) => Answer::Changed(changed),
-        Outcome::Value(value) => Answer::Value(value.map(|bytes| value_number(&bytes))),
+        Outcome::Done => Some(Answer::Done),
+        Outcome::Full => None,
+        Outcome::Changed(changed) => Some(Answer::Changed(changed)),
+        Outcome::Value(value) => Some(Answer::Value(value.map(|bytes| value_number(&bytes)))),
+    }
+}
+
+/// What is tried on a store: `None` where it failed, and nobody knows what came of it.
+type Try<'a> = &'a (dyn Fn(&Op) -> Result<Option<Outcome>> + Sync);
+
+/// The call of an action: with its answer; open where it failed, so that it may take effect at any time to come, or never; none where nothing was done.
+fn call_of(action: Action, called: u64, returned: u64, outcome: Option<Outcome>) -> Option<Call> {
+    match outcome {
+        Some(outcome) => answer_of(outcome).map(|answer| Call { action, called, returned: Some((returned, answer)) }),
+        // A read that failed says nothing.
+        None if matches!(action, Action::One(_, KeyOp::Get)) => None,
+        None => Some(Call { action, called, returned: None }),
     }
 }
 
@@ -115,7 +130,7 @@ fn random_key_op(rng: &mut Rng, value: u64, seen: Option<u64>) -> KeyOp {
 fn run_threads(
     load: Load,
     seed: u64,
-    apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync),
+    apply: Try<'_>,
     clock: &(dyn Fn(u64, bool) -> u64 + Sync),
 ) -> Result<Vec<Call>, Wrong> {
     let start = Barrier::new(load.threads as usize);
@@ -136,11 +151,13 @@ fn run_threads(
                     let returned = clock(index, true);
                     match outcome {
                         Ok(outcome) => {
-                            let answer = answer_of(outcome);
-                            if let (Action::One(key, _), Answer::Value(value)) = (&action, answer) {
+                            let Some(call) = call_of(action, called, returned, outcome) else { continue };
+                            if let (Action::One(key, _), Some((_, Answer::Value(value)))) =
+                                (&call.action, call.returned)
+                            {
                                 seen[*key as usize] = value;
                             }
-                            mine.push(Call { action, called, returned: Some((returned, answer)) });
+                            mine.push(call);
                         }
                         Err(wrong) => {
                             *history.lock().unwrap_or_else(PoisonError::into_inner) = Err(wrong);
@@ -163,9 +180,52 @@ fn run_threads(
 /// [`Oracle::History`].
 pub fn check_live(load: Load, seed: u64, apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync)) -> Result<usize, Wrong> {
     let clock = AtomicU64::new(0);
-    let history = run_threads(load, seed, apply, &|_, _| clock.fetch_add(1, Ordering::SeqCst))?;
+    let apply = |op: &Op| apply(op).map(Some);
+    let history = run_threads(load, seed, &apply, &|_, _| clock.fetch_add(1, Ordering::SeqCst))?;
     history::check(&history, &BTreeMap::new()).map_err(|what| Wrong::new(Oracle::History, what))?;
     Ok(history.len())
+}
+
+/// What a check of a store that fails did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FailingCounts {
+    /// Operations that answered.
+    pub answered: u64,
+    /// Operations that failed, of which nobody knows what came.
+    pub failed: u64,
+    /// Operations that were refused and did nothing.
+    pub refused: u64,
+}
+
+/// As [`check_live`], for a store some of whose operations fail in the middle: where `apply` answers an error the operation has taken effect, or does so at any time to come, or never.
+/// [`Outcome::Full`] says that it did nothing. When all threads have ended `behind` is called, then each key is read, which must not fail.
+///
+/// # Errors
+/// [`Oracle::History`].
+pub fn check_failing(
+    load: Load,
+    seed: u64,
+    apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync),
+    behind: impl FnOnce(),
+) -> Result<FailingCounts, Wrong> {
+    let clock = AtomicU64::new(0);
+    let (failed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let tries = |op: &Op| {
+        let outcome = apply(op).ok();
+        failed.fetch_add(u64::from(outcome.is_none()), Ordering::Relaxed);
+        refused.fetch_add(u64::from(outcome == Some(Outcome::Full)), Ordering::Relaxed);
+        Ok(outcome)
+    };
+    let mut history = run_threads(load, seed, &tries, &|_, _| clock.fetch_add(1, Ordering::SeqCst))?;
+    behind();
+    let end = clock.into_inner();
+    for key in 0..load.keys {
+        let outcome = judged(Oracle::History, || apply(&key_op_of(key_bytes(key), KeyOp::Get)))?;
+        history.extend(call_of(Action::One(key, KeyOp::Get), end, end + 1, Some(outcome)));
+    }
+    history::check(&history, &BTreeMap::new()).map_err(|what| Wrong::new(Oracle::History, what))?;
+    let (failed, refused) = (failed.into_inner(), refused.into_inner());
+    Ok(FailingCounts { answered: load.threads * load.ops - failed - refused, failed, refused })
 }
 
 /// What a durable check did.
@@ -196,7 +256,7 @@ pub fn check_durable(
         recorder.mark(index << 1 | u64::from(is_return));
         index
     };
-    let history = run_threads(load, config.seed, &|op| store.apply(op), &clock)?;
+    let history = run_threads(load, config.seed, &|op| store.apply(op).map(Some), &clock)?;
     let trace = recorder.take();
     drop(store);
     let calls = by_log(&history, &trace, load.ops);

@@ -1,11 +1,12 @@
 //! Concurrent histories: the checker must accept what an atomic map does, refuse what a careless one does, with batches too.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use lodestore_contract::Batch;
-use lodestore_sim::concurrent::{Load, check_live};
+use lodestore_contract::{Batch, Error};
+use lodestore_sim::concurrent::{Load, check_failing, check_live};
 use lodestore_sim::op::{Op, Outcome, State};
 
 const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false };
@@ -94,4 +95,121 @@ fn a_batch_that_shows_by_half_is_seen() {
         check_live(BATCHES, seed, &apply).is_err()
     });
     assert!(seen, "no history of a batch in steps was refused");
+}
+
+fn failure() -> Error {
+    Error::TooFewDevices { group: 0, live: 0, needed: 1 }
+}
+
+/// Whether a step may fail in the middle: it changes something.
+fn is_write(op: &Op) -> bool {
+    !matches!(op, Op::Get { .. })
+}
+
+/// Some operations fail: they have taken effect, or do so when another one comes, or never. Others are refused.
+#[test]
+fn a_write_that_failed_may_have_happened_or_happen_later_or_never() {
+    for seed in 0..40 {
+        let both = Mutex::new((0_u32, State::default(), Vec::new()));
+        let ended = AtomicBool::new(false);
+        let apply = |op: &Op| {
+            let mut all = both.lock().unwrap_or_else(PoisonError::into_inner);
+            let (calls, state, late) = &mut *all;
+            *calls += 1;
+            if *calls % 7 == 0 {
+                late.drain(..).for_each(|op: Op| drop(state.apply(&op)));
+            }
+            match *calls % 24 {
+                3 | 4 if is_write(op) => drop(state.apply(op)),
+                9 | 10 if is_write(op) => late.push(op.clone()),
+                15 if !ended.load(Ordering::Relaxed) => {}
+                18..=23 if is_write(op) => return Ok(Outcome::Full),
+                _ => return Ok(state.apply(op)),
+            }
+            Err(failure())
+        };
+        let counts = check_failing(LOAD, seed, &apply, || ended.store(true, Ordering::Relaxed));
+        let counts = counts.unwrap_or_else(|wrong| panic!("seed {seed}: {}", wrong.what));
+        assert!(counts.failed > 0 && counts.refused > 0, "{counts:?}");
+        assert_eq!(counts.answered + counts.failed + counts.refused, LOAD.threads * LOAD.ops);
+    }
+}
+
+/// A store whose every eighth write is `spoilt`, which is given the state and the write, and says whether it is told as refused, or as failed.
+fn some_history_is_refused(spoilt: impl Fn(&mut State, &Op) -> bool + Sync) -> bool {
+    (0..40).any(|seed| {
+        let both = Mutex::new((0_u32, State::default()));
+        let apply = |op: &Op| {
+            let mut both = both.lock().unwrap_or_else(PoisonError::into_inner);
+            let (writes, state) = &mut *both;
+            *writes += u32::from(is_write(op));
+            if !is_write(op) || *writes % 8 != 0 {
+                return Ok(state.apply(op));
+            }
+            if spoilt(state, op) { Ok(Outcome::Full) } else { Err(failure()) }
+        };
+        check_failing(LOAD, seed, &apply, || {}).is_err()
+    })
+}
+
+#[test]
+fn a_write_that_failed_and_took_what_was_acknowledged_with_it_is_seen() {
+    let forgets = |state: &mut State, op: &Op| {
+        let key = op.key().expect("it writes a key").to_vec();
+        state.apply(&Op::Remove { key });
+        false
+    };
+    assert!(some_history_is_refused(forgets), "no history of writes that are lost was refused");
+}
+
+#[test]
+fn a_write_that_was_refused_and_done_is_seen() {
+    let does = |state: &mut State, op: &Op| {
+        state.apply(op);
+        true
+    };
+    assert!(some_history_is_refused(does), "no history of refused writes that were done was refused");
+}
+
+/// What a read has shown of a write that failed is gone for the next one.
+#[test]
+fn a_write_that_failed_and_was_shown_and_taken_back_is_seen() {
+    let seen = (0..40).any(|seed| {
+        let all = Mutex::new((0_u32, State::default(), BTreeMap::<Vec<u8>, Op>::new()));
+        let apply = |op: &Op| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let (calls, state, back) = &mut *all;
+            *calls += 1;
+            let key = op.key().expect("each has one").to_vec();
+            if let Op::Get { .. } = op {
+                let shown = state.apply(op);
+                back.remove(&key).iter().for_each(|op| drop(state.apply(op)));
+                return Ok(shown);
+            }
+            back.remove(&key).iter().for_each(|op| drop(state.apply(op)));
+            if *calls % 8 != 0 {
+                return Ok(state.apply(op));
+            }
+            let before = state.get(&key).cloned();
+            state.apply(op);
+            let undo = match before {
+                Some(held) => Op::Put { key: key.clone(), value: held.value, expiry: None },
+                None => Op::Remove { key: key.clone() },
+            };
+            back.insert(key, undo);
+            Err(failure())
+        };
+        check_failing(LOAD, seed, &apply, || {}).is_err()
+    });
+    assert!(seen, "no history of writes that were taken back was refused");
+}
+
+/// Reads behind all threads count.
+#[test]
+fn what_is_lost_behind_the_last_operation_is_seen() {
+    let state = Mutex::new(State::default());
+    let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+    let apply = |op: &Op| Ok(lock().apply(op));
+    let wrong = check_failing(LOAD, 1, &apply, || *lock() = State::default());
+    assert!(wrong.is_err(), "{wrong:?}");
 }
