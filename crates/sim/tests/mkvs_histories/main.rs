@@ -1,0 +1,441 @@
+//! Matrices under threads while devices slow down, stand still, have no room, cannot read, fail, are lost, replaced or come back, a group is added and the matrix is closed, or cut off in
+//! the middle, and opened: what the threads saw must be a linearizable history, whoever is asked for a read, however many devices acknowledge a write, and whoever does the work.
+//!
+//! A seed says how the matrix reads and writes, what the threads do and what happens to them. `LODESTORE_SEED` begins at one, and `LODESTORE_TIMES` sets how many follow.
+
+#[path = "../../../mkvs/tests/common/mod.rs"]
+mod common;
+mod event;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Matrix;
+use common::faulty::{Fault, Faulty, Switch, Touch};
+use event::{EVENTS, Event};
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Change, Error, Result, Store, Swap};
+use lodestore_media::sim::Rng;
+use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Part, Reads};
+use lodestore_sim::concurrent::{FailingCounts, Load, check_failing};
+use lodestore_sim::op::{Op, Outcome};
+
+const GROUPS: usize = 2;
+const DEVICES: usize = 3;
+const CAPACITY: u64 = 32 << 20;
+const LOAD: Load = Load { threads: 3, keys: 36, ops: 840, batches: false };
+/// Ways to read, to write, and to do the work.
+const MODES: u64 = 18;
+/// What something may take that is to happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The switches of all stores, by their directories, and one for all of them.
+#[derive(Clone)]
+struct Switches {
+    each: Arc<Mutex<BTreeMap<PathBuf, Switch>>>,
+    all: Switch,
+}
+
+impl Switches {
+    fn new() -> Self {
+        Self { each: Arc::default(), all: Switch::new() }
+    }
+
+    fn of(&self, directory: &Path, part: Part) -> Switch {
+        let mut all = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(directory.join(part.directory())).or_insert_with(Switch::new).clone()
+    }
+
+    fn clear(&self) {
+        self.all.clear();
+        self.each.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Switch::clear);
+    }
+}
+
+/// A matrix, what is done to it, and how far the threads are.
+struct Stage {
+    matrix: Matrix,
+    switches: Switches,
+    /// Gone while it is opened anew.
+    store: RwLock<Option<Mkvs>>,
+    /// Operations begun.
+    ops: AtomicU64,
+    /// Operations that may be begun: so that threads are at work whatever happens.
+    allowed: AtomicU64,
+    /// The threads have ended.
+    is_over: AtomicBool,
+    replacements: AtomicU64,
+    revivals: AtomicU64,
+}
+
+impl Stage {
+    fn new(seed: u64) -> Self {
+        let switches = Switches::new();
+        let known = switches.clone();
+        let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
+            let store = Arc::new(Faulty { store, switch: known.of(directory, part) });
+            Arc::new(Faulty { store, switch: known.all.clone() })
+        };
+        let matrix = Matrix::new("histories", GROUPS, DEVICES).on(|places| places.wrap = Some(Arc::new(wrap)));
+        let matrix = matrix.with(|options| {
+            options.reads = [Reads::Hedged, Reads::RaceAll, Reads::Single][(seed % 3) as usize];
+            options.acks = [Acks::One, Acks::Majority, Acks::All][(seed / 3 % 3) as usize];
+            options.inline = [Inline::Off, Inline::On][(seed / 9 % 2) as usize];
+            options.filter = [Filtering::On, Filtering::Off][(seed / MODES % 2) as usize];
+            // Whoever stands still is soon behind, and logs reach back to little.
+            (options.soft_lag, options.hard_lag) = (4, 16);
+            (options.log_ops, options.log_bytes) = (64, 8192);
+        });
+        let store = matrix.create(CAPACITY).expect("create");
+        Self {
+            matrix,
+            switches,
+            store: RwLock::new(Some(store)),
+            ops: AtomicU64::new(0),
+            allowed: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            replacements: AtomicU64::new(0),
+            revivals: AtomicU64::new(0),
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Mkvs) -> T) -> T {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        work(store.as_ref().expect("it is there but while it is opened"))
+    }
+
+    /// An operation of a thread.
+    fn apply(&self, op: &Op) -> Result<Outcome> {
+        let number = self.ops.fetch_add(1, Ordering::AcqRel);
+        while self.allowed.load(Ordering::Acquire) <= number && !self.is_over.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_micros(200));
+        }
+        thread::sleep(Duration::from_micros(number % 3 * 20));
+        let outcome = self.with(|store| apply(store, op, number));
+        match outcome {
+            Err(Error::Full { .. }) => Ok(Outcome::Full),
+            // What fails in a row is looked at for all that may have come of it.
+            Err(Error::TooFewDevices { .. } | Error::Io { .. } | Error::Unfinished { .. } | Error::Corrupt { .. }) => {
+                thread::sleep(Duration::from_millis(2));
+                outcome
+            }
+            Err(error) => panic!("{op:?}: {error}"),
+            outcome => outcome,
+        }
+    }
+
+    /// Waits until threads have done so many operations more, for some milliseconds.
+    fn pass(&self, ops: u64, millis: u64) {
+        let (begun, first) = (Instant::now(), self.ops.load(Ordering::Acquire));
+        while self.ops.load(Ordering::Acquire) < first + ops && begun.elapsed() < Duration::from_millis(millis) {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// The directory of a device.
+    fn directory(&self, group: usize, device: usize) -> PathBuf {
+        let status = self.with(Mkvs::status);
+        let found = status.devices.iter().find(|found| (found.group, found.device) == (group, device));
+        self.matrix.path().join(&found.expect("there is one").path)
+    }
+
+    fn switch(&self, group: usize, device: usize, part: Part) -> Switch {
+        self.switches.of(&self.directory(group, device), part)
+    }
+
+    fn groups(&self) -> usize {
+        self.with(Mkvs::status).groups
+    }
+
+    /// Some devices of one group, in any order.
+    fn some(&self, rng: &mut Rng) -> (usize, [usize; DEVICES]) {
+        let (group, first, step) = (rng.index(self.groups()), rng.index(DEVICES), 1 + rng.index(2));
+        (group, std::array::from_fn(|at| (first + at * step) % DEVICES))
+    }
+
+    fn acks(&self) -> Acks {
+        self.matrix.options.acks
+    }
+
+    /// Stops the matrix and opens it again, with switches off. Where it is not closed it is cut off under the threads: from one moment on nothing reaches any store.
+    fn open_again(&self, closes: bool, between: impl FnOnce()) {
+        if !closes {
+            self.switches.all.set(|touch, _| fails_to_write(touch));
+            self.pass(6, 5);
+        }
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        self.switches.clear();
+        if let Some(store) = store.take()
+            && closes
+        {
+            store.close().expect("close");
+        }
+        between();
+        *store = Some(self.matrix.open().expect("open"));
+    }
+
+    /// Waits until this is so.
+    fn wait(&self, what: &str, is_so: impl Fn(&Mkvs) -> bool) {
+        let begun = Instant::now();
+        while !self.with(&is_so) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:#?}", self.with(Mkvs::status));
+            self.revive();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Opens the matrix again where all devices of a group are out: nobody is left there whom the others could follow.
+    fn revive(&self) {
+        let devices = self.with(Mkvs::status).devices;
+        let is_active = |group| devices.iter().any(|device| device.group == group && device.state == "active");
+        if !devices.iter().all(|device| is_active(device.group)) {
+            self.revivals.fetch_add(1, Ordering::AcqRel);
+            self.open_again(false, || {});
+        }
+    }
+
+    fn wait_whole(&self) {
+        self.wait("all devices have everything, and keys are where they belong", |store| {
+            store.wait_whole(Duration::ZERO).is_ok()
+        });
+    }
+
+    /// Puts a new device in the place of one, in the same directory if that is gone.
+    fn replace(&self, group: usize, device: usize) {
+        let old = self.directory(group, device);
+        let number = self.replacements.fetch_add(1, Ordering::AcqRel);
+        let other = self.matrix.path().join(format!("replacement {number}"));
+        let new = if old.exists() || number.is_multiple_of(2) { other } else { old };
+        self.wait("a device is replaced", |store| {
+            match store.replace(group, device, &new, &self.matrix.path(), &self.matrix.places) {
+                Ok(()) => true,
+                // The others are not back yet.
+                Err(Error::TooFewDevices { .. }) => false,
+                Err(error) => panic!("replace: {error}"),
+            }
+        });
+    }
+
+    fn happens(&self, event: Event, rng: &mut Rng) {
+        let (group, devices) = self.some(rng);
+        let part = if rng.one_in(3) { Part::Log } else { Part::Device };
+        println!("  {event:?} in group {group}, devices {devices:?}, {part:?}");
+        let fail = |count: usize| {
+            for device in &devices[..count] {
+                self.switch(group, *device, part).set(|touch, _| fails_to_write(touch));
+            }
+        };
+        match event {
+            Event::Slow | Event::Still | Event::Full(_) | Event::Damage => {
+                self.falters(event, group, &devices, part);
+                self.switches.clear();
+            }
+            Event::FailOne => {
+                fail(1);
+                self.pass(40, 20);
+                self.replace(group, devices[0]);
+                self.switches.clear();
+            }
+            Event::Fail(count) => {
+                fail(count);
+                self.pass(20, 10);
+                self.open_again(false, || {});
+            }
+            Event::AddGroup => {
+                let added = self.with(|store| store.add_group(&[], &self.matrix.path(), &self.matrix.places));
+                added.expect("add a group");
+            }
+            Event::Reopen => self.open_again(true, || {}),
+            Event::Cut => self.open_again(false, || {}),
+            _ => self.loses(event, group, &devices, rng.one_in(2)),
+        }
+    }
+
+    /// What devices do that go on.
+    fn falters(&self, event: Event, group: usize, devices: &[usize], part: Part) {
+        let first = self.switch(group, devices[0], part);
+        match event {
+            Event::Slow => first.set(|_, key| {
+                let sum: u64 = key.iter().map(|byte| u64::from(*byte)).sum();
+                Fault::Slow(Duration::from_micros(sum % 300))
+            }),
+            Event::Still => {
+                let until = Instant::now() + Duration::from_millis(15);
+                first.set(move |_, _| Fault::Slow(until.saturating_duration_since(Instant::now())));
+            }
+            Event::Full(count) => {
+                for device in &devices[..count] {
+                    self.switch(group, *device, part).set(|touch, key| meets(touch, Touch::Write, key, Fault::Full));
+                }
+            }
+            _ => {
+                let store = self.switch(group, devices[0], Part::Device);
+                store.set(|touch, key| meets(touch, Touch::Read, key, Fault::Corrupt));
+            }
+        }
+        self.pass(60, 30);
+    }
+
+    /// A device is lost, the first one of these.
+    fn loses(&self, event: Event, group: usize, devices: &[usize], closes: bool) {
+        let lost = self.directory(group, devices[0]);
+        let away = self.matrix.path().join("away");
+        let lose = || std::fs::remove_dir_all(&lost).expect("a device's directory");
+        let others = |fault: fn(Touch) -> Fault| {
+            for device in &devices[1..] {
+                self.switch(group, *device, Part::Log).set(move |touch, _| fault(touch));
+            }
+            self.pass(20, 15);
+        };
+        match event {
+            Event::LoseRunning => lose(),
+            Event::LoseAndCut => {
+                lose();
+                self.pass(40, 20);
+                self.open_again(false, || {});
+            }
+            Event::LoseStopped => self.open_again(closes, lose),
+            Event::LoseAhead => {
+                others(|touch| if touch == Touch::Write { Fault::Slow(Duration::from_millis(1)) } else { Fault::None });
+                self.open_again(false, lose);
+            }
+            Event::LoseAlone => {
+                others(fails_to_write);
+                self.open_again(false, lose);
+            }
+            _ => {
+                others(fails_to_write);
+                self.open_again(false, || std::fs::rename(&lost, &away).expect("the device goes"));
+                self.pass(12, 20);
+                return self.open_again(closes, || std::fs::rename(&away, &lost).expect("the device comes back"));
+            }
+        }
+        self.pass(40, 20);
+        self.replace(group, devices[0]);
+    }
+
+    /// What happens while the threads are at work: each event once, in an order of the seed's.
+    fn all_happens(&self, rng: &mut Rng) {
+        let _release = Release(&self.allowed);
+        let mut left: Vec<Event> = EVENTS.into_iter().filter(|event| event.is_borne(self.acks())).collect();
+        let step = LOAD.threads * LOAD.ops / left.len() as u64;
+        while !left.is_empty() && !self.is_over.load(Ordering::Acquire) {
+            let event = left.swap_remove(rng.index(left.len()));
+            if matches!(event, Event::AddGroup | Event::FailOne) || event.is_loss() {
+                self.wait_whole();
+            }
+            self.allowed.fetch_add(step / 2, Ordering::AcqRel);
+            self.pass(step / 4, 30);
+            self.happens(event, rng);
+            self.revive();
+            self.allowed.fetch_add(step / 2, Ordering::AcqRel);
+            self.pass(step / 4, 30);
+        }
+    }
+
+    /// Brings all devices back, and looks whether they are sound.
+    fn end(&self) {
+        self.open_again(false, || {});
+        self.wait_whole();
+        let report = self.with(|store| store.verify(&mut |_| {})).expect("verify");
+        assert!(report.is_clean(), "{:?}", report.findings);
+    }
+}
+
+/// Lets the threads do what is left, also where what happened was not borne.
+struct Release<'a>(&'a AtomicU64);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.store(u64::MAX, Ordering::Release);
+    }
+}
+
+fn fails_to_write(touch: Touch) -> Fault {
+    if touch == Touch::Write { Fault::Io } else { Fault::None }
+}
+
+/// A fault for half of the keys.
+fn meets(touch: Touch, what: Touch, key: &[u8], fault: Fault) -> Fault {
+    let is_met = touch == what && key.last().is_some_and(|byte| byte % 2 == 0);
+    if is_met { fault } else { Fault::None }
+}
+
+/// Does `op`, in one of the ways that come to the same.
+fn apply(store: &Mkvs, op: &Op, way: u64) -> Result<Outcome> {
+    Ok(match op {
+        Op::Put { key, value, .. } if way.is_multiple_of(3) => {
+            store.update_with(key, &mut |_| Change::Put(value.clone(), None))?;
+            Outcome::Done
+        }
+        Op::Put { key, value, .. } => {
+            store.put(key, value)?;
+            Outcome::Done
+        }
+        Op::Insert { key, value } => Outcome::Changed(store.insert(key, value)?),
+        Op::Update { key, value } => Outcome::Changed(store.update(key, value)?),
+        Op::Delete { key } => Outcome::Changed(store.delete(key)?),
+        Op::Swap { key, expected, new } => match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
+            Swap::Done => Outcome::Changed(true),
+            Swap::Differs(found) => Outcome::Value(found),
+        },
+        Op::Get { key } if way.is_multiple_of(4) => {
+            let mut seen = None;
+            store.update_with(key, &mut |value| {
+                seen = value.map(<[u8]>::to_vec);
+                Change::Keep
+            })?;
+            Outcome::Value(seen)
+        }
+        Op::Get { key } => Outcome::Value(store.get(key)?),
+        other => panic!("{other:?} is not asked"),
+    })
+}
+
+fn history(seed: u64) -> FailingCounts {
+    let stage = Stage::new(seed);
+    let options = &stage.matrix.options;
+    println!(
+        "LODESTORE_SEED={seed}: {:?}, {:?}, inline {:?}, filter {:?}",
+        options.reads, options.acks, options.inline, options.filter
+    );
+    let (counts, events) = thread::scope(|scope| {
+        let events = scope.spawn(|| stage.all_happens(&mut Rng::part(seed, 1000)));
+        let counts = check_failing(LOAD, seed, &|op| stage.apply(op), || stage.end());
+        stage.is_over.store(true, Ordering::Release);
+        (counts, events.join())
+    });
+    events.unwrap_or_else(|_| panic!("seed {seed}: what happened was not borne"));
+    let counts = counts.unwrap_or_else(|wrong| panic!("seed {seed}: {}", wrong.what));
+    let (replacements, revivals) = (stage.replacements.into_inner(), stage.revivals.into_inner());
+    println!("  {counts:?}, {replacements} replacements, {revivals} times opened again");
+    counts
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: give a number")))
+}
+
+#[test]
+fn what_threads_see_of_a_matrix_is_linearizable_whatever_happens_to_its_devices() {
+    let first = number("LODESTORE_SEED");
+    // Told otherwise: one seed.
+    let times = number("LODESTORE_TIMES").unwrap_or(if first.is_some() { 1 } else { MODES });
+    let first = first.unwrap_or(0);
+    let mut all = FailingCounts::default();
+    for seed in first..first + times {
+        let counts = history(seed);
+        all = FailingCounts {
+            answered: all.answered + counts.answered,
+            failed: all.failed + counts.failed,
+            refused: all.refused + counts.refused,
+        };
+    }
+    println!("{all:?}");
+    assert!(all.failed > 0 && all.refused > 0, "{all:?}");
+}
