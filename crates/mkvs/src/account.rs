@@ -146,6 +146,7 @@ impl Inner {
             ("filter_leaked", &counts.leaked),
             ("devices_caught_up", &counts.caught_up),
             ("devices_copied", &counts.copied),
+            ("groups_revived", &counts.revived),
         ] {
             count(name, load(counter));
         }

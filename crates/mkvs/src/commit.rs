@@ -124,17 +124,23 @@ impl Group {
     /// Waits for a write's votes, and does what they ask for.
     fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<bool> {
         let mut wanted = needed;
+        let is_all = self.options.acks == Acks::All;
         let (done, refused) = loop {
             self.drive(op, devices, wanted)?;
             let (done, refused, failed, pending, was_there) =
                 op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
-            // The vote of one that was taken out since counts for nothing: an open may do without it. Nobody is taken out between this and who falls behind by it.
-            let sequencer = (refused != 0).then(|| self.sequence());
-            let done = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
+            // Nobody is taken out between this and who falls behind by it.
+            let mut sequencer = (refused != 0 || is_all).then(|| self.sequence());
+            // The vote of one that was taken out since counts for nothing: an open may do without it.
+            let active = devices.iter().filter(|device| device.is_active()).fold(0, |set, device| set | device.bit());
+            let gone = failed | (done & !active);
+            let done = (done & active).count_ones() as usize;
             // With `all` those count that are left, once the description says so.
-            let failed = failed.count_ones() as usize;
-            let needed = if self.options.acks == Acks::All { needed.saturating_sub(failed).max(1) } else { needed };
+            let needed = if is_all { needed.saturating_sub(gone.count_ones() as usize).max(1) } else { needed };
             if done >= needed {
+                if let (true, Some(sequencer)) = (is_all, &mut sequencer) {
+                    self.drop_idle(sequencer)?;
+                }
                 devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
                 return Ok(was_there);
             }
@@ -148,9 +154,11 @@ impl Group {
         if refused == 0 {
             return Err(self.too_few(done, needed));
         }
-        if let Err(error) = self.take_back(stripe, op, devices) {
+        let mut taken_back = 0;
+        if let Err(error) = self.take_back(stripe, op, devices, &mut taken_back) {
             // It may stand, and these do not have it.
-            devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
+            let lack = refused & !taken_back;
+            devices.iter().filter(|device| lack & device.bit() != 0).for_each(|device| device.fall_behind());
             self.settle_members()?;
             return Err(error);
         }
@@ -211,17 +219,23 @@ impl Group {
         Ok(())
     }
 
-    /// Takes back a write that too many members had no room for.
-    fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>]) -> Result<()> {
+    /// Takes back a write that too many members had no room for. Those that have done that go to `by`.
+    fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
-        self.restore(&op.operation, devices, &mut stripe.last)
+        self.restore(&op.operation, devices, &mut stripe.last, by)
     }
 
-    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`.
+    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`.
     ///
     /// # Errors
     /// As a write's; [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
-    pub(crate) fn restore(&self, operation: &Operation, devices: &[Arc<Device>], last: &mut u64) -> Result<()> {
+    pub(crate) fn restore(
+        &self,
+        operation: &Operation,
+        devices: &[Arc<Device>],
+        last: &mut u64,
+        by: &mut u32,
+    ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.lacks(aborts));
         let Some(value) = keepers.flat_map(|device| device.ask(|store| read_pair(store, &operation.key))).next() else {
@@ -231,10 +245,20 @@ impl Group {
         let (restore, devices, needed) = self.submit(&operation.key, mutation, false)?;
         *last = restore.operation.seq;
         self.drive(&restore, &devices, devices.len())?;
-        let (done, lacking) = restore.read(|votes| (votes.done, votes.refused));
+        let lacking = restore.read(|votes| {
+            *by = votes.done;
+            votes.refused
+        });
         devices.iter().filter(|device| lacking & device.bit() != 0).for_each(|device| device.fall_behind());
-        let live = devices.iter().filter(|device| done & device.bit() != 0 && device.is_active()).count();
-        if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
+        let live = || devices.iter().filter(|device| *by & device.bit() != 0 && device.is_active()).count();
+        let needed = if self.options.acks == Acks::All {
+            // Those that are left, once the description says so.
+            self.settle_members()?;
+            live().max(1)
+        } else {
+            needed
+        };
+        if live() < needed { Err(self.too_few(live(), needed)) } else { Ok(()) }
     }
 }
 

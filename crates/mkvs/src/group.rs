@@ -64,6 +64,8 @@ pub(crate) struct Counts {
     /// Members that caught up from another's log, and by a full copy.
     pub(crate) caught_up: AtomicU64,
     pub(crate) copied: AtomicU64,
+    /// Times that nobody was active, and a leader was chosen anew.
+    pub(crate) revived: AtomicU64,
 }
 
 /// The group.
@@ -210,6 +212,12 @@ impl Group {
     /// Has operations numbered by nobody else meanwhile.
     pub(crate) fn sequence(&self) -> MutexGuard<'_, Sequencer> {
         lock(&self.sequencer)
+    }
+
+    /// The next number is the one behind `last`, and these are active.
+    pub(crate) fn go_on_behind(&self, sequencer: &mut Sequencer, last: u64, active: Vec<Arc<Device>>) {
+        *sequencer = Sequencer::new(last + 1, sequencer.epoch, active);
+        self.last.store(last, Ordering::Release);
     }
 
     /// The next number.

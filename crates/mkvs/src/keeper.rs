@@ -94,6 +94,9 @@ impl Keeper {
     /// Does what is due in a group; false where something failed.
     pub(crate) fn round(&self, group: &Group, seed: u64) -> bool {
         let mut is_well = true;
+        if group.sole().is_none() && group.active().is_empty() && !self.stops() {
+            is_well &= group.revive().unwrap_or(false);
+        }
         for device in group.devices() {
             if device.state() == MemberState::Behind && !self.stops() {
                 is_well &= group.catch_up(&device).unwrap_or(false);

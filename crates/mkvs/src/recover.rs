@@ -21,7 +21,7 @@ use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, Memb
 use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
 use crate::oplog::OpLog;
-use crate::options::{Inline, MkvsOptions};
+use crate::options::{Acks, Inline, MkvsOptions};
 use crate::places::{New, Part, Place, Places};
 
 /// The parts of a matrix, ready to serve.
@@ -241,7 +241,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
         return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
     }
-    let Lead { last, active, refused } = choose(maker, index, record, &devices)?;
+    let Lead { last, active, refused } = choose(maker.options.salvage, maker.matrix.acks, index, record, &devices)?;
     active.iter().for_each(|device| device.set_state(MemberState::Active));
     let sequencer = Sequencer::new(last + 1, record.epoch, active);
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
@@ -252,18 +252,27 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     Ok((group, last))
 }
 
-/// Who has everything, and what nobody need have.
-fn choose(maker: &Maker<'_>, index: usize, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Lead> {
+/// Who of a group's devices has everything, and what nobody need have.
+///
+/// # Errors
+/// [`Error::TooFewDevices`] where that cannot be said of them, unless in salvage; the devices'.
+pub(crate) fn choose(
+    salvage: bool,
+    acks: Acks,
+    index: usize,
+    record: &GroupRecord,
+    devices: &[Arc<Device>],
+) -> Result<Lead> {
     let is_active =
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
-    let acks = maker.matrix.acks.needed(record.members.len(), active);
+    let acks = acks.needed(record.members.len(), active);
     let needed = (active + 1).saturating_sub(acks).max(1);
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
     let able = able_of(able.cloned().collect());
     let live = able.len();
-    if live < needed && !maker.options.salvage {
+    if live < needed && !salvage {
         return Err(Error::TooFewDevices { group: index, live, needed });
     }
     let lead = lead(able, active - live, acks)?;
@@ -297,7 +306,7 @@ impl Group {
     }
 
     /// Takes back what was under way when all stopped and may stand nowhere. Members that lack more than that are the keeper's.
-    fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
+    pub(crate) fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
         self.begin_epoch()?;
         for seq in refused {
             let active = self.active();
@@ -307,7 +316,7 @@ impl Group {
             };
             let operation =
                 operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
-            self.restore(&operation, &active, &mut 0)?;
+            self.restore(&operation, &active, &mut 0, &mut 0)?;
         }
         Ok(())
     }

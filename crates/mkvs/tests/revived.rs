@@ -1,0 +1,124 @@
+//! Groups whose devices had no room, or failed, at a bad moment: what stands is told so, and they go on when there is room again.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::Matrix;
+use common::faulty::{Fault, Faulty, Switch, Touch};
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Error, Store};
+use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Part};
+
+const CAPACITY: u64 = 16 << 20;
+
+/// Three devices, whose stores and logs have these switches.
+fn switched(name: &'static str, acks: Acks, inline: Inline) -> (Matrix, Vec<Switch>, Vec<Switch>) {
+    let stores: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
+    let logs: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
+    let all = (stores.clone(), logs.clone());
+    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
+        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
+        let switch = index.and_then(|index| match part {
+            Part::Device => Some(all.0[index].clone()),
+            Part::Log => Some(all.1[index].clone()),
+            Part::Host => None,
+        });
+        match switch {
+            Some(switch) => Arc::new(Faulty { store, switch }),
+            None => store,
+        }
+    };
+    let matrix = Matrix::new(name, 1, 3).on(|places| places.wrap = Some(Arc::new(wrap)));
+    let matrix = matrix.with(|options| (options.acks, options.filter, options.inline) = (acks, Filtering::Off, inline));
+    (matrix, stores, logs)
+}
+
+fn slow(switch: &Switch, millis: u64) {
+    switch.set(move |touch, key| {
+        if touch == Touch::Write && key == b"x" { Fault::Slow(Duration::from_millis(millis)) } else { Fault::None }
+    });
+}
+
+/// Device 0 has voted for `x` when its medium fails with `y`. The others do `x`, and nobody else failed: it should be acknowledged, and it is told as one that too few have.
+fn a_write_stands_whose_first_voter_fails_with_another_write(acks: Acks) {
+    let (matrix, stores, _) = switched("first voter fails", acks, Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    stores[0].set(|touch, key| if touch == Touch::Write && key == b"y" { Fault::Io } else { Fault::None });
+    slow(&stores[1], 300);
+    slow(&stores[2], 600);
+    std::thread::scope(|scope| {
+        let x = scope.spawn(|| store.put(b"x", b"1"));
+        std::thread::sleep(Duration::from_millis(100));
+        let y = scope.spawn(|| store.put(b"y", b"1"));
+        let (x, y) = (x.join().expect("x"), y.join().expect("y"));
+        assert!(y.is_ok(), "y: {y:?}");
+        assert!(x.is_ok(), "x: {x:?}, and two of three devices are active and have it");
+    });
+}
+
+#[test]
+fn with_all_a_write_stands_whose_first_voter_fails_with_another_write() {
+    a_write_stands_whose_first_voter_fails_with_another_write(Acks::All);
+}
+
+#[test]
+fn with_majority_a_write_stands_whose_first_voter_fails_with_another_write() {
+    a_write_stands_whose_first_voter_fails_with_another_write(Acks::Majority);
+}
+
+/// With room again, all devices are to come back.
+fn all_come_back(store: &Mkvs) {
+    let begun = Instant::now();
+    while store.stats().engine_counters["devices_active"] != 3 {
+        let counts = store.stats().engine_counters;
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "for good nobody is active: {:#?}, {counts:?}",
+            store.status()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    store.put(b"behind", b"v").expect("put");
+    assert_eq!(store.get(b"before").expect("get"), Some(b"v".to_vec()));
+}
+
+/// All logs have no room for a while: the write and its taking back are refused by all, so all are behind, and nobody is left to catch up from. Nothing but an open helps.
+#[test]
+fn a_group_whose_logs_were_full_for_a_while_goes_on() {
+    let (matrix, _, logs) = switched("logs full", Acks::Majority, Inline::On);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"before", b"v").expect("put");
+    for log in &logs {
+        log.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    }
+    let refused = store.put(b"k", b"v");
+    assert!(refused.is_err());
+    logs.iter().for_each(Switch::clear);
+    all_come_back(&store);
+}
+
+/// With `all` two refuse a write, and the third, which has done it, has no room to take it back: it is behind for that, and the two that hold what the group holds are behind as well.
+#[test]
+fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
+    let (matrix, stores, _) = switched("no room to take back", Acks::All, Inline::On);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"before", b"v").expect("put");
+    store.put(b"k", b"old").expect("put");
+    for full in &stores[..2] {
+        full.set(|touch, key| if touch == Touch::Write && key == b"k" { Fault::Full } else { Fault::None });
+    }
+    let writes = AtomicUsize::new(0);
+    stores[2].set(move |touch, key| {
+        let is_second = touch == Touch::Write && key == b"k" && writes.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_second { Fault::Full } else { Fault::None }
+    });
+    let refused = store.put(b"k", b"new");
+    assert!(matches!(refused, Err(Error::Full { .. } | Error::TooFewDevices { .. })), "{refused:?}");
+    stores.iter().for_each(Switch::clear);
+    all_come_back(&store);
+}
