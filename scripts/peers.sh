@@ -3,14 +3,18 @@
 # The bench itself is then built with:  cargo build --release -p lodestore-cli --features peers
 set -eu
 
-packages="libleveldb1d libdb5.3 librocksdb7.8"
-libraries="libleveldb.so.1d libdb-5.3.so librocksdb.so.7.8"
+packages="libleveldb1d libdb5.3 librocksdb7.8 liblmdb0 redis-server libhiredis0.14 memcached libmemcached11"
+libraries="libleveldb.so.1d libdb-5.3.so librocksdb.so.7.8 liblmdb.so.0 libhiredis.so.0.14 libmemcached.so.11"
+servers="redis-server memcached"
 
 missing() {
     for library in $libraries; do
         if ! { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "[[:space:]]$library "; then
             echo "$library"
         fi
+    done
+    for server in $servers; do
+        command -v "$server" >/dev/null || echo "$server"
     done
 }
 
@@ -19,8 +23,9 @@ case "${1:-}" in
     "")
         if [ -n "$(missing)" ]; then
             apt-get update
+            # The bench starts servers of its own: with this run level no service is started.
             # shellcheck disable=SC2086
-            apt-get install --yes --no-install-recommends $packages
+            RUNLEVEL=1 apt-get install --yes --no-install-recommends $packages
         fi
         ;;
     *)
@@ -34,4 +39,4 @@ if [ -n "$left" ]; then
     echo "missing:" $left "(packages: $packages)" >&2
     exit 1
 fi
-echo "the peers' libraries are here:" $libraries
+echo "the peers' libraries and servers are here:" $libraries $servers

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{Args, Check, Settle};
 use crate::driver::{self, Drive, Outcome};
 use crate::keys::Records;
-use crate::measure::{bytes_given_to_files, bytes_of_blocks, bytes_to_devices, cpu_seconds, rss_anon};
+use crate::measure::{Processes, bytes_of_blocks};
 use crate::pauses::{self, Machine, Pauses};
 use crate::store;
 use crate::target::{Account, Facts, Target};
@@ -126,6 +126,10 @@ pub(crate) struct Phase {
     pub(crate) settled_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) serving_cpu_s: f64,
+    pub(crate) mean_ns: f64,
+    /// Of the calls that only read, and of those that change something.
+    pub(crate) read_mean_ns: Option<f64>,
+    pub(crate) write_mean_ns: Option<f64>,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
@@ -215,7 +219,9 @@ struct Bench<'a> {
     path: &'a Path,
     mix: Mix,
     streams: Vec<Vec<Op>>,
-    /// Anonymous memory of the process with the store still empty.
+    /// Whose memory and processor time it takes.
+    processes: Processes,
+    /// Their anonymous memory with the store still empty.
     rss_empty: u64,
     /// When the store was made.
     begun: Instant,
@@ -226,8 +232,9 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let streams = mix.room();
     let target = store::make(args, cell)?;
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
-    let mut bench =
-        Bench { args, target, path: &cell.path, mix, streams, rss_empty: rss_anon(), begun: Instant::now() };
+    let processes = Processes::of(&*target);
+    let (rss_empty, begun) = (processes.rss_anon(), Instant::now());
+    let mut bench = Bench { args, target, path: &cell.path, mix, streams, processes, rss_empty, begun };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -277,15 +284,15 @@ impl Bench<'_> {
         drop(self.target);
         let target = store::open_loaded(self.args, cell)?;
         tell(Message::Facts(Facts { load_durability, ..store::facts(self.args, cell, &*target) }))?;
-        Ok(Self { target, ..self })
+        Ok(Self { processes: Processes::of(&*target), target, ..self })
     }
 
     fn begin(&self) -> Begun {
         Begun {
             account: self.target.account(),
-            device_bytes: bytes_to_devices(),
-            called_bytes: bytes_given_to_files(),
-            cpu_s: cpu_seconds(),
+            device_bytes: self.processes.bytes_to_devices(),
+            called_bytes: self.processes.bytes_given_to_files(),
+            cpu_s: self.processes.cpu_seconds(),
             at: Instant::now(),
         }
     }
@@ -361,6 +368,7 @@ impl Bench<'_> {
             progress: &progress,
             begun: self.begun,
             rss_empty: self.rss_empty,
+            processes: self.processes,
             timeline: !self.args.timeline.is_empty(),
         };
         let serve = || driver::run_watched(&*self.target, streams, drive, &progress);
@@ -380,7 +388,8 @@ impl Bench<'_> {
         let (outcome, machine) = done?;
         let before = machine.map_or(0.0, |machine| machine.before_s);
         let settled = begun.at.elapsed().saturating_sub(Duration::from_secs_f64(before));
-        Ok(Ran { outcome, settled, cpu_s: cpu_seconds() - begun.cpu_s - before, seen, machine, live: 0 })
+        let cpu_s = self.processes.cpu_seconds() - begun.cpu_s - before;
+        Ok(Ran { outcome, settled, cpu_s, seen, machine, live: 0 })
     }
 
     /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of the load, for flushes and compactions too.
@@ -411,6 +420,9 @@ impl Bench<'_> {
             settled_s: ran.settled.as_secs_f64(),
             cpu_s: ran.cpu_s,
             serving_cpu_s: outcome.cpu_s,
+            mean_ns: outcome.latency.mean(),
+            read_mean_ns: outcome.reads.mean_ns(),
+            write_mean_ns: outcome.writes.mean_ns(),
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
@@ -422,14 +434,14 @@ impl Bench<'_> {
             bytes_written: after.bytes_written.saturating_sub(before.account.bytes_written),
             dram_bytes: after.dram_bytes,
             dram_fixed_bytes: after.dram_fixed_bytes,
-            rss_anon_bytes: rss_anon().saturating_sub(self.rss_empty),
+            rss_anon_bytes: self.processes.rss_anon().saturating_sub(self.rss_empty),
             medium_bytes: after.medium_bytes,
             medium_used_bytes: after.medium_used_bytes,
             medium_size_bytes: after.medium_size_bytes,
             put_bytes: outcome.written * record,
             live_bytes: ran.live * record,
-            device_bytes: bytes_to_devices().saturating_sub(before.device_bytes),
-            called_bytes: bytes_given_to_files().saturating_sub(before.called_bytes),
+            device_bytes: self.processes.bytes_to_devices().saturating_sub(before.device_bytes),
+            called_bytes: self.processes.bytes_given_to_files().saturating_sub(before.called_bytes),
             block_bytes: bytes_of_blocks(self.path),
             peak_rss_bytes: ran.seen.peak_rss_bytes,
             pauses: Pauses::of(&outcome.latency),

@@ -37,6 +37,25 @@ pub(crate) struct Drive {
     pub(crate) name: &'static str,
 }
 
+/// Timed calls of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Timed {
+    calls: u64,
+    ns: u64,
+}
+
+impl Timed {
+    fn add(&mut self, calls: u64, ns: u64) {
+        self.calls += calls;
+        self.ns = self.ns.saturating_add(ns);
+    }
+
+    /// What one of them took; none where there were none.
+    pub(crate) fn mean_ns(self) -> Option<f64> {
+        (self.calls > 0).then(|| self.ns as f64 / self.calls as f64)
+    }
+}
+
 /// What came of it, over all threads.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -48,6 +67,10 @@ pub(crate) struct Outcome {
     pub(crate) cpu_s: f64,
     /// Sampled latencies, in ns.
     pub(crate) latency: Histogram<u64>,
+    /// Sampled calls that only read.
+    pub(crate) reads: Timed,
+    /// Sampled calls that change something.
+    pub(crate) writes: Timed,
     /// Pairs that scans visited.
     pub(crate) scanned: u64,
     /// Values given to the target.
@@ -63,6 +86,8 @@ struct Server<'a> {
     found: Vec<u8>,
     last: Vec<u8>,
     latency: Histogram<u64>,
+    reads: Timed,
+    writes: Timed,
     scanned: u64,
     /// Values made, in the low 48 bits, behind the thread's number.
     version: u64,
@@ -81,15 +106,23 @@ fn wrong(op: Op, what: &str) -> Error {
 impl Outcome {
     /// Nothing yet.
     pub(crate) fn none() -> Self {
-        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), scanned: 0, written: 0 }
+        let (reads, writes) = (Timed::default(), Timed::default());
+        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), reads, writes, scanned: 0, written: 0 }
     }
 
     /// Adds what came of more of the same work, done behind this.
     pub(crate) fn absorb(&mut self, more: &Self) {
-        self.ops += more.ops;
         self.wall += more.wall;
+        self.take(more);
+    }
+
+    /// Adds all of it but how long it took.
+    fn take(&mut self, more: &Self) {
+        self.ops += more.ops;
         self.cpu_s += more.cpu_s;
         self.latency.add(&more.latency).expect("the bounds are the same");
+        self.reads.add(more.reads.calls, more.reads.ns);
+        self.writes.add(more.writes.calls, more.writes.ns);
         self.scanned += more.scanned;
         self.written += more.written;
     }
@@ -143,11 +176,7 @@ fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
     let mut span: Option<(Instant, Instant)> = None;
     for result in results {
         let (start, end, part) = result?;
-        all.ops += part.ops;
-        all.scanned += part.scanned;
-        all.written += part.written;
-        all.cpu_s += part.cpu_s;
-        all.latency.add(part.latency).expect("the bounds are the same");
+        all.take(&part);
         span = Some(span.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
     }
     all.wall = span.map_or(Duration::ZERO, |(first, last)| last - first);
@@ -164,6 +193,8 @@ impl<'a> Server<'a> {
             found: Vec::with_capacity(drive.records.value_size()),
             last: Vec::new(),
             latency: histogram(),
+            reads: Timed::default(),
+            writes: Timed::default(),
             scanned: 0,
             version: (at as u64) << 48,
             done: progress.of(at),
@@ -187,7 +218,8 @@ impl<'a> Server<'a> {
         let latency = std::mem::replace(&mut self.latency, histogram());
         let ops = self.done.load(Ordering::Relaxed);
         let written = self.version & ((1 << 48) - 1);
-        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, scanned: self.scanned, written }))
+        let Self { reads, writes, scanned, .. } = *self;
+        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, reads, writes, scanned, written }))
     }
 
     /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
@@ -201,7 +233,7 @@ impl<'a> Server<'a> {
             self.serve_one(*op)?;
             self.done.store(at as u64 + 1, Ordering::Relaxed);
             let now = Instant::now();
-            self.note_length(now - last);
+            self.note_length(op.kind, now - last);
             last = now;
             if now - begun >= length || stop.load(Ordering::Relaxed) {
                 break;
@@ -223,7 +255,7 @@ impl<'a> Server<'a> {
             left = every;
             let start = Instant::now();
             self.serve_one(*op)?;
-            self.note(start);
+            self.note_length(op.kind, start.elapsed());
             self.done.store(at as u64 + 1, Ordering::Relaxed);
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -232,13 +264,11 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn note(&mut self, start: Instant) {
-        self.note_length(start.elapsed());
-    }
-
-    fn note_length(&mut self, length: Duration) {
+    fn note_length(&mut self, kind: Kind, length: Duration) {
         let ns = u64::try_from(length.as_nanos()).unwrap_or(LATENCY_MOST);
         self.latency.saturating_record(ns.max(1));
+        let timed = if kind.changes() { &mut self.writes } else { &mut self.reads };
+        timed.add(1, ns);
     }
 
     #[inline]
@@ -246,6 +276,10 @@ impl<'a> Server<'a> {
         self.drive.records.key(op.record, &mut self.key);
         match op.kind {
             Kind::Get => self.get(op),
+            Kind::Absent => match self.target.get(&self.key, &mut self.found)? {
+                false => Ok(()),
+                true => Err(wrong(op, "found what was never put")),
+            },
             Kind::Put => {
                 self.renew();
                 self.target.put(&self.key, &self.fresh)
@@ -324,7 +358,7 @@ impl<'a> Server<'a> {
             self.done.store(done, Ordering::Relaxed);
             if let Some(start) = start {
                 left = every;
-                self.note(start);
+                self.note_length(Kind::Get, start.elapsed());
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }

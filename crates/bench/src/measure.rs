@@ -1,8 +1,10 @@
-//! What the kernel tells of this process and this machine.
+//! What the kernel tells of this process, of a store's server, and of this machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use crate::target::Target;
 
 /// Bytes of a block in a file's metadata.
 const BLOCK: u64 = 512;
@@ -10,15 +12,58 @@ const BLOCK: u64 = 512;
 /// Ticks a second in `/proc/self/stat`: fixed on Linux for x86-64.
 const TICKS: f64 = 100.0;
 
+/// The processes of a store: this one, and its server's where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Processes {
+    server: Option<u32>,
+}
+
+impl Processes {
+    /// Those of `target`.
+    pub(crate) fn of(target: &dyn Target) -> Self {
+        Self { server: target.server() }
+    }
+
+    /// Their resident anonymous memory, in bytes; 0 where the kernel does not tell.
+    pub(crate) fn rss_anon(self) -> u64 {
+        rss_anon() + self.server.map_or(0, |id| rss_anon_in(&proc(id, "status")))
+    }
+
+    /// Processor time of all their threads, in seconds, to a hundredth of each process.
+    pub(crate) fn cpu_seconds(self) -> f64 {
+        cpu_seconds() + self.server.map_or(0.0, |id| cpu_seconds_in(&proc(id, "stat")))
+    }
+
+    /// Bytes that they had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
+    pub(crate) fn bytes_to_devices(self) -> u64 {
+        io_field("write_bytes:") + self.server.map_or(0, |id| io_field_in(&proc(id, "io"), "write_bytes:"))
+    }
+
+    /// Bytes that this process gave to files in calls that write; none where it talks to a server, since what goes through sockets counts as well.
+    pub(crate) fn bytes_given_to_files(self) -> u64 {
+        self.server.map_or_else(bytes_given_to_files, |_| 0)
+    }
+}
+
+fn proc(id: u32, file: &str) -> String {
+    fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default()
+}
+
 /// Anonymous memory resident in this process, in bytes; 0 where the kernel does not tell.
 pub(crate) fn rss_anon() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    field(&status, "RssAnon:").and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    rss_anon_in(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn rss_anon_in(status: &str) -> u64 {
+    field(status, "RssAnon:").and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Processor time of all threads of this process, in seconds, to a hundredth.
-pub(crate) fn cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+fn cpu_seconds() -> f64 {
+    cpu_seconds_in(&fs::read_to_string("/proc/self/stat").unwrap_or_default())
+}
+
+fn cpu_seconds_in(stat: &str) -> f64 {
     // The second field is a name in brackets that may hold blanks; user and system time are the
     // 12th and 13th fields after it.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -37,11 +82,6 @@ pub(crate) fn bytes_given_to_files() -> u64 {
     io_field("wchar:")
 }
 
-/// Bytes that this process had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
-pub(crate) fn bytes_to_devices() -> u64 {
-    io_field("write_bytes:")
-}
-
 /// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away meanwhile counts for nothing.
 pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
@@ -54,8 +94,11 @@ pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
 }
 
 fn io_field(name: &str) -> u64 {
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    field(&io, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+    io_field_in(&fs::read_to_string("/proc/self/io").unwrap_or_default(), name)
+}
+
+fn io_field_in(io: &str, name: &str) -> u64 {
+    field(io, name).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// Processor time that the machine's host gave to others, of all processors together, in seconds.

@@ -39,7 +39,7 @@ pub(crate) struct Row {
     pub(crate) sweep: Option<Swept>,
     threads: usize,
     pub(crate) records: u64,
-    ops: u64,
+    pub(crate) ops: u64,
     /// Operations acknowledged a second of wall time; keys for `multiget`, scans for `scan`.
     pub(crate) ops_per_s: f64,
     pub(crate) ops_per_s_min: f64,
@@ -53,6 +53,12 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) ratio_to: BTreeMap<String, f64>,
     /// Latency of a call, of every `latency_every`-th call.
+    pub(crate) mean_ns: f64,
+    /// The mean of calls that only read, and of those that change something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) read_mean_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_mean_ns: Option<f64>,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
@@ -121,7 +127,7 @@ pub(crate) struct Row {
     key_size: usize,
     value_size: usize,
     seed: u64,
-    settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, String>,
     machine: String,
     version: &'static str,
     command: String,
@@ -249,6 +255,13 @@ impl Row {
         let per_op = |of: &dyn Fn(&Phase) -> f64| short(mid(&|phase| of(phase) / phase.ops as f64));
         let per_key = |of: &dyn Fn(&Phase) -> u64| short(mid(&|phase| of(phase) as f64) / records as f64);
         self.ops = mid(&|phase| phase.ops as f64) as u64;
+        self.mean_ns = mid(&|phase| phase.mean_ns).round();
+        let mean = |of: &dyn Fn(&Phase) -> Option<f64>| {
+            let told: Vec<f64> = phases.iter().filter_map(of).collect();
+            (!told.is_empty()).then(|| median(told.into_iter()).round())
+        };
+        self.read_mean_ns = mean(&|phase| phase.read_mean_ns);
+        self.write_mean_ns = mean(&|phase| phase.write_mean_ns);
         self.p50_ns = ns(&|phase| phase.p50_ns);
         self.p99_ns = ns(&|phase| phase.p99_ns);
         self.p999_ns = ns(&|phase| phase.p999_ns);

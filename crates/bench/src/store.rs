@@ -53,7 +53,7 @@ fn specs(name: &str) -> &'static [OptionSpec] {
 }
 
 fn has(name: &str, option: &str) -> bool {
-    specs(name).iter().any(|spec| spec.name == option)
+    lodestore::engines().iter().any(|known| known.name == base(name) && known.takes(option))
 }
 
 /// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
@@ -143,7 +143,7 @@ pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
 
 /// What is asked of a peer.
 fn asked(args: &Args, there: bool) -> Asked {
-    Asked { budget: args.budget, write_buffer: args.write_buffer, there }
+    Asked { budget: args.budget, write_buffer: args.write_buffer, there, threads: args.threads }
 }
 
 /// What the store says of itself, whether it was given the budget and the write buffer, and what limits its process's memory.

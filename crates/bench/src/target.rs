@@ -81,6 +81,10 @@ pub(crate) trait Target: Send + Sync {
     }
     /// Its account now.
     fn account(&self) -> Account;
+    /// The number of its server's process, where it works in one.
+    fn server(&self) -> Option<u32> {
+        None
+    }
     /// Replaces `value` by the value of `key`; whether there is one.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
     /// Calls `each` once for each of `keys`.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::rss_anon;
+use crate::measure::Processes;
 use crate::target::{Gauges, Target};
 
 /// How often anonymous memory is read.
@@ -64,6 +64,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) begun: Instant,
     /// Anonymous memory with the store still empty.
     pub(crate) rss_empty: u64,
+    /// Whose memory it is.
+    pub(crate) processes: Processes,
     /// Whether samples are taken.
     pub(crate) timeline: bool,
 }
@@ -94,7 +96,7 @@ impl Watch<'_> {
         loop {
             // Read before the look, so that the last look is behind the end.
             let last = stop.load(Ordering::Relaxed);
-            let rss = rss_anon().saturating_sub(self.rss_empty);
+            let rss = self.processes.rss_anon().saturating_sub(self.rss_empty);
             seen.peak_rss_bytes = seen.peak_rss_bytes.max(rss);
             if self.timeline && (last || looks % LOOKS == 0) {
                 seen.samples.push(self.sample(rss));
@@ -134,8 +136,15 @@ mod tests {
     fn watch(timeline: bool, work: impl FnOnce(&Progress)) -> Seen {
         let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
         let progress = Progress::new(2);
-        let watch =
-            Watch { target: &*target, progress: &progress, begun: Instant::now(), rss_empty: rss_anon(), timeline };
+        let (processes, begun) = (Processes::of(&*target), Instant::now());
+        let watch = Watch {
+            target: &*target,
+            progress: &progress,
+            begun,
+            rss_empty: processes.rss_anon(),
+            processes,
+            timeline,
+        };
         watch.over(|| work(&progress)).1
     }
 

@@ -51,6 +51,8 @@ pub enum Workload {
     /// Put records of which the one of rank r is chosen in proportion to 1 / r^0.99, all of them there, the hot ones all over the keys: an update phase of the HashKV paper. No store looks first. In YCSB's A
     /// half of all draws are as good as uniform, since its ranks are ten billion however many records there are.
     Zipfput,
+    /// Ask for keys that were never put, of which there are as many as records, chosen uniformly.
+    Absent,
 }
 
 impl Workload {
@@ -73,6 +75,7 @@ impl Workload {
             Self::Overwrite => "overwrite",
             Self::Idle => "idle",
             Self::Zipfput => "zipfput",
+            Self::Absent => "absent",
         }
     }
 }
@@ -126,11 +129,20 @@ impl Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
+    /// A get of a key that is not there.
+    Absent,
     Put,
     Update,
     Delete,
     Scan,
     ReadModifyWrite,
+}
+
+impl Kind {
+    /// Whether it changes something.
+    pub(crate) fn changes(self) -> bool {
+        !matches!(self, Self::Get | Self::Absent | Self::Scan)
+    }
 }
 
 /// One operation of a stream.
@@ -257,6 +269,8 @@ impl Mix {
             let dice = rng.below(100);
             match workload {
                 Workload::Get | Workload::Multiget => Op::of(Kind::Get, rng.below(uniform)),
+                // Behind the records, so that no key of them is among these.
+                Workload::Absent => Op::of(Kind::Absent, self.records + rng.below(uniform)),
                 Workload::Overload | Workload::Overwrite => Op::of(Kind::Put, rng.below(uniform)),
                 Workload::Zipfput => Op::of(Kind::Put, strewn(latest.draw(&mut rng), uniform)),
                 Workload::Update => Op::of(Kind::Update, rng.below(uniform)),
@@ -315,6 +329,7 @@ mod tests {
             (Workload::D, Kind::Get, 0.95),
             (Workload::E, Kind::Put, 0.05),
             (Workload::E, Kind::Scan, 0.95),
+            (Workload::Absent, Kind::Absent, 1.0),
             (Workload::Overload, Kind::Put, 1.0),
             (Workload::Overwrite, Kind::Put, 1.0),
             (Workload::Zipfput, Kind::Put, 1.0),
@@ -400,6 +415,13 @@ mod tests {
         assert_ne!(first.2, second.2);
         let all = first.2.iter().flatten();
         assert!(all.clone().all(|op| op.record < 10_000 && op.kind == Kind::Put), "each is there already");
+    }
+
+    #[test]
+    fn what_is_absent_was_never_put() {
+        let streams = MIX.streams(Workload::Absent);
+        let asked: HashSet<_> = streams.iter().flatten().map(|op| op.record).collect();
+        assert!(asked.iter().all(|record| (10_000..20_000).contains(record)) && asked.len() > 9_950);
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl Engine {
         Ok((pool::for_open(options)?, set))
     }
 
+    /// Whether it takes an option of this name: one of [`options`](Self::options), or, of a matrix of devices, one for their engine (`device.NAME`).
+    pub fn takes(&self, name: &str) -> bool {
+        self.options().iter().any(|spec| spec.name == name)
+            || (self.name == lodestore_mkvs::ENGINE && matrix::is_of_device(name))
+    }
+
     /// Makes a store of this engine as a part of another one. `set` has its own options alone.
     pub(crate) fn make(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.create)(path, pool, set)

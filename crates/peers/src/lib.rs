@@ -1,7 +1,7 @@
 //! Stores of others, for the bench to run beside ours.
 //!
 //! Floor 3 (with `contract`); only `bench` stands on it, behind its feature `peers`, and nothing of the default build does. A peer
-//! written in C or C++ is loaded at run time from the system's own library, so nothing here is compiled but
+//! written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
 //! Rust (`redb` and `fjall` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
 //!
 //! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under
@@ -16,9 +16,13 @@ mod common;
 mod fjall;
 mod leveldb;
 mod library;
+mod lmdb;
+mod memcached;
 mod peer;
 #[cfg(feature = "redb")]
 mod redb;
+mod redis;
 mod rocksdb;
+mod server;
 
 pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};

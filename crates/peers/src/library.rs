@@ -103,14 +103,21 @@ macro_rules! opaque {
     )*};
 }
 
-/// Declares `Api`, the functions of the library `$source`: those that LevelDB and RocksDB have in common, by how their names begin, and each other
-/// function's field, the name of its symbol, and its prototype.
+/// Declares `Api`, the functions of the library `$source`: each function's field, the name of its symbol, and its prototype. Where a beginning of
+/// names is given, those that LevelDB and RocksDB have in common stand in it too.
 macro_rules! c_api {
-    ($source:expr, $header:literal, $prefix:literal; $($field:ident = $symbol:literal: $type:ty;)*) => {
+    ($source:expr, $header:literal, $prefix:literal; $($functions:tt)*) => {
+        $crate::library::c_api! {
+            $source, $header;
+            [common: $crate::common::Common = |library| $crate::common::Common::load(library, &$source, $prefix)]
+            $($functions)*
+        }
+    };
+    ($source:expr, $header:literal; $([$more:ident: $of:ty = $load:expr])? $($field:ident = $symbol:literal: $type:ty;)*) => {
         #[doc = concat!("The functions, each a prototype of `", $header, "`.")]
         pub(super) struct Api {
             $(pub(super) $field: $type,)*
-            pub(super) common: $crate::common::Common,
+            $(pub(super) $more: $of,)?
             /// Keeps the functions where they are.
             #[expect(dead_code, reason = "held, so that the library stays loaded")]
             library: libloading::Library,
@@ -120,7 +127,7 @@ macro_rules! c_api {
             fn load() -> lodestore_contract::Result<Self> {
                 let library = $source.load()?;
                 Ok(Self {
-                    common: $crate::common::Common::load(&library, &$source, $prefix)?,
+                    $($more: $load(&library)?,)?
                     // SAFETY: Inv 2: the type stands beside the name in the list, as in the library's header.
                     $($field: unsafe { $crate::library::function::<$type>(&library, &$source, $symbol) }?,)*
                     library,

@@ -3,23 +3,36 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lodestore_contract::Result;
+use lodestore_contract::{Error, Result};
 
 #[cfg(feature = "fjall")]
 use crate::fjall;
 #[cfg(feature = "redb")]
 use crate::redb;
-use crate::{bdb, leveldb, rocksdb};
+use crate::{bdb, leveldb, lmdb, memcached, redis, rocksdb};
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survives {
+    /// Nothing, not even a clean stop: it is in the memory of a server that keeps no files.
+    Nothing,
     /// Nothing but a clean stop: it is in the process's own memory until then.
     Stop,
     /// The death of the process: the operating system has it.
     Process,
     /// What the medium survives: it was synced.
     Medium,
+}
+
+impl Survives {
+    /// The same of a peer that is a server, for its settings.
+    pub(crate) fn text_of_server(self) -> &'static str {
+        match self {
+            Self::Nothing | Self::Stop => "the client's end; not the server's",
+            Self::Process => "the server's end; not the machine's",
+            Self::Medium => "what the medium survives",
+        }
+    }
 }
 
 /// What a peer says of itself.
@@ -40,6 +53,8 @@ pub struct Asked {
     pub write_buffer: Option<u64>,
     /// Whether it is there already, made by a kind of its family and closed.
     pub there: bool,
+    /// Threads that are to call it at once: so many connections a peer that is a server has ready. Others take no notice.
+    pub threads: usize,
 }
 
 impl Asked {
@@ -125,6 +140,15 @@ pub trait Peer: Send + Sync {
     fn account(&self) -> Account {
         Account::default()
     }
+    /// The number of its server's process, where it works in one.
+    fn server(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// The error of a scan of a peer that keeps no order.
+pub(crate) fn unordered(peer: &'static str) -> Error {
+    Error::Unsupported { engine: peer, what: "scan".into(), instead: "use a peer that keeps an order" }
 }
 
 /// A peer in one setting.
@@ -339,5 +363,71 @@ const KINDS: &[Kind] = &[
         write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| fjall::open(dir, true, asked),
+    },
+    Kind {
+        name: "lmdb",
+        family: "lmdb",
+        about: "LMDB, a transaction for each call, commits in its mapping and not synced",
+        ordered: true,
+        survives: Survives::Process,
+        budget: false,
+        write_buffer: false,
+        ready: lmdb::ready,
+        open: |dir, _| lmdb::open(dir, false),
+    },
+    Kind {
+        name: "lmdb-sync",
+        family: "lmdb",
+        about: "LMDB as it comes: a transaction for each call, each synced",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: false,
+        write_buffer: false,
+        ready: lmdb::ready,
+        open: |dir, _| lmdb::open(dir, true),
+    },
+    Kind {
+        name: "redis",
+        family: "redis",
+        about: "a Redis server without persistence, by hiredis on a unix socket",
+        ordered: false,
+        survives: Survives::Nothing,
+        budget: false,
+        write_buffer: false,
+        ready: redis::ready,
+        open: |dir, asked| redis::open(dir, Survives::Nothing, asked),
+    },
+    Kind {
+        name: "redis-aof",
+        family: "redis",
+        about: "a Redis server whose append-only file is written before it answers, and not synced",
+        ordered: false,
+        survives: Survives::Process,
+        budget: false,
+        write_buffer: false,
+        ready: redis::ready,
+        open: |dir, asked| redis::open(dir, Survives::Process, asked),
+    },
+    Kind {
+        name: "redis-sync",
+        family: "redis",
+        about: "a Redis server whose append-only file is synced before it answers",
+        ordered: false,
+        survives: Survives::Medium,
+        budget: false,
+        write_buffer: false,
+        ready: redis::ready,
+        open: |dir, asked| redis::open(dir, Survives::Medium, asked),
+    },
+    Kind {
+        name: "memcached",
+        family: "memcached",
+        about: "a Memcached server, by libmemcached on a unix socket",
+        ordered: false,
+        survives: Survives::Nothing,
+        budget: false,
+        write_buffer: false,
+        ready: memcached::ready,
+        open: memcached::open,
     },
 ];

@@ -212,12 +212,13 @@ mod installed {
     #[test]
     fn what_one_kind_of_a_family_wrote_another_finds_when_it_is_opened_again() {
         let shm = Path::new("/dev/shm");
-        for kind in kinds() {
-            let usual = kinds().iter().find(|other| other.name == kind.family).expect("a family has its usual kind");
+        for kind in kinds().iter().filter(|kind| kind.survives != Survives::Nothing) {
+            let keeps = |other: &&Kind| other.family == kind.family && other.survives != Survives::Nothing;
+            let usual = kinds().iter().find(keeps).expect("a family has its usual kind");
             let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
             let dir = dir.expect("a temporary directory");
             for (round, (as_kind, there)) in [(usual, false), (kind, true), (usual, true)].into_iter().enumerate() {
-                let asked = Asked { there, budget: Some(16 << 20), write_buffer: None };
+                let asked = Asked { there, budget: Some(16 << 20), ..Asked::default() };
                 let peer = as_kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
                 for old in 0..round as u32 * 500 {
                     let found = get(&*peer, &old.to_le_bytes());
@@ -290,6 +291,83 @@ mod installed {
             let should = [&value[..], &1_u32.to_le_bytes()[..]].concat();
             assert!((0..count).all(|n| get(peer, &n.to_le_bytes()).as_ref() == Some(&should)), "{}", kind.name);
         });
+    }
+
+    /// A kind of this name, and a directory for it in memory where there is such a place.
+    fn kind_and_dir(name: &str) -> (&'static Kind, tempfile::TempDir) {
+        let kind = kinds().iter().find(|kind| kind.name == name).expect("there is one");
+        let shm = Path::new("/dev/shm");
+        let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+        (kind, dir.expect("a temporary directory"))
+    }
+
+    fn is_there(process: u32) -> bool {
+        Path::new(&format!("/proc/{process}")).is_dir()
+    }
+
+    #[test]
+    fn a_server_is_another_process_that_goes_with_its_peer() {
+        for name in ["redis", "redis-aof", "memcached"] {
+            let (kind, dir) = kind_and_dir(name);
+            let peer = kind.open(dir.path(), &Asked { threads: 3, ..Asked::default() }).expect("it opens");
+            let server = peer.server().expect("it is a server");
+            assert!(server != std::process::id() && is_there(server), "{name}");
+            drop(peer);
+            assert!(!is_there(server), "{name}");
+            assert!(!dir.path().join("socket").exists(), "{name}");
+        }
+        let (kind, dir) = kind_and_dir("lmdb");
+        assert_eq!(kind.open(dir.path(), &Asked::default()).expect("it opens").server(), None);
+    }
+
+    #[test]
+    fn what_a_server_acknowledged_survives_its_death_where_it_says_so() {
+        for (name, survives) in [("redis", false), ("redis-aof", true), ("redis-sync", true)] {
+            let (kind, dir) = kind_and_dir(name);
+            let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
+            for number in 0..500_u32 {
+                peer.put(&number.to_le_bytes(), &[number as u8; 100]).expect("put");
+            }
+            let server = peer.server().expect("it is a server").to_string();
+            let killed = std::process::Command::new("kill").args(["-9", &server]).status().expect("kill runs");
+            assert!(killed.success());
+            drop(peer);
+            let peer = kind.open(dir.path(), &Asked { there: true, ..Asked::default() }).expect("it opens again");
+            let found = (0..500_u32).filter(|number| get(&*peer, &number.to_le_bytes()).is_some()).count();
+            assert_eq!(found, if survives { 500 } else { 0 }, "{name}");
+        }
+    }
+
+    #[test]
+    fn servers_and_lmdb_look_whether_a_key_is_there() {
+        for name in ["redis", "memcached"] {
+            let (kind, dir) = kind_and_dir(name);
+            let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
+            assert!(!peer.update(b"key", b"first").expect("an answer"), "{name}");
+            assert_eq!(get(&*peer, b"key"), None, "{name}");
+            peer.put(b"key", b"first").expect("put");
+            assert!(peer.update(b"key", b"second").expect("an answer"), "{name}");
+            assert_eq!(get(&*peer, b"key").as_deref(), Some(&b"second"[..]), "{name}");
+        }
+        for name in ["redis", "memcached", "lmdb"] {
+            let (kind, dir) = kind_and_dir(name);
+            let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
+            peer.put(b"key", b"value").expect("put");
+            assert!(peer.delete(b"key").expect("an answer"), "{name}");
+            assert!(!peer.delete(b"key").expect("an answer"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_whose_socket_would_have_too_long_a_path_is_refused_with_the_reason() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let long = dir.path().join("x".repeat(110));
+        std::fs::create_dir(&long).expect("a directory");
+        for name in ["redis", "memcached"] {
+            let kind = kinds().iter().find(|kind| kind.name == name).expect("there is one");
+            let refused = kind.open(&long, &Asked::default()).err().expect("it is refused").to_string();
+            assert!(refused.contains("give a shorter directory"), "{name}: {refused}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Error, Result};
 use lodestore_peers::{Asked, Kind, Peer as Store, Survives, kinds};
 
-use super::{Gives, Peer};
+use super::{Asked as Wanted, Gives, Peer};
 use crate::measure::{bytes_given_to_files, bytes_of_blocks};
 use crate::target::{Account, Facts, Target};
 
@@ -16,7 +16,8 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
         name: kind.name,
         family: kind.family,
         gives: match kind.survives {
-            Survives::Stop => Gives::Nothing,
+            Survives::Nothing => Gives::Nothing,
+            Survives::Stop => Gives::Stop,
             Survives::Process => Gives::Process,
             Survives::Medium => Gives::Power,
         },
@@ -25,14 +26,15 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
         write_buffer: kind.write_buffer,
         ready: Box::new(|| kind.ready()),
         open: Box::new(|dir, asked| {
-            let asked = Asked { budget: asked.budget, write_buffer: asked.write_buffer, there: asked.there };
+            let Wanted { budget, write_buffer, there, threads } = *asked;
+            let asked = Asked { budget, write_buffer, there, threads };
             Foreign::open(kind, dir, &asked).map(|peer| Box::new(peer) as Box<dyn Target>)
         }),
     })
 }
 
 /// A peer that is open. What it wrote is what this process gave to files since the peer was opened: a peer runs in a process of its own. Where it
-/// has no account of its DRAM, the process's counts.
+/// has no account of its DRAM, the process's counts. Of a server nobody tells what it wrote to files: what its process writes is answers too.
 struct Foreign {
     store: Box<dyn Store>,
     ordered: bool,
@@ -55,7 +57,7 @@ impl Foreign {
 /// What an acknowledged write survives there, in the words of our own durability.
 fn durability(survives: Survives, medium: &str) -> &'static str {
     match survives {
-        Survives::Stop => "none",
+        Survives::Nothing | Survives::Stop => "none",
         Survives::Medium if medium != "shm" => "power",
         Survives::Process | Survives::Medium => "process",
     }
@@ -75,15 +77,23 @@ impl Target for Foreign {
     fn account(&self) -> Account {
         let used = bytes_of_blocks(&self.dir);
         let own = self.store.account();
+        let bytes_written = match self.store.server() {
+            Some(_) => 0,
+            None => bytes_given_to_files().saturating_sub(self.written_before),
+        };
         Account {
             dram_bytes: own.dram_bytes,
             medium_bytes: used,
             medium_used_bytes: used,
             medium_size_bytes: used,
-            bytes_written: bytes_given_to_files().saturating_sub(self.written_before),
+            bytes_written,
             compactions: own.compactions,
             ..Account::default()
         }
+    }
+
+    fn server(&self) -> Option<u32> {
+        self.store.server()
     }
 
     #[inline]

@@ -21,6 +21,8 @@ pub(crate) struct Asked {
     pub(crate) write_buffer: Option<u64>,
     /// Whether it, or one of its family, is there already.
     pub(crate) there: bool,
+    /// Threads that are to call it at once.
+    pub(crate) threads: usize,
 }
 
 /// Opens a peer in this directory: the one that is there, or where there is none an empty one in a directory that it makes.
@@ -29,7 +31,11 @@ type Open = Box<dyn Fn(&Path, &Asked) -> Result<Box<dyn Target>> + Send + Sync>;
 /// What an acknowledged write of a peer survives on a medium that gives all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Gives {
+    /// Nothing: it keeps nothing that could be opened again.
     Nothing,
+    /// Nothing but a clean stop.
+    #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "a map in DRAM does not survive one"))]
+    Stop,
     Process,
     Power,
 }
@@ -88,8 +94,8 @@ pub(crate) fn takes_write_buffer(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.write_buffer)
 }
 
-/// The peer that is meant by `name` where acknowledged writes are to survive as `durability` says: itself where its do, else that of its family
-/// with each write synced. What is no peer, or keeps nothing on a medium, is meant as it is.
+/// The peer that is meant by `name` where acknowledged writes are to survive as `durability` says: itself where its do, else the first of its family whose
+/// do (most often that with each write synced), settings of a paper's authors apart. What is no peer, or keeps nothing on a medium, is meant as it is.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] where there is none.
@@ -97,8 +103,10 @@ pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<Stri
     let needed = if durability == Durability::Process { Gives::Process } else { Gives::Power };
     match find(name) {
         Some(peer) if !peer.volatile && peer.gives < needed => {
-            let synced = find(&format!("{}-sync", peer.family)).filter(|other| other.gives >= needed);
-            synced.map(|other| other.name.to_string()).ok_or_else(|| refuse_durability(peer, durability, needed))
+            let fits =
+                |other: &&Peer| other.family == peer.family && other.gives >= needed && !other.name.ends_with("-paper");
+            let other = PEERS.iter().find(fits);
+            other.map(|other| other.name.to_string()).ok_or_else(|| refuse_durability(peer, durability, needed))
         }
         _ => Ok(name.into()),
     }
@@ -108,8 +116,11 @@ pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<Stri
 /// setting of a peer that is taken with each write synced, and what [`with_durability`] makes of it.
 ///
 /// # Errors
-/// As [`with_durability`].
+/// As [`with_durability`]; for a peer that would not have what was loaded when it is opened again.
 pub(crate) fn for_load(name: &str, durability: Durability) -> Result<String> {
+    if let Some(peer) = find(name).filter(|peer| !peer.volatile && peer.gives == Gives::Nothing) {
+        return Err(refuse_durability(peer, durability, Gives::Process));
+    }
     let usual = name.strip_suffix("-sync").filter(|usual| is_peer(usual)).unwrap_or(name);
     with_durability(usual, durability)
 }
@@ -168,6 +179,8 @@ mod tests {
             ("leveldb", "leveldb", "leveldb-sync"),
             ("leveldb-paper", "leveldb-paper", "leveldb-paper"),
             ("redb", "redb-sync", "redb-sync"),
+            ("redis", "redis-aof", "redis-sync"),
+            ("lmdb", "lmdb", "lmdb-sync"),
             ("rocksdb-sync", "rocksdb-sync", "rocksdb-sync"),
             ("btreemap", "btreemap", "btreemap"),
             ("hikv", "hikv", "hikv"),
@@ -178,6 +191,7 @@ mod tests {
         for (name, process) in [
             ("rocksdb-sync", "rocksdb"),
             ("fjall", "fjall"),
+            ("redis-sync", "redis-aof"),
             ("leveldb-paper", "leveldb-paper"),
             ("redb-sync", "redb-sync"),
             ("btreemap", "btreemap"),
@@ -187,5 +201,8 @@ mod tests {
         }
         let text = with_durability("bdb-hash", Durability::Process).expect_err("it has none").to_string();
         assert!(text.contains("bdb-hash-paper") && !text.contains("bdb-btree"), "{text}");
+        with_durability("memcached", Durability::Process).expect_err("it keeps nothing");
+        let text = for_load("redis", Durability::Process).expect_err("it would be empty behind the load").to_string();
+        assert!(text.contains("redis-aof"), "{text}");
     }
 }

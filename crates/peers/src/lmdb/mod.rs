@@ -1,0 +1,255 @@
+//! LMDB, a copy-on-write B+-tree in a mapped file, by its C interface, from Debian's library.
+//!
+//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered but the keys of a read of several. Writers take turns, by
+//! LMDB's own lock; readers see the last commit and wait for nobody. Its put does not look whether the key is there, so `update` is a put and answers yes; its delete looks.
+//!
+//! Without a sync commits are made in the mapping itself (`MDB_NOSYNC`, `MDB_WRITEMAP`): the operating system has them when they return. With a sync
+//! LMDB is as it comes: it writes pages to the file and syncs it, and then the page that names the commit. It has no cache of its own.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+use lodestore_contract::Result;
+
+use self::api::{Api, Cursor, Env, FIRST, NEXT, NO_SYNC, READ_ONLY, SET_RANGE, SOURCE, Txn, Val, WRITE_MAP};
+use crate::library::{c_path, failed};
+use crate::peer::{About, Peer, Survives};
+
+/// Bytes of addresses for the mapping: the file's length without a sync, most of it a hole.
+const MAP: usize = 64 << 30;
+/// Threads that may read at once.
+const READERS: c_uint = 4096;
+/// Rights of its files.
+const MODE: u32 = 0o600;
+
+/// Whether the library is here.
+pub(crate) fn ready() -> Result<()> {
+    Api::get().map(drop)
+}
+
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, sync: bool) -> Result<Box<dyn Peer>> {
+    Lmdb::open(dir, sync).map(|db| Box::new(db) as Box<dyn Peer>)
+}
+
+/// An environment with its one database.
+struct Lmdb {
+    api: &'static Api,
+    env: *mut Env,
+    dbi: c_uint,
+    about: About,
+}
+
+// SAFETY: Inv 5.
+unsafe impl Send for Lmdb {}
+// SAFETY: Inv 5.
+unsafe impl Sync for Lmdb {}
+
+/// A transaction of the calling thread, which is taken back when it is dropped.
+struct Transaction<'a> {
+    db: &'a Lmdb,
+    raw: *mut Txn,
+}
+
+fn val(bytes: &[u8]) -> Val {
+    Val { size: bytes.len(), data: bytes.as_ptr().cast_mut().cast::<c_void>() }
+}
+
+const EMPTY: Val = Val { size: 0, data: null_mut() };
+
+impl Lmdb {
+    fn open(dir: &Path, sync: bool) -> Result<Self> {
+        const DOING: &str = "opening LMDB";
+        let (api, name) = (Api::get()?, c_path(DOING, dir)?);
+        let (major, minor, patch) = api.numbers();
+        let settings = BTreeMap::from([
+            ("version".into(), format!("LMDB {major}.{minor}.{patch} ({})", SOURCE.file)),
+            ("sync".into(), sync.to_string()),
+            ("flags".into(), if sync { "none" } else { "NOSYNC, WRITEMAP" }.into()),
+            ("transactions".into(), "one for each call".into()),
+            ("map".into(), MAP.to_string()),
+            ("update".into(), "a put, unlooked".into()),
+        ]);
+        let about = About { survives: if sync { Survives::Medium } else { Survives::Process }, settings };
+        let mut env = null_mut();
+        // SAFETY: Inv 4: it only makes an object, which the owner below gives back.
+        api.outcome(DOING, unsafe { (api.env_create)(&raw mut env) })?;
+        let mut db = Self { api, env, dbi: 0, about };
+        db.begin(&name, if sync { 0 } else { NO_SYNC | WRITE_MAP })?;
+        Ok(db)
+    }
+
+    fn begin(&mut self, name: &CStr, flags: c_uint) -> Result<()> {
+        const DOING: &str = "opening LMDB";
+        let api = self.api;
+        // SAFETY: Inv 4 and 6: the name ends with a zero byte.
+        unsafe {
+            api.outcome(DOING, (api.env_set_map_size)(self.env, MAP))?;
+            api.outcome(DOING, (api.env_set_readers)(self.env, READERS))?;
+            api.outcome(DOING, (api.env_open)(self.env, name.as_ptr(), flags, MODE))?;
+        }
+        let mut dbi = 0;
+        self.change(DOING, |transaction| {
+            // SAFETY: Inv 4: of no name is the one that every environment has.
+            unsafe { (api.dbi_open)(transaction, null(), 0, &raw mut dbi) }
+        })?;
+        self.dbi = dbi;
+        Ok(())
+    }
+
+    fn transaction(&self, doing: &'static str, flags: c_uint) -> Result<Transaction<'_>> {
+        let mut raw = null_mut();
+        // SAFETY: Inv 4 and 5: this thread has no other one.
+        let code = unsafe { (self.api.begin)(self.env, null_mut(), flags, &raw mut raw) };
+        self.api.outcome(doing, code)?;
+        Ok(Transaction { db: self, raw })
+    }
+
+    /// Does `work` in a transaction of its own, and commits it where that met a pair.
+    fn change(&self, doing: &'static str, work: impl FnOnce(*mut Txn) -> c_int) -> Result<bool> {
+        let transaction = self.transaction(doing, 0)?;
+        let met = self.api.met(doing, work(transaction.raw))?;
+        if met {
+            transaction.commit(doing)?;
+        }
+        Ok(met)
+    }
+}
+
+impl Transaction<'_> {
+    fn commit(self, doing: &'static str) -> Result<()> {
+        // A commit ends it whatever comes of it.
+        let (api, raw) = (self.db.api, self.raw);
+        std::mem::forget(self);
+        // SAFETY: Inv 4: once.
+        api.outcome(doing, unsafe { (api.commit)(raw) })
+    }
+
+    /// The value of `key`, until the transaction ends.
+    fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        let (api, mut key, mut found) = (self.db.api, val(key), EMPTY);
+        // SAFETY: Inv 4 and 6.
+        let code = unsafe { (api.get)(self.raw, self.db.dbi, &raw mut key, &raw mut found) };
+        Ok(api.met("getting from LMDB", code)?.then(|| self.lent(found)))
+    }
+
+    /// Bytes that LMDB lent.
+    fn lent(&self, bytes: Val) -> &[u8] {
+        if bytes.size == 0 {
+            return &[];
+        }
+        // SAFETY: Inv 7: they are in the mapping, and nothing changes there that a transaction sees.
+        unsafe { std::slice::from_raw_parts(bytes.data.cast::<u8>(), bytes.size) }
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once.
+        unsafe { (self.db.api.abort)(self.raw) };
+    }
+}
+
+/// A cursor of a transaction that outlives it.
+struct Walk<'a> {
+    transaction: &'a Transaction<'a>,
+    raw: *mut Cursor,
+}
+
+impl<'a> Walk<'a> {
+    fn new(transaction: &'a Transaction<'a>) -> Result<Self> {
+        let (api, mut raw) = (transaction.db.api, null_mut());
+        // SAFETY: Inv 4.
+        let code = unsafe { (api.cursor_open)(transaction.raw, transaction.db.dbi, &raw mut raw) };
+        api.outcome("scanning LMDB", code)?;
+        Ok(Self { transaction, raw })
+    }
+
+    /// The pair that a step comes to.
+    fn pair(&self, from: &[u8], step: c_int) -> Result<Option<(&'a [u8], &'a [u8])>> {
+        let (api, mut key, mut value) = (self.transaction.db.api, val(from), EMPTY);
+        // SAFETY: Inv 4 and 6.
+        let code = unsafe { (api.cursor_get)(self.raw, &raw mut key, &raw mut value, step) };
+        let met = api.met("scanning LMDB", code)?;
+        Ok(met.then(|| (self.transaction.lent(key), self.transaction.lent(value))))
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once, before its transaction.
+        unsafe { (self.transaction.db.api.cursor_close)(self.raw) };
+    }
+}
+
+impl Drop for Lmdb {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once; no transaction outlives the call that it is of.
+        unsafe { (self.api.env_close)(self.env) };
+    }
+}
+
+impl Peer for Lmdb {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let transaction = self.transaction("getting from LMDB", READ_ONLY)?;
+        let found = transaction.get(key)?;
+        value.extend_from_slice(found.unwrap_or_default());
+        Ok(found.is_some())
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let transaction = self.transaction("getting from LMDB", READ_ONLY)?;
+        keys.iter().enumerate().try_for_each(|(at, key)| {
+            each(at, transaction.get(key)?);
+            Ok(())
+        })
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        const DOING: &str = "putting into LMDB";
+        let (mut key, mut value) = (val(key), val(value));
+        let put = self.change(DOING, |transaction| {
+            // SAFETY: Inv 4 and 6.
+            unsafe { (self.api.put)(transaction, self.dbi, &raw mut key, &raw mut value, 0) }
+        })?;
+        if put { Ok(()) } else { Err(failed(DOING, "it found no place".into())) }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        let mut key = val(key);
+        self.change("deleting from LMDB", |transaction| {
+            // SAFETY: Inv 4 and 6.
+            unsafe { (self.api.del)(transaction, self.dbi, &raw mut key, null_mut()) }
+        })
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let transaction = self.transaction("scanning LMDB", READ_ONLY)?;
+        let walk = Walk::new(&transaction)?;
+        let mut step = if from.is_empty() { FIRST } else { SET_RANGE };
+        let mut seen = 0;
+        while seen < limit
+            && let Some((key, value)) = walk.pair(from, step)?
+        {
+            each(key, value);
+            (seen, step) = (seen + 1, NEXT);
+        }
+        Ok(seen)
+    }
+
+    fn flush(&self) -> Result<()> {
+        // SAFETY: Inv 4.
+        let code = unsafe { (self.api.env_sync)(self.env, 1) };
+        self.api.outcome("syncing LMDB", code)
+    }
+}

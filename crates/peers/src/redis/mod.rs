@@ -1,0 +1,291 @@
+//! Redis: Debian's server on a unix socket, by Redis' own client (hiredis).
+//!
+//! A connection for each thread, one command at a time; only reads of several keys ask for all of them at once (MGET). Its SET with XX and its DEL look
+//! whether the key is there. What its commands change is in the memory of the server, and where its log of commands (append-only file) is on, written
+//! to that before it answers, and synced before it answers where each write is.
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use self::api::{ARRAY, Api, Context, INTEGER, NIL, RawReply, SOURCE, STATUS, STRING};
+use crate::library::{ZERO, c_path, chars, failed};
+use crate::peer::{About, Asked, Peer, Survives};
+use crate::server::{Pool, Program, Server};
+
+/// Debian's server.
+const PROGRAM: Program = Program { peer: "redis", file: "redis-server", package: "redis-server" };
+/// How long a server may read its log at its start.
+const LOADING: Duration = Duration::from_secs(600);
+/// How often it is asked whether it has.
+const POLL: Duration = Duration::from_millis(5);
+/// How the answer begins to whatever is asked meanwhile.
+const LOADS: &[u8] = b"LOADING";
+
+/// Whether library and server are here.
+pub(crate) fn ready() -> Result<()> {
+    Api::get()?;
+    PROGRAM.version().map(drop)
+}
+
+/// Starts a server in `dir` whose acknowledged writes survive this: one without a log for [`Survives::Nothing`].
+pub(crate) fn open(dir: &Path, survives: Survives, asked: &Asked) -> Result<Box<dyn Peer>> {
+    let (api, version) = (Api::get()?, PROGRAM.version()?);
+    let (log, sync) = match survives {
+        Survives::Nothing => ("no", "no"),
+        Survives::Stop | Survives::Process => ("yes", "no"),
+        Survives::Medium => ("yes", "always"),
+    };
+    let server = Server::start(&PROGRAM, dir, |dir, socket| words(dir, socket, log, sync))?;
+    let socket = c_path("connecting to Redis", server.socket())?;
+    let pool = Pool::new(1, {
+        let socket = socket.clone();
+        move || Connection::new(api, &socket)
+    })?;
+    pool.with(Connection::wait_loaded)?;
+    let pool = Pool::new(asked.threads.max(1), move || Connection::new(api, &socket))?;
+    let settings = BTreeMap::from([
+        ("version".into(), format!("Redis {version} ({})", SOURCE.file)),
+        ("sync".into(), (survives == Survives::Medium).to_string()),
+        ("appendonly".into(), log.into()),
+        ("appendfsync".into(), sync.into()),
+        ("save".into(), "none".into()),
+        ("io-threads".into(), "1".into()),
+        ("reached-by".into(), "unix socket, a connection a thread".into()),
+        ("an-acknowledged-write-survives".into(), survives.text_of_server().into()),
+        ("update".into(), "SET XX, which looks".into()),
+    ]);
+    Ok(Box::new(Redis { pool, server, about: About { survives, settings } }))
+}
+
+/// The server's command line.
+fn words(dir: &Path, socket: &Path, log: &str, sync: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--dir".into(), dir.into(), "--unixsocket".into(), socket.into()];
+    let more = ["--port", "0", "--save", "", "--daemonize", "no", "--databases", "1", "--maxclients", "4096"];
+    words.extend(more.map(OsString::from));
+    words.extend(["--appendonly", log, "--appendfsync", sync].map(OsString::from));
+    words
+}
+
+/// A connection, for one call at a time.
+struct Connection {
+    api: &'static Api,
+    context: *mut Context,
+}
+
+// SAFETY: Inv 5.
+unsafe impl Send for Connection {}
+
+/// What a reply says.
+enum Answer<'a> {
+    Bytes(&'a [u8]),
+    Number(i64),
+    Nothing,
+    /// Done, or the several replies of a reply that has several.
+    Other,
+}
+
+/// A reply, given back when it is dropped.
+struct Reply {
+    api: &'static Api,
+    raw: *mut RawReply,
+}
+
+impl Connection {
+    fn new(api: &'static Api, socket: &CString) -> Result<Self> {
+        // SAFETY: Inv 6: the path ends with a zero byte.
+        let context = unsafe { (api.connect)(socket.as_ptr()) };
+        if context.is_null() {
+            return Err(failed("connecting to Redis", "it gave no connection".into()));
+        }
+        let connection = Self { api, context };
+        connection.outcome("connecting to Redis")?;
+        Ok(connection)
+    }
+
+    /// Waits until the server has read its log.
+    fn wait_loaded(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let reply = self.ask("starting Redis", &[b"PING"])?;
+            match reply.refusal(reply.raw) {
+                Some(text) if text.starts_with(LOADS) && begun.elapsed() < LOADING => std::thread::sleep(POLL),
+                Some(text) => return Err(refused("starting Redis", text)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The error of the connection, if it has one.
+    fn outcome(&self, doing: &'static str) -> Result<()> {
+        // SAFETY: Inv 4 and 9: the context is alive and begins as it is declared, and its text ends with a zero byte.
+        let (error, text) =
+            unsafe { ((*self.context).error, CStr::from_ptr((&raw const (*self.context).text).cast())) };
+        if error == ZERO { Ok(()) } else { Err(failed(doing, text.to_string_lossy().into_owned())) }
+    }
+
+    /// Asks for a command; what the server refused is a reply too.
+    fn ask(&mut self, doing: &'static str, words: &[&[u8]]) -> Result<Reply> {
+        // Most commands have three words or fewer.
+        let (mut few, mut few_lengths) = ([std::ptr::null::<c_char>(); 4], [0; 4]);
+        let (many, many_lengths): (Vec<_>, Vec<_>);
+        let (starts, lengths) = if words.len() <= few.len() {
+            for (at, word) in words.iter().enumerate() {
+                (few[at], few_lengths[at]) = (chars(word), word.len());
+            }
+            (&few[..], &few_lengths[..])
+        } else {
+            (many, many_lengths) = words.iter().map(|word| (chars(word), word.len())).unzip();
+            (&many[..], &many_lengths[..])
+        };
+        let count = c_int::try_from(words.len()).map_err(|_| failed(doing, "too many keys".into()))?;
+        // SAFETY: Inv 4 and 6: both arrays have a place for each word.
+        let raw = unsafe { (self.api.command)(self.context, count, starts.as_ptr(), lengths.as_ptr()) };
+        if raw.is_null() {
+            self.outcome(doing)?;
+            return Err(failed(doing, "it gave no reply".into()));
+        }
+        Ok(Reply { api: self.api, raw: raw.cast() })
+    }
+
+    /// Asks for a command, and refuses what the server refused.
+    fn command(&mut self, doing: &'static str, words: &[&[u8]]) -> Result<Reply> {
+        let reply = self.ask(doing, words)?;
+        match reply.refusal(reply.raw) {
+            Some(text) => Err(refused(doing, text)),
+            None => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: Inv 4: once.
+        unsafe { (self.api.free)(self.context) };
+    }
+}
+
+fn refused(doing: &'static str, text: &[u8]) -> Error {
+    failed(doing, String::from_utf8_lossy(text).into_owned())
+}
+
+impl Reply {
+    /// What one reply of it says.
+    fn answer(&self, raw: *const RawReply) -> Answer<'_> {
+        // SAFETY: Inv 7 and 9: it is alive while this is, and laid out as declared; a text has a pointer and a length.
+        unsafe {
+            match (*raw).kind {
+                STRING => Answer::Bytes(std::slice::from_raw_parts((*raw).bytes.cast(), (*raw).length)),
+                INTEGER => Answer::Number((*raw).integer),
+                NIL => Answer::Nothing,
+                _ => Answer::Other,
+            }
+        }
+    }
+
+    /// The text of a reply that refuses.
+    fn refusal(&self, raw: *const RawReply) -> Option<&[u8]> {
+        // SAFETY: Inv 7 and 9, as above.
+        unsafe {
+            let is_good = matches!((*raw).kind, STRING | ARRAY | INTEGER | NIL | STATUS);
+            (!is_good).then(|| std::slice::from_raw_parts((*raw).bytes.cast(), (*raw).length))
+        }
+    }
+
+    /// The replies that it is made of.
+    fn parts(&self) -> &[*mut RawReply] {
+        // SAFETY: Inv 7 and 9: an array has as many pointers as it says.
+        unsafe {
+            if (*self.raw).kind != ARRAY || (*self.raw).elements == 0 {
+                return &[];
+            }
+            std::slice::from_raw_parts((*self.raw).element, (*self.raw).elements)
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // SAFETY: Inv 7: once.
+        unsafe { (self.api.free_reply)(self.raw.cast()) };
+    }
+}
+
+/// A server with connections to it, which go before it.
+struct Redis {
+    pool: Pool<Connection>,
+    server: Server,
+    about: About,
+}
+
+impl Peer for Redis {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    fn server(&self) -> Option<u32> {
+        Some(self.server.id())
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        self.pool.with(|connection| {
+            let reply = connection.command("getting from Redis", &[b"GET", key])?;
+            let Answer::Bytes(found) = reply.answer(reply.raw) else { return Ok(false) };
+            value.extend_from_slice(found);
+            Ok(true)
+        })
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<&[u8]> = std::iter::once(&b"MGET"[..]).chain(keys.iter().copied()).collect();
+        self.pool.with(|connection| {
+            let reply = connection.command("getting from Redis", &words)?;
+            if reply.parts().len() != keys.len() {
+                return Err(failed("getting from Redis", "it answered for other keys".into()));
+            }
+            for (at, part) in reply.parts().iter().enumerate() {
+                match reply.answer(*part) {
+                    Answer::Bytes(found) => each(at, Some(found)),
+                    _ => each(at, None),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.pool.with(|connection| connection.command("putting into Redis", &[b"SET", key, value]).map(drop))
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.pool.with(|connection| {
+            let reply = connection.command("putting into Redis", &[b"SET", key, value, b"XX"])?;
+            Ok(!matches!(reply.answer(reply.raw), Answer::Nothing))
+        })
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.pool.with(|connection| {
+            let reply = connection.command("deleting from Redis", &[b"DEL", key])?;
+            Ok(matches!(reply.answer(reply.raw), Answer::Number(1..)))
+        })
+    }
+
+    fn scan(&self, _from: &[u8], _limit: usize, _each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        Err(crate::peer::unordered("redis"))
+    }
+
+    /// What it keeps is written by the time it answers; a clean stop syncs it.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}

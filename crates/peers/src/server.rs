@@ -1,0 +1,199 @@
+//! Servers of others: a process of Debian's package, started for one store in its directory and reached by a unix socket there.
+//!
+//! Between us and the server stands a shell that waits for a word from us. It ends the server when that comes, or when our end of the pipe is closed, by
+//! whatever ended us (SIGKILL too). It is in a process group of its own, so that a terminal's signals come to us alone.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+
+use crate::library::failed;
+
+/// Starts the server, says its process, waits for a word, and ends the server: by the signal that the word names, or at once where none comes.
+const SHELL: &str = r#"
+log=$1
+shift
+"$@" </dev/null >"$log" 2>&1 &
+server=$!
+echo "$server"
+signal=KILL
+read -r word && signal=$word
+kill -s "$signal" "$server"
+wait "$server"
+"#;
+/// Most bytes of a socket's path: what `sockaddr_un` has room for, with a zero byte behind it.
+const SOCKET_MOST: usize = 107;
+/// How long a server may take until its socket answers.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is asked.
+const POLL: Duration = Duration::from_millis(1);
+
+/// A server's program, and how a user comes by it.
+pub(crate) struct Program {
+    /// The peer that needs it, as in `--peers`.
+    pub(crate) peer: &'static str,
+    /// Its file name, which is looked for as a shell does.
+    pub(crate) file: &'static str,
+    /// The package of Debian and Ubuntu that holds it.
+    pub(crate) package: &'static str,
+}
+
+impl Program {
+    /// Its version, as it says it itself.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] naming the package, where it is not here.
+    pub(crate) fn version(&self) -> Result<String> {
+        let said = Command::new(self.file).arg("--version").stdin(Stdio::null()).output();
+        let said = said.map_err(|error| self.refuse(format!("{} cannot be started ({error})", self.file)))?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        let number = |word: &&str| word.trim_start_matches("v=").starts_with(|first: char| first.is_ascii_digit());
+        let version = text.split_whitespace().find(number).map(|word| word.trim_start_matches("v=").to_string());
+        version.ok_or_else(|| self.refuse(format!("{} does not say its version", self.file)))
+    }
+
+    fn refuse(&self, why: impl std::fmt::Display) -> Error {
+        Error::InvalidOption {
+            name: "peers".into(),
+            value: self.peer.into(),
+            why: format!("{why}: install Debian's package {} (scripts/peers.sh does)", self.package),
+        }
+    }
+}
+
+/// A server that runs. Dropping it stops it as its own manual has it, and waits until it has ended.
+pub(crate) struct Server {
+    shell: Child,
+    /// Where the shell waits for its word.
+    word: Option<ChildStdin>,
+    /// The server's process.
+    id: u32,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts it with what `words` makes of its directory and its socket, and waits until the socket takes connections.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the directory is not there, its path is too long for a socket, or the server ends; with the last line that it wrote.
+    pub(crate) fn start(
+        program: &Program,
+        dir: &Path,
+        words: impl FnOnce(&Path, &Path) -> Vec<OsString>,
+    ) -> Result<Self> {
+        // A server may change its own directory.
+        let dir = fs::canonicalize(dir).map_err(|source| Error::io("starting a server in", dir, source))?;
+        let (socket, log) = (dir.join("socket"), dir.join("server.log"));
+        if socket.as_os_str().as_bytes().len() > SOCKET_MOST {
+            let why = format!("a socket's path has {SOCKET_MOST} bytes at most: give a shorter directory");
+            return Err(Error::io("starting a server in", dir, std::io::Error::new(ErrorKind::InvalidInput, why)));
+        }
+        let mut shell = Command::new("sh")
+            .args(["-c", SHELL, "sh"])
+            .arg(&log)
+            .arg(program.file)
+            .args(words(&dir, &socket))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|source| Error::io("starting", program.file, source))?;
+        let word = shell.stdin.take();
+        let mut line = String::new();
+        if let Some(said) = shell.stdout.take() {
+            let read = BufReader::new(said).read_line(&mut line);
+            read.map_err(|source| Error::io("starting", program.file, source))?;
+        }
+        // From here on whatever fails ends the server.
+        let server = Self { shell, word, id: line.trim().parse().unwrap_or(0), socket };
+        server.wait_ready(program, &log)?;
+        Ok(server)
+    }
+
+    fn wait_ready(&self, program: &Program, log: &Path) -> Result<()> {
+        let begun = Instant::now();
+        while UnixStream::connect(&self.socket).is_err() {
+            if !self.is_alive() || begun.elapsed() > PATIENCE {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it wrote nothing");
+                return Err(failed("starting a server", format!("{} does not answer: {last}", program.file)));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn is_alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).unwrap_or_default();
+        // The state stands behind the name, which is in brackets.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where it takes connections.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut word) = self.word.take() {
+            // Where it fails the shell has ended, or sees the pipe closed.
+            let _ = word.write_all(b"TERM\n");
+        }
+        let _ = self.shell.wait();
+        // Not every server removes its own; it may be gone.
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Connections to a server, one for each call that is under way: as many as there are threads.
+pub(crate) struct Pool<C> {
+    idle: Mutex<Vec<C>>,
+    connect: Box<dyn Fn() -> Result<C> + Send + Sync>,
+}
+
+impl<C> Pool<C> {
+    /// One with so many connections made.
+    pub(crate) fn new(count: usize, connect: impl Fn() -> Result<C> + Send + Sync + 'static) -> Result<Self> {
+        let idle = (0..count).map(|_| connect()).collect::<Result<_>>()?;
+        Ok(Self { idle: Mutex::new(idle), connect: Box::new(connect) })
+    }
+
+    /// Does `work` with a connection that nobody else has meanwhile. One that failed is not used again.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut connection = taken.map_or_else(&self.connect, Ok)?;
+        let done = work(&mut connection)?;
+        idle().push(connection);
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_refused_with_the_name_of_its_package() {
+        let program = Program { peer: "some", file: "lodestore-no-such-server", package: "nosuch" };
+        let text = program.version().expect_err("there is no such program").to_string();
+        assert!(text.contains("nosuch") && text.contains("lodestore-no-such-server"), "{text}");
+    }
+}
