@@ -65,7 +65,7 @@ pub struct Args {
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Workloads: load get multiget update overwrite zipfput delete scan, a to f of YCSB, overload and idle, in the order in which they run. The
+    /// Workloads: load get absent multiget update overwrite zipfput delete scan, a to f of YCSB, overload and idle, in the order in which they run. The
     /// load always runs, and first. Another may be named again: its second turn is `a-2`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
     pub workloads: Vec<Workload>,

@@ -7,6 +7,10 @@ impl Args {
     /// The command that repeats this run for these workloads alone; for none, its reopenings.
     pub(crate) fn command(&self, workloads: &[Workload]) -> String {
         let mut words = vec![format!("lodestore bench --engine {}", self.engine)];
+        // All that it stands for is said again, but for the tables that it prints.
+        if let Some(preset) = self.preset.filter(|preset| preset.has_tables()) {
+            words.push(format!("--preset {}", preset.name()));
+        }
         if let Some(dir) = &self.dir {
             words.push(format!("--dir {}", dir.display()));
         }

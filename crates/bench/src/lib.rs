@@ -27,6 +27,7 @@ mod scratch;
 mod session;
 mod store;
 mod sweep;
+mod tables;
 mod target;
 mod timeline;
 mod watch;

@@ -7,8 +7,10 @@ use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, prese
 use crate::args::Args;
 use crate::measure::machine;
 use crate::pauses::{BEFORE_MOST, Machine, Pauses};
+use crate::preset::Preset;
 use crate::row::{Row, rows, variants};
 use crate::session::Findings;
+use crate::tables;
 use crate::workload::Turn;
 
 /// Prints one JSON object a line.
@@ -183,7 +185,7 @@ const STEP_HEADS: [&str; 10] = [
     "medium B/key",
 ];
 
-fn draw(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> Table {
+pub(crate) fn draw(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(heads);
@@ -229,13 +231,16 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     if let Some(ratios) = ratios(args, &rows) {
         writeln!(out, "\n{ratios}")?;
     }
+    if args.preset.is_some_and(Preset::has_tables) {
+        tables::print(args, &rows, &mut out)?;
+    }
     overloads(&rows, &mut out)?;
     reopenings(&rows, &mut out)?;
     writeln!(
         out,
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
          latency of every {}. call, the longest of any round; settled: until the work behind the writes was done;\n\
-         serving and cpu ns/op: processor time of the serving threads, and of all threads; x: median ratio within a round;\n\
+         serving and cpu ns/op: processor time of the serving threads, and of all threads, a server's too; x: median ratio within a round;\n\
          write x: bytes written to the medium for each byte put, by the store's own account (of a peer as calls x); device x, calls x: the same by the kernel's, write_bytes and wchar;\n\
          space x: bytes taken on the medium for each live byte, blocks x: by the blocks of its files; peak: most that RssAnon grew",
         args.records,

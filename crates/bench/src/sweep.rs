@@ -90,7 +90,7 @@ impl Variant {
     pub(crate) fn alone(&self) -> Args {
         let mut args = self.args.clone();
         if self.swept.is_some() {
-            args.sweep = None;
+            (args.sweep, args.preset) = (None, None);
             args.engine.clone_from(&self.target);
             args.peers = Some(vec!["none".into()]);
         }
