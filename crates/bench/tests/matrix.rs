@@ -9,7 +9,7 @@ fn absent_keys_are_asked_for_and_reads_are_timed_apart_from_writes() {
     let dir = Dir::new();
     let words = "--engine mkvs --set filter=on --peers mkvs:filter=off,btreemap --workloads load,absent,a,get --records 3000 --rounds 1 --size 256M \
                  --check full --latency-every 1 --json";
-    let all = rows(&bench(&words, Some(&dir)));
+    let all = rows(&bench(words, Some(&dir)));
     assert_eq!(all.len(), 12);
     for row in &all {
         let told = |name: &str| row[name].as_f64();
@@ -28,6 +28,7 @@ fn absent_keys_are_asked_for_and_reads_are_timed_apart_from_writes() {
     }
     let filters: Vec<_> = all[..2].iter().map(|row| row["settings"]["filter"].clone()).collect();
     assert_eq!(filters, ["on", "off"]);
+    assert!(dir.is_empty(), "the bench left something behind");
 }
 
 #[test]
@@ -62,10 +63,7 @@ fn the_tables_of_the_paper_are_printed_with_its_names_and_again_by_the_command_t
     let again = text.lines().last().expect("the command").trim();
     let again = bench(again.strip_prefix("lodestore bench ").expect("a command"), None);
     assert!(String::from_utf8_lossy(&again.stdout).contains("\nTable 6: a, ops/s by threads"), "{again:?}");
-    let one = bench(
-        &format!("--preset mkvs-tables --peers none --records 200 --rounds 1 --threads 1 --size 64M"),
-        Some(&dir),
-    );
+    let one = bench("--preset mkvs-tables --peers none --records 200 --rounds 1 --threads 1 --size 64M", Some(&dir));
     let one = String::from_utf8_lossy(&one.stdout);
     assert!(one.contains("\nTable 5: ") && !one.contains("\nTable 6"), "{one}");
 }
@@ -153,6 +151,7 @@ mod servers {
             assert!(kill.success());
             child.wait().expect("it ends");
             wait(&|count| count == 0);
+            assert!(signal == "-KILL" || dir.is_empty(), "the bench left something behind");
         }
     }
 }

@@ -28,8 +28,8 @@ impl Survives {
     /// The same of a peer that is a server, for its settings.
     pub(crate) fn text_of_server(self) -> &'static str {
         match self {
-            Self::Nothing | Self::Stop => "the client's end; not the server's",
-            Self::Process => "the server's end; not the machine's",
+            Self::Nothing | Self::Stop => "the client's end, not the server's",
+            Self::Process => "the server's end, not the machine's",
             Self::Medium => "what the medium survives",
         }
     }
