@@ -38,12 +38,16 @@ fn an_engine_in_a_setting_may_have_options_of_its_devices() {
     let words =
         format!("--engine {devices} --peers none --workloads load,get --records 500 --rounds 1 --size 256M --json");
     assert_eq!(rows(&bench(&words, Some(&dir)))[0]["settings"]["device.memtable-bytes"], "1M");
-    for engine in ["mkvs:device.no-such-option=1", "hikv:device.region=64M"] {
+    let refusal = |engine: &str| {
         let words =
             format!("--engine {engine} --peers none --workloads load --records 500 --rounds 1 --size 256M --json");
         let refused = bench(&words, Some(&dir));
         assert!(!refused.status.success(), "{engine}");
-    }
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    };
+    assert!(refusal("mkvs:device.no-such-option=1").contains("no-such-option"));
+    let text = refusal("hikv:device.region=64M");
+    assert!(text.contains("give name=value of"), "it has no devices: {text}");
 }
 
 #[test]
@@ -98,13 +102,16 @@ mod servers {
             "--engine redis --peers lmdb --workloads load,get --records 200 --rounds 1 --json --durability power";
         let stores: Vec<_> = rows(&bench(words, Some(&dir))).iter().map(|row| row["store"].clone()).collect();
         assert_eq!(stores, ["redis-sync", "lmdb-sync", "redis-sync", "lmdb-sync"]);
-        let lines = |words: &str| {
+        let refusal = |words: &str| {
             let output = bench(words, Some(&dir));
-            assert!(!output.status.success(), "{words}");
-            String::from_utf8_lossy(&output.stderr).lines().count()
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && text.lines().count() == 1, "{words}: {text}");
+            text
         };
-        assert_eq!(lines("--engine memcached --peers none --records 200 --durability process"), 1);
-        assert_eq!(lines("--engine redis --peers none --records 200 --load-durability process"), 1);
+        let text = refusal("--engine memcached --peers none --records 200 --durability process");
+        assert!(text.contains("leave --durability away"), "{text}");
+        let text = refusal("--engine redis --peers none --records 200 --load-durability process");
+        assert!(text.contains("redis-aof"), "{text}");
     }
 
     #[test]
