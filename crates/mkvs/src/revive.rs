@@ -44,6 +44,8 @@ impl Group {
             for stripe in &mut stripes {
                 stripe.last = last;
                 stripe.undecided.clear();
+                // Made of what those had who led before: who leads now may have a key again that they had removed.
+                stripe.filter = None;
             }
             active.iter().for_each(|device| device.set_state(MemberState::Active));
             self.go_on_behind(&mut sequencer, last, active);

@@ -188,11 +188,11 @@ impl Stage {
         }
     }
 
-    /// Opens the matrix again where all devices of a group are out: nobody is left there whom the others could follow.
+    /// Opens the matrix again where all devices of a group are out and some failed, so that too few can lead. Where none failed, the group comes back by itself.
     fn revive(&self) {
         let devices = self.with(Mkvs::status).devices;
-        let is_active = |group| devices.iter().any(|device| device.group == group && device.state == "active");
-        if !devices.iter().all(|device| is_active(device.group)) {
+        let has = |group, state| devices.iter().any(|device| device.group == group && device.state == state);
+        if devices.iter().any(|device| !has(device.group, "active") && has(device.group, "failed")) {
             self.revivals.fetch_add(1, Ordering::AcqRel);
             self.open_again(false, || {});
         }
