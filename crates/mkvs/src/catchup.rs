@@ -64,11 +64,11 @@ impl Group {
             return Ok(false);
         }
         drop(held);
+        let becomes_partial = self.needs_copy(device, &donor)? || self.has_forked(device)?;
+        if becomes_partial && still_counts && !self.count_without()? {
+            return Ok(false);
+        }
         if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
-            if still_counts {
-                // What is partial must not be counted on: those that are left have everything.
-                self.write_epoch(&mut self.sequence())?;
-            }
             return self.copy(device);
         }
         for _ in 0..ROUNDS {
@@ -109,6 +109,23 @@ impl Group {
             std::thread::sleep(Duration::from_micros(50));
         }
         true
+    }
+
+    /// Has the description count those that are active alone, though they are too few for a write: what is to be partial must not be counted on. False where they lack something.
+    fn count_without(&self) -> Result<bool> {
+        let mut sequencer = self.sequence();
+        sequencer.active.retain(|device| device.is_active());
+        let last = sequencer.next - 1;
+        if sequencer.active.is_empty() || sequencer.active.iter().any(|device| device.applied() < last) {
+            return Ok(false);
+        }
+        self.write_epoch(&mut sequencer).map(|()| true)
+    }
+
+    /// Whether its log has operations that the group's has not, or nobody knows.
+    fn has_forked(&self, device: &Device) -> Result<bool> {
+        let log = log_of(device)?;
+        Ok(self.common_of(log)? != Some(log.held().1))
     }
 
     /// Whether the logs do not tell all that `device` lacks, or has and the donor has not.
@@ -180,11 +197,12 @@ impl Group {
                 let mut sequencer = self.sequence();
                 let last = sequencer.next - 1;
                 let held = Instant::now();
-                while device.executed() < last && device.is_filling() && held.elapsed() < HELD_MOST {
+                // Copies behind the last operation as well: who walks over its store asks for no more than what is applied.
+                while device.depth() != 0 && device.is_filling() && held.elapsed() < HELD_MOST {
                     device.kick();
                     std::thread::sleep(Duration::from_micros(20));
                 }
-                if device.executed() == last {
+                if device.depth() == 0 && device.executed() == last {
                     // Behind `last` where it had no room for something.
                     return if device.applied() == last { self.take_in(device, &mut sequencer) } else { Ok(false) };
                 }

@@ -278,13 +278,20 @@ impl Group {
         self.write_epoch(sequencer)
     }
 
+    /// Makes durable, as a new epoch, that the sequencer's members are active and nobody else: those that were looked at, though one may have failed since. An epoch of nobody is not
+    /// begun: such a group could never be opened again.
     pub(crate) fn write_epoch(&self, sequencer: &mut Sequencer) -> Result<()> {
-        if self.options.planted.is(Fault::EpochNotBegun) {
+        if self.options.planted.is(Fault::EpochNotBegun) || sequencer.active.is_empty() {
             return Ok(());
         }
+        let state = |device: &Arc<Device>| match device.state() {
+            _ if sequencer.active.iter().any(|active| active.id == device.id) => MemberState::Active,
+            MemberState::Active => MemberState::Behind,
+            state => state,
+        };
         let epoch = sequencer.epoch + 1;
         let lost = lock(&self.lost).iter().map(|lost| (lost.id, MemberState::Failed)).collect::<Vec<_>>();
-        let states: Vec<_> = self.devices().iter().map(|device| (device.id, device.state())).chain(lost).collect();
+        let states: Vec<_> = self.devices().iter().map(|device| (device.id, state(device))).chain(lost).collect();
         self.host.begin_epoch(self.index, epoch, sequencer.next, &states)?;
         sequencer.epoch = epoch;
         self.epoch.store(epoch, Ordering::Release);

@@ -54,16 +54,23 @@ pub(crate) fn able(devices: Vec<Arc<Device>>) -> Vec<Able> {
 ///
 /// # Errors
 /// The devices'.
-pub(crate) fn lead(mut able: Vec<Able>, absent: usize, needed: usize) -> Result<Option<Lead>> {
+pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
     let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
     let last = source.newest.1;
     if source.refused.is_empty() {
         return Ok(Some(Lead { last, active: vec![Arc::clone(&source.device)], refused: BTreeSet::new() }));
     }
     let source = Arc::clone(&source.device);
-    for able in &mut able {
-        level(able, &source, last)?;
+    let mut levelled = Vec::new();
+    for mut able in able {
+        // Whom the newest log cannot tell what it lacks is as one that is not there.
+        if level(&mut able, &source, last)? {
+            levelled.push(able);
+        } else {
+            absent += 1;
+        }
     }
+    let able = levelled;
     let have = |seq: &u64| able.iter().filter(|able| !able.refused.contains(seq)).count();
     let lacking = able.iter().flat_map(|able| able.refused.iter().copied());
     let refused: BTreeSet<u64> = lacking.filter(|seq| have(seq) + absent < needed).collect();
@@ -73,15 +80,13 @@ pub(crate) fn lead(mut able: Vec<Able>, absent: usize, needed: usize) -> Result<
     Ok((!active.is_empty()).then_some(Lead { last, active, refused }))
 }
 
-/// Gives a member what its log lacks of another's, up to `last`, and has it done.
-fn level(able: &mut Able, source: &Device, last: u64) -> Result<()> {
+/// Gives a member what its log lacks of another's, up to `last`, and has it done. False where that does not reach so far back.
+fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
     let (log, source) = (log_of(&able.device)?, log_of(source)?);
     for seq in log.held().1 + 1..=last {
-        let operation = source.read(seq)?;
-        let operation =
-            operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
+        let Some(operation) = source.read(seq)? else { return Ok(false) };
         log.append(&operation, able.device.applied())?;
     }
     able.refused = able.device.redo()?;
-    Ok(())
+    Ok(true)
 }
