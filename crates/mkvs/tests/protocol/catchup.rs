@@ -1,8 +1,8 @@
-//! How a member of the model comes to have what it lacks; what a crash leaves, and how the group is opened again.
+//! How a member of the model comes to have what it lacks.
 
-use crate::protocol::device::{Append, Device, Mutation, Set, State};
+use crate::protocol::device::{Append, Command, Device, State};
 use crate::protocol::group::{Client, Group, Phase, Wrong};
-use crate::protocol::history::CLIENTS;
+use crate::protocol::history::ABSENT;
 use crate::protocol::rules::Rules;
 
 /// What the keeper is at.
@@ -16,22 +16,19 @@ pub struct Catch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     /// The log was cut to `common`; these keys come from the donor.
-    Forget {
-        common: u8,
-        keys: u8,
-    },
-    /// The next key that comes from the donor.
-    Copy(u8),
+    Forget { common: u8, keys: u8 },
+    /// It is to be given operations from the next one on.
     Replay,
-    /// With the sequencer not held: up to here it has everything.
-    Joining(u8),
-}
-
-/// A member that may lead: its last operation with that one's epoch, and what it had no room for.
-struct Able {
-    index: u8,
-    last: (u8, u8),
-    refused: Vec<u8>,
+    /// It is filling, and its processor held: up to here it comes by the donor's log.
+    Last(u8),
+    /// It is to be copied, and the description calls it active.
+    Counted,
+    /// It is filling: the next key of the walk over a member that has everything up to `cut`.
+    Copy { key: u8, cut: u8 },
+    /// It has what its queue has not.
+    Joining,
+    /// With the sequencer held: its record says that it is whole up to here.
+    Taking(u8),
 }
 
 /// Up to which operation a log whose last one is `last` of `epoch` says what the group's does.
@@ -39,9 +36,39 @@ fn common(epochs: &[(u8, u8)], epoch: u8, last: u8) -> u8 {
     epochs.iter().find(|(other, _)| *other > epoch).map_or(last, |(_, first)| last.min(first - 1))
 }
 
+impl Catch {
+    pub fn is_forgetting(&self) -> bool {
+        matches!(self.stage, Stage::Forget { .. })
+    }
+
+    pub fn is_copying(&self) -> bool {
+        matches!(self.stage, Stage::Copy { key: 0, .. })
+    }
+
+    pub fn is_counted(&self) -> bool {
+        self.stage == Stage::Counted
+    }
+}
+
 impl Group {
-    fn index(&self, member: u8) -> &Device {
+    pub fn index(&self, member: u8) -> &Device {
         &self.devices[usize::from(member)]
+    }
+
+    /// Whether the sequencer is held from one step to another.
+    pub fn is_held(&self, rules: &Rules) -> bool {
+        rules.held_join && self.catching.is_some_and(|catch| matches!(catch.stage, Stage::Taking(_)))
+    }
+
+    /// Whether a member's processor is held.
+    pub fn is_resting(&self, rules: &Rules, member: u8) -> bool {
+        let is_held = |catch: Catch| catch.member == member && matches!(catch.stage, Stage::Last(_));
+        rules.processor_held && self.catching.is_some_and(is_held)
+    }
+
+    /// Whether all that are active have everything.
+    fn have_all(&self) -> bool {
+        self.live_members().all(|member| self.index(member).applied >= self.last())
     }
 
     /// The keeper begins with a member that is behind.
@@ -56,104 +83,133 @@ impl Group {
         if rules.settled_first {
             self.settle(rules)?;
         }
-        let device = self.index(member);
         let is_fit = |donor: &&u8| !rules.settled_first || (**donor != member && self.index(**donor).is_active());
         let donor = *self.active.iter().filter(is_fit).max_by_key(|donor| self.index(**donor).applied)?;
-        let (first, last) = (device.first, device.last());
+        let still_counts = self.host.states[usize::from(member)] == State::Active;
+        if rules.settled_first && still_counts && !self.have_all() {
+            return None;
+        }
+        let (device, source) = (self.index(member), self.index(donor));
+        let last = device.last();
         let common = common(&self.host.epochs, device.last_epoch(), last);
         let common = if rules.forks_by_last { common.min(self.last()) } else { common };
-        let stage = if device.is_partial {
-            Stage::Copy(0)
-        } else if common == last || !rules.forks_forgotten {
-            self.stage_behind(member, donor)
-        } else if common + 1 < first {
-            Stage::Copy(0)
+        let common = if rules.forks_forgotten { common } else { last };
+        let next = device.applied.min(common) + 1;
+        let is_told = common + 1 >= device.first && source.first <= next && next <= source.last() + 1;
+        if device.is_partial || !is_told {
+            return self.begin_copy(rules, member, donor, still_counts);
+        }
+        let stage = if common == last {
+            Stage::Replay
         } else {
             let forked = (common + 1..=last).filter_map(|seq| device.read(seq));
             let keys = forked.fold(0, |keys, operation| keys | 1 << operation.key);
+            let device = self.device(member);
+            device.is_partial = rules.fork_cut_said;
+            device.truncate(common);
             Stage::Forget { common, keys }
         };
-        let is_out =
-            self.host.states[usize::from(member)] != State::Active || matches!(self.phase, Phase::Following { .. });
-        let is_kept = rules.settled_first && !is_out && self.index(donor).applied < self.last();
-        if is_kept && stage != Stage::Replay {
-            return None;
-        }
-        self.begin(member, donor, stage);
+        self.catching = Some(Catch { member, donor, stage });
         Some(())
     }
 
-    /// Whether the donor's log has all that the member lacks.
-    fn stage_behind(&self, member: u8, donor: u8) -> Stage {
-        let (donor, next) = (self.index(donor), self.index(member).applied + 1);
-        if donor.first <= next && next <= donor.last() + 1 { Stage::Replay } else { Stage::Copy(0) }
+    /// An open does not wait for copies. What is partial must not be counted on.
+    fn begin_copy(&mut self, rules: &Rules, member: u8, donor: u8, still_counts: bool) -> Option<()> {
+        if matches!(self.phase, Phase::Following { .. }) {
+            return None;
+        }
+        self.catching = Some(Catch { member, donor, stage: Stage::Counted });
+        if !still_counts || !rules.left_out_first {
+            self.empty(rules, member);
+        }
+        Some(())
     }
 
-    fn begin(&mut self, member: u8, donor: u8, stage: Stage) {
-        let cut = self.index(donor).applied;
-        let epoch = self.index(donor).read(cut).map_or(self.index(donor).saved_epoch, |operation| operation.epoch);
+    /// The member forgets what it has, and is given operations.
+    fn empty(&mut self, rules: &Rules, member: u8) {
+        let (cut, epoch) = (self.last(), self.epoch);
         let device = self.device(member);
-        match stage {
-            Stage::Forget { common, .. } => {
-                device.is_partial = true;
-                device.truncate(common);
-            }
-            Stage::Copy(_) => {
-                device.is_partial = true;
-                device.restart(cut, epoch);
-                device.set_applied(cut);
-            }
-            Stage::Replay | Stage::Joining(_) => {}
+        if device.state != State::Behind {
+            self.catching = None;
+            return;
         }
-        self.catching = Some(Catch { member, donor, stage });
+        device.is_partial = rules.partial_until_whole;
+        device.restart(cut, epoch);
+        device.set_applied(cut);
+        device.state = State::Filling;
+        self.goes_on(Stage::Copy { key: 0, cut });
+    }
+
+    fn goes_on(&mut self, stage: Stage) {
+        self.catching = self.catching.map(|catch| Catch { stage, ..catch });
+    }
+
+    /// The member is to be tried again: it falls behind where it is filling.
+    fn ends(&mut self, member: u8) {
+        self.catching = None;
+        if self.index(member).state == State::Filling {
+            self.set_out(member, State::Behind);
+        }
     }
 
     /// The keeper's next step.
     pub fn go_on(&mut self, rules: &Rules) -> Option<()> {
-        let catch = self.catching?;
-        let (member, donor) = (catch.member, catch.donor);
-        match catch.stage {
-            Stage::Forget { common, keys } => {
-                for key in (0..self.stripes.len()).filter(|key| keys & (1 << key) != 0) {
-                    let value = self.index(donor).store[key];
-                    self.device(member).store[key] = value;
+        let Catch { member, donor, stage } = self.catching?;
+        let is_due = match stage {
+            Stage::Forget { .. } | Stage::Replay | Stage::Counted => State::Behind,
+            Stage::Last(_) | Stage::Copy { .. } | Stage::Joining | Stage::Taking(_) => State::Filling,
+        };
+        if self.index(member).state != is_due {
+            self.ends(member);
+            return Some(());
+        }
+        match stage {
+            Stage::Forget { common, keys } => self.forget(rules, member, donor, common, keys),
+            Stage::Replay => {
+                self.device(member).state = State::Filling;
+                self.goes_on(Stage::Last(self.last()));
+            }
+            Stage::Last(last) => return self.replay(rules, member, donor, last),
+            Stage::Counted => {
+                if self.write_epoch(rules, true) {
+                    self.empty(rules, member);
+                } else {
+                    self.ends(member);
                 }
-                let device = self.device(member);
-                let applied = device.applied.min(common);
-                device.set_applied(applied);
-                device.is_partial = false;
-                let stage = self.stage_behind(member, donor);
-                self.begin(member, donor, stage);
             }
-            Stage::Copy(key) if usize::from(key) < self.stripes.len() => {
-                let value = self.index(donor).store[usize::from(key)];
-                self.device(member).store[usize::from(key)] = value;
-                self.catching = Some(Catch { stage: Stage::Copy(key + 1), ..catch });
-            }
-            Stage::Copy(_) => self.catching = Some(Catch { stage: Stage::Replay, ..catch }),
-            Stage::Replay => return self.replay(rules, catch),
-            Stage::Joining(last) => self.join(rules, member, last),
+            Stage::Copy { key, cut } => return self.copy(rules, member, key, cut),
+            Stage::Joining => return self.join(rules, member),
+            Stage::Taking(_) => self.take_in(rules, member),
         }
         Some(())
     }
 
-    fn replay(&mut self, rules: &Rules, catch: Catch) -> Option<()> {
-        let (member, donor) = (catch.member, catch.donor);
-        let to = self.index(donor).applied;
-        if self.index(member).applied < to {
-            if !self.replay_one(rules, member, donor) {
-                self.catching = None;
-            }
-        } else if to < self.last() {
+    /// The member takes what it had of the forked operations from the donor.
+    fn forget(&mut self, rules: &Rules, member: u8, donor: u8, common: u8, keys: u8) {
+        for key in (0..self.stripes.len()).filter(|key| keys & (1 << key) != 0) {
+            let value = self.index(donor).store[key];
+            self.device(member).store[key] = value;
+        }
+        let device = self.device(member);
+        let applied = device.applied.min(common);
+        device.set_applied(applied);
+        device.is_partial &= rules.fork_said_until_joined;
+        self.goes_on(Stage::Replay);
+    }
+
+    /// One more operation up to `last`, of the donor's log.
+    fn replay(&mut self, rules: &Rules, member: u8, donor: u8, last: u8) -> Option<()> {
+        if self.index(donor).applied < last {
             if self.index(donor).is_active() {
                 return None;
             }
-            self.catching = None;
-        } else if rules.held_join {
-            let last = self.last();
-            self.join(rules, member, last);
-        } else {
-            self.catching = Some(Catch { stage: Stage::Joining(self.last()), ..catch });
+            self.ends(member);
+            return Some(());
+        }
+        if self.index(member).applied < last && !self.replay_one(rules, member, donor) {
+            self.ends(member);
+        } else if self.index(member).applied >= last {
+            self.goes_on(Stage::Joining);
         }
         Some(())
     }
@@ -182,221 +238,65 @@ impl Group {
         true
     }
 
-    /// The member is in use again.
-    fn join(&mut self, rules: &Rules, member: u8, last: u8) {
-        self.catching = None;
-        let device = self.device(member);
-        (device.saved, device.is_partial) = (last, false);
-        device.set_applied(last);
-        device.state = State::Active;
-        self.active.push(member);
-        self.active.sort_unstable();
-        let is_open = !matches!(self.phase, Phase::Following { .. });
-        self.note_members(rules.acks, is_open || rules.epoch_at_open);
-        if is_open {
-            self.check(rules);
-        }
-    }
-
-    /// The host stops, and all that is volatile is gone.
-    pub fn crash(&mut self) {
-        self.devices.iter_mut().for_each(Device::crash);
-        self.histories.iter_mut().for_each(|history| history.crash());
-        self.phase = Phase::Stopped;
-        (self.next, self.epoch) = (0, 0);
-        self.active.clear();
-        self.ops.clear();
-        self.stripes.iter_mut().for_each(|last| *last = 0);
-        self.clients = [Client::Idle; CLIENTS];
-        self.catching = None;
-    }
-
-    /// The group is opened, without the device `lost`: what each log has is done again, and the leader is chosen.
-    pub fn open(&mut self, rules: &Rules, lost: Option<u8>) -> Option<()> {
-        let members = self.devices.len();
-        for (index, device) in self.devices.iter_mut().enumerate() {
-            device.is_lost = lost == Some(index as u8);
-            device.state = if device.is_lost { State::Failed } else { State::Behind };
-        }
-        let states = self.host.states.clone();
-        let active = states.iter().filter(|state| **state == State::Active).count();
-        let needed = (active + 1).saturating_sub(rules.acks.needed(members, active)).max(1);
-        let mut able = Vec::new();
-        for (index, device) in self.devices.iter_mut().enumerate() {
-            if states[index] == State::Active && !device.is_lost && !device.is_partial {
-                let refused = device.redo(rules.levelled_open);
-                able.push(Able { index: index as u8, last: (device.last_epoch(), device.last()), refused });
-            }
-        }
-        if able.len() < needed {
-            if lost.is_some() {
-                return None;
-            }
-            self.wrong = Some(Wrong::NotOpened);
+    /// The walk comes to a key, which no client is writing.
+    fn copy(&mut self, rules: &Rules, member: u8, key: u8, cut: u8) -> Option<()> {
+        let at = usize::from(key);
+        if self.live_members().count() == 0 {
+            self.ends(member);
             return Some(());
         }
-        let absent = active - able.len();
-        let (leader, refused) = match self.choose(rules, able, absent) {
-            Some(chosen) => chosen,
-            None if lost.is_some() => return None,
-            None => {
-                self.wrong = Some(Wrong::NotOpened);
-                return Some(());
+        let has_cut = |walked: &u8| !rules.copy_of_whole || self.index(*walked).applied >= cut;
+        let walked = self.live_members().filter(has_cut).min_by_key(|walked| self.index(*walked).applied)?;
+        if self.index(member).store[at] != ABSENT || self.index(walked).store[at] != ABSENT {
+            let is_written = |client: &Client| matches!(client, Client::Writing { key: other, .. } if *other == key);
+            if rules.copy_by_stripe && self.clients.iter().any(is_written) {
+                return None;
             }
-        };
-        let last = self.index(leader).last();
-        (self.next, self.epoch) = (last + 1, self.host.epoch);
-        self.stripes.iter_mut().for_each(|stripe| *stripe = last);
-        let is_levelled = rules.levelled_open && !refused.is_empty();
-        // Those that lack nothing but what is taken back are in use at once; who lacks more follows when that is done.
-        let fits = |member: &u8| *member == leader || (is_levelled && self.index(*member).executed == last);
-        self.active = (0..members as u8).filter(|member| fits(member) && !self.index(*member).is_lost).collect();
-        for member in self.active.clone() {
-            self.device(member).state = State::Active;
+            let has_last = |other: &u8| !rules.copy_by_stripe || self.index(*other).applied >= self.stripes[at];
+            let teller = self.live_members().find(has_last)?;
+            let value = self.index(teller).store[at];
+            if rules.copy_by_queue {
+                self.device(member).queue.push(Command::Copy { key, value });
+            } else {
+                self.device(member).store[at] = value;
+            }
         }
-        if !is_levelled {
-            self.device(leader).set_applied(last);
-        }
-        let follows = |member: &u8| !self.active.contains(member) && !self.index(*member).is_lost;
-        let follows = |member: &u8| !is_levelled && follows(member) && !self.index(*member).is_partial;
-        let members = (0..members as u8).filter(follows).collect();
-        self.phase = Phase::Following { members, refused };
+        let is_last = at + 1 == self.stripes.len();
+        self.goes_on(if is_last { Stage::Joining } else { Stage::Copy { key: key + 1, cut } });
         Some(())
     }
 
-    /// The member that leads, and what is to be taken back.
-    fn choose(&mut self, rules: &Rules, mut able: Vec<Able>, absent: usize) -> Option<(u8, Vec<(u8, Set)>)> {
-        let newest = able.iter().map(|able| able.last).max()?;
-        let fit = able.iter().filter(|able| able.last == newest || !rules.newest_leads);
-        // Any may lead where the rule is left out: the one with the oldest.
-        let source = if rules.newest_leads {
-            fit.max_by_key(|able| able.refused.is_empty())
-        } else {
-            fit.min_by_key(|able| able.last)
-        }?;
-        if source.refused.is_empty() || !rules.levelled_open {
-            return Some((source.index, source.refused.iter().map(|seq| (*seq, Set::MAX)).collect()));
+    /// The sequencer is taken when the member has everything that has a number.
+    fn join(&mut self, rules: &Rules, member: u8) -> Option<()> {
+        let last = self.last();
+        let device = self.index(member);
+        let is_copied =
+            !rules.joins_copied || !device.queue.iter().any(|queued| matches!(queued, Command::Copy { .. }));
+        if rules.joins_whole && !(device.executed == last && device.busy.is_none() && is_copied) {
+            return None;
         }
-        let source = source.index;
-        let last = self.index(source).last();
-        for able in &mut able {
-            for seq in self.index(able.index).last() + 1..=last {
-                let operation = self.index(source).read(seq)?;
-                let device = self.device(able.index);
-                let applied = device.applied;
-                if device.append(operation, applied, rules.slots) != Append::Done {
-                    return None;
-                }
-            }
-            able.refused = self.device(able.index).redo(true);
+        if rules.joins_whole && rules.joins_without_holes && device.applied != last {
+            self.ends(member);
+            return Some(());
         }
-        let lacks = |seq: u8| {
-            able.iter().filter(|able| able.refused.contains(&seq)).fold(0, |set: Set, able| set | 1 << able.index)
-        };
-        let mut refused: Vec<_> = able.iter().flat_map(|able| able.refused.clone()).collect();
-        refused.sort_unstable();
-        refused.dedup();
-        let needed = rules.acks.needed(self.devices.len(), able.len() + absent);
-        let holders = |seq: &u8| able.len() - lacks(*seq).count_ones() as usize + absent;
-        refused.retain(|seq| holders(seq) < needed);
-        let is_fit = |able: &&Able| able.refused.iter().all(|seq| refused.contains(seq));
-        let leader = able.iter().find(is_fit)?.index;
-        for able in able.iter().filter(is_fit) {
-            let device = self.device(able.index);
-            device.holes = able.refused.iter().fold(0, |holes, seq| holes | 1 << seq);
-            device.pass(last);
-        }
-        Some((leader, refused.iter().map(|seq| (*seq, lacks(*seq))).collect()))
+        let device = self.device(member);
+        (device.saved, device.is_partial) = (last, false);
+        self.goes_on(Stage::Taking(last));
+        Some(())
     }
 
-    /// The next step of an open.
-    pub fn open_on(&mut self, rules: &Rules) -> Option<()> {
-        match self.phase.clone() {
-            Phase::Following { .. } if self.catching.is_some() => self.go_on(rules),
-            Phase::Following { mut members, refused } if !members.is_empty() => {
-                let member = members.remove(0);
-                self.phase = Phase::Following { members, refused };
-                self.catch_up(rules, member)
-            }
-            Phase::Following { refused, .. } => {
-                self.note_members(rules.acks, rules.epoch_at_open);
-                self.phase = Phase::Voiding { refused, seq: None };
-                Some(())
-            }
-            Phase::Voiding { refused, .. } if refused.is_empty() => {
-                self.phase = Phase::Serving;
-                self.is_unchecked = true;
-                self.check(rules);
-                Some(())
-            }
-            Phase::Voiding { refused, seq: None } => {
-                let (aborts, lacking) = refused[0];
-                // A device that came to have no room meanwhile may be the reason.
-                let was_refused = self.devices.iter().any(|device| device.state == State::Behind);
-                let (key, mutation) = self.taking_back(rules, aborts, lacking)?;
-                match self.submit(rules, key, mutation, lacking)? {
-                    Some(seq) => self.phase = Phase::Voiding { refused, seq: Some(seq) },
-                    None => self.close_again(was_refused),
-                }
-                Some(())
-            }
-            Phase::Voiding { mut refused, seq: Some(seq) } => {
-                let op = self.ops.get(&seq)?.clone();
-                if !op.is_decided(if rules.levelled_open { usize::MAX } else { op.needed }) {
-                    return None;
-                }
-                if rules.levelled_open {
-                    self.set_behind(op.refused);
-                }
-                refused.remove(0);
-                self.phase = Phase::Voiding { refused, seq: None };
-                Some(())
-            }
-            Phase::Serving | Phase::Stopped => None,
+    /// The member is in use again.
+    fn take_in(&mut self, rules: &Rules, member: u8) {
+        self.catching = None;
+        self.device(member).state = State::Active;
+        self.active.push(member);
+        self.active.sort_unstable();
+        let is_open = !matches!(self.phase, Phase::Following { .. });
+        if rules.joins_said {
+            self.note_members(rules, is_open || rules.epoch_at_open);
         }
-    }
-
-    /// The open ends with an error.
-    fn close_again(&mut self, was_refused: bool) {
-        let is_whole = self.devices.iter().all(|device| !device.is_lost);
-        self.crash();
-        if is_whole && !was_refused {
-            self.wrong = Some(Wrong::NotOpened);
+        if is_open {
+            self.check(rules);
         }
-    }
-
-    /// What takes back an operation that these members lack.
-    fn taking_back(&self, rules: &Rules, aborts: u8, lacking: Set) -> Option<(u8, Mutation)> {
-        if !rules.levelled_open {
-            return Some((0, Mutation::Void { aborts }));
-        }
-        let is_keeper = |member: &&u8| lacking & (1 << **member) != 0 && self.index(**member).is_active();
-        let keeper = self.index(*self.active.iter().find(is_keeper)?);
-        let key = keeper.read(aborts)?.key;
-        Some((key, Mutation::Restore { aborts, value: keeper.store[usize::from(key)] }))
-    }
-
-    /// When enough members are in use again, what they have must be what clients were told.
-    fn check(&mut self, rules: &Rules) {
-        if !self.is_unchecked || !self.is_enough(rules) {
-            return;
-        }
-        self.is_unchecked = false;
-        let Some(leader) = self.active.iter().copied().max_by_key(|member| self.index(*member).applied) else { return };
-        for key in 0..self.stripes.len() {
-            let value = self.index(leader).store[key];
-            let found = self.histories[key].recover(value);
-            self.note(found, Wrong::Lost);
-        }
-    }
-}
-
-impl Catch {
-    pub fn is_forgetting(&self) -> bool {
-        matches!(self.stage, Stage::Forget { .. })
-    }
-
-    pub fn is_copying(&self) -> bool {
-        matches!(self.stage, Stage::Copy(0))
     }
 }

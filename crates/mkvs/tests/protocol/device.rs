@@ -11,6 +11,8 @@ pub enum State {
     Active,
     Behind,
     Failed,
+    /// It is given operations, and has no vote.
+    Filling,
 }
 
 /// What an operation does to its key; values are numbers of writes.
@@ -50,6 +52,11 @@ impl Operation {
 pub enum Command {
     Write(u8),
     Read(u8),
+    /// What others have of a key.
+    Copy {
+        key: u8,
+        value: u8,
+    },
 }
 
 /// A write that the processor has taken out of the queue.
@@ -116,6 +123,11 @@ impl Device {
         self.state == State::Active
     }
 
+    /// Whether it executes what is queued.
+    pub fn takes_commands(&self) -> bool {
+        matches!(self.state, State::Active | State::Filling)
+    }
+
     pub fn last(&self) -> u8 {
         self.first + self.log.len() as u8 - 1
     }
@@ -156,12 +168,16 @@ impl Device {
 
     /// Does it to the store; false where there is no room.
     pub fn apply(&mut self, operation: &Operation) -> bool {
-        match operation.value() {
-            Some(value) if self.is_full && value != ABSENT => return false,
-            Some(value) => self.store[usize::from(operation.key)] = value,
-            None => {}
+        operation.value().is_none_or(|value| self.set(operation.key, value))
+    }
+
+    /// Gives a key a value; false where there is no room.
+    pub fn set(&mut self, key: u8, value: u8) -> bool {
+        let has_room = !self.is_full || value == ABSENT;
+        if has_room {
+            self.store[usize::from(key)] = value;
         }
-        true
+        has_room
     }
 
     /// What it has looked at now goes up to `seq`.

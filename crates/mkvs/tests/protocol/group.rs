@@ -114,6 +114,8 @@ pub struct Group {
     pub left: Bounds,
     /// The device that may be lost while the host is stopped.
     pub unlucky: Option<u8>,
+    /// Devices that had failed when the host stopped.
+    pub broken: Set,
     /// What it has was not compared with what clients were told since it was opened.
     pub is_unchecked: bool,
 }
@@ -136,6 +138,7 @@ impl Group {
             written: 0,
             left,
             unlucky: None,
+            broken: 0,
             is_unchecked: false,
         }
     }
@@ -184,12 +187,24 @@ impl Group {
     }
 
     /// Makes durable who is active, as a new epoch, where they are enough.
-    pub fn note_members(&mut self, acks: Acks, is_new: bool) {
-        let members = self.devices.len();
-        if self.active.len() < acks.needed(members, self.active.len()) {
-            return;
+    pub fn note_members(&mut self, rules: &Rules, is_new: bool) {
+        if self.is_enough(rules) {
+            self.write_epoch(rules, is_new);
         }
-        self.host.states = self.devices.iter().map(|device| device.state).collect();
+    }
+
+    /// Makes durable who is active, however few, as a new epoch; false where that would count nobody.
+    pub fn write_epoch(&mut self, rules: &Rules, is_new: bool) -> bool {
+        if rules.said_by_sequencer && self.active.is_empty() {
+            return false;
+        }
+        let said = |member: u8| match self.index(member).state {
+            // Who failed or fell behind since is taken out when the others have everything.
+            _ if rules.said_by_sequencer && self.active.contains(&member) => State::Active,
+            State::Filling => State::Behind,
+            state => state,
+        };
+        self.host.states = (0..self.devices.len() as u8).map(said).collect();
         if is_new {
             self.epoch += 1;
             let next = self.next;
@@ -197,10 +212,16 @@ impl Group {
             self.host.epochs.retain(|(_, first)| *first < next);
             self.host.epochs.push((self.epoch, next));
         }
+        true
+    }
+
+    /// As [`drop_idle`](Self::drop_idle), when the sequencer is free.
+    pub fn settle(&mut self, rules: &Rules) -> Option<()> {
+        if self.is_held(rules) { None } else { self.drop_idle(rules) }
     }
 
     /// Takes members out that have failed, or fell behind. `None` where that has to wait.
-    pub fn settle(&mut self, rules: &Rules) -> Option<()> {
+    pub fn drop_idle(&mut self, rules: &Rules) -> Option<()> {
         if self.active.iter().all(|member| self.devices[usize::from(*member)].is_active()) {
             return Some(());
         }
@@ -213,7 +234,7 @@ impl Group {
             return None;
         }
         self.active = left;
-        self.note_members(rules.acks, true);
+        self.note_members(rules, true);
         Some(())
     }
 
@@ -227,7 +248,10 @@ impl Group {
         let seq = self.next;
         self.next += 1;
         let operation = Operation { epoch: self.epoch, seq, key, mutation };
-        let pending = self.active.iter().fold(0, |set, member| set | 1 << member);
+        let is_filling = |member: &u8| self.index(*member).state == State::Filling;
+        let filling: Vec<u8> = (0..self.devices.len() as u8).filter(is_filling).collect();
+        let voters = self.active.iter().chain(filling.iter().filter(|_| !rules.filling_mute));
+        let pending = voters.fold(0, |set, member| set | 1 << member);
         self.ops.insert(seq, WriteOp { operation, needed, done_by, pending, done: 0, refused: 0, failed: 0 });
         for member in self.active.clone() {
             if self.devices[usize::from(member)].is_active() {
@@ -235,6 +259,9 @@ impl Group {
             } else {
                 self.vote(seq, member, Vote::Failed);
             }
+        }
+        for member in filling.into_iter().filter(|_| rules.filling_fed) {
+            self.device(member).queue.push(Command::Write(seq));
         }
         Some(Some(seq))
     }
@@ -264,12 +291,19 @@ impl Group {
         if restore.is_some() {
             return self.finish_restore(rules, client, key, write, &op);
         }
+        // Nobody is taken out between a refusal and who falls behind by it.
+        if op.refused != 0 && self.is_held(rules) {
+            return None;
+        }
         let failed = op.failed.count_ones() as usize;
         let needed = if rules.acks == Acks::All { op.needed.saturating_sub(failed).max(1) } else { op.needed };
         let done = if rules.live_votes { op.done & self.live() } else { op.done };
         if done.count_ones() as usize >= needed {
             self.set_behind(op.refused);
             self.histories[usize::from(key)].acknowledge(write);
+        } else if op.pending != 0 && rules.waits_for_pending {
+            // Another one may do it in the place of who was taken out.
+            return Some(());
         } else if op.refused != 0 {
             return self.take_back(rules, client, &op);
         }
@@ -283,9 +317,12 @@ impl Group {
     }
 
     /// Members that are in use.
+    pub fn live_members(&self) -> impl Iterator<Item = u8> {
+        self.active.iter().copied().filter(|member| self.index(*member).is_active())
+    }
+
     fn live(&self) -> Set {
-        let live = self.active.iter().filter(|member| self.devices[usize::from(**member)].is_active());
-        live.fold(0, |set, member| set | 1 << member)
+        self.live_members().fold(0, |set, member| set | 1 << member)
     }
 
     pub fn set_behind(&mut self, members: Set) {
@@ -346,14 +383,22 @@ impl Group {
 
     /// A device's processor takes one step: the next command, its entry in the log, its effect and the vote.
     pub fn step(&mut self, rules: &Rules, member: u8) -> Option<()> {
+        if self.is_resting(rules, member) {
+            return None;
+        }
         let device = self.device(member);
         let Some(busy) = device.busy else {
-            if !device.is_active() || device.queue.is_empty() {
+            if !device.takes_commands() || device.queue.is_empty() {
                 return None;
             }
             match device.queue.remove(0) {
                 Command::Write(seq) => device.busy = Some(Busy { seq, is_logged: false }),
                 Command::Read(client) => self.answer(usize::from(client), member),
+                Command::Copy { key, value } => {
+                    if !device.set(key, value) {
+                        self.set_out(member, State::Behind);
+                    }
+                }
             }
             if !rules.slow_takes && self.devices[usize::from(member)].busy.is_some() {
                 return self.step(rules, member);
@@ -366,7 +411,7 @@ impl Group {
             let applied = device.applied;
             match device.append(op.operation, applied, rules.slots) {
                 Append::Done => device.busy = Some(Busy { is_logged: true, ..busy }),
-                Append::Full => self.refuse(member, busy.seq),
+                Append::Full => self.refuse(rules, member, busy.seq),
                 Append::Gap => self.wrong = Some(Wrong::Gap),
             }
             return Some(());
@@ -379,25 +424,29 @@ impl Group {
                 device.holes &= !(1 << aborts);
             }
         } else if !device.apply(&op.operation) {
-            self.refuse(member, busy.seq);
+            self.refuse(rules, member, busy.seq);
             return Some(());
         }
         self.device(member).pass(busy.seq);
-        self.end(member, busy.seq, Vote::Done);
+        self.end(rules, member, busy.seq, Vote::Done);
         Some(())
     }
 
-    fn refuse(&mut self, member: u8, seq: u8) {
+    fn refuse(&mut self, rules: &Rules, member: u8, seq: u8) {
         let device = self.device(member);
         device.holes |= 1 << seq;
         device.pass(seq);
-        self.end(member, seq, Vote::Refused);
+        self.end(rules, member, seq, Vote::Refused);
     }
 
-    fn end(&mut self, member: u8, seq: u8, vote: Vote) {
+    fn end(&mut self, rules: &Rules, member: u8, seq: u8, vote: Vote) {
         self.device(member).busy = None;
-        let is_active = self.device(member).is_active();
-        if !self.vote(seq, member, if is_active { vote } else { Vote::Failed }) && is_active {
+        let is_used = self.index(member).takes_commands();
+        let is_filling = self.index(member).state == State::Filling;
+        // What is being filled does not vote: what it has no room for is missing.
+        let is_missing = rules.refusal_ends_filling && is_filling && vote == Vote::Refused;
+        let is_missed = !self.vote(seq, member, if is_used { vote } else { Vote::Failed });
+        if is_used && (is_missing || is_missed) {
             self.set_out(member, State::Behind);
         }
     }
@@ -419,10 +468,12 @@ impl Group {
         let voided = if let Phase::Voiding { seq, .. } = self.phase { seq } else { None };
         let clients = self.clients;
         let busy: Vec<_> = self.devices.iter().filter_map(|device| device.busy.map(|busy| busy.seq)).collect();
+        let is_queued = |seq| self.devices.iter().any(|device| device.queue.contains(&Command::Write(seq)));
         self.ops.retain(|seq, op| {
             op.pending != 0
                 || voided == Some(*seq)
                 || busy.contains(seq)
+                || is_queued(*seq)
                 || clients.iter().any(|client| waits(client, *seq))
         });
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stateright::{Model, Property};
 
-use crate::protocol::device::{Command, State};
+use crate::protocol::device::{Command, Device, State};
 use crate::protocol::group::{Client, Group, Phase, Wrong};
 use crate::protocol::history::CLIENTS;
 use crate::protocol::rules::{Bounds, Rules};
@@ -86,8 +86,19 @@ pub struct Matrix {
 }
 
 /// What must have happened at least once, so that the model is not empty.
-pub const SEEN: [&str; 8] =
-    ["acknowledged", "read", "refused", "joined", "forgotten", "copied", "opened", "opened without one"];
+pub const SEEN: [&str; 11] = [
+    "acknowledged",
+    "read",
+    "refused",
+    "joined",
+    "forgotten",
+    "copied",
+    "copied behind a write",
+    "fell behind again",
+    "left out before it is copied",
+    "opened",
+    "opened without one",
+];
 
 impl Matrix {
     pub fn new(devices: usize, keys: usize, rules: Rules, bounds: Bounds) -> Self {
@@ -112,10 +123,14 @@ impl Matrix {
         })
     }
 
+    fn is_readable(&self, device: &Device) -> bool {
+        device.is_active() || (!self.rules.filling_unread && device.state == State::Filling)
+    }
+
     fn is_able(&self, group: &Group, key: u8, member: u8) -> bool {
         let device = &group.devices[usize::from(member)];
         let is_whole = device.applied >= group.stripes[usize::from(key)];
-        device.is_active() && group.is_enough(&self.rules) && (is_whole || !self.rules.able_reads)
+        self.is_readable(device) && group.is_enough(&self.rules) && (is_whole || !self.rules.able_reads)
     }
 
     fn is_queued(group: &Group, client: usize) -> bool {
@@ -136,8 +151,8 @@ impl Matrix {
         let read = Command::Read(client as u8);
         // An empty queue is passed by: that is a look into the store.
         if !group.is_enough(&self.rules)
-            || !device.is_active()
-            || !group.active.contains(&member)
+            || !self.is_readable(device)
+            || !(group.active.contains(&member) || device.state == State::Filling)
             || device.is_idle()
             || device.queue.contains(&read)
         {
@@ -220,7 +235,9 @@ impl Matrix {
             Event::Demote { member } => {
                 group.left.demotions -= 1;
                 let needed = rules.acks.needed(self.devices, group.active.len());
-                if group.devices[usize::from(member)].is_idle() || group.active.len() <= needed {
+                let device = group.index(member);
+                let is_needed = device.is_active() && group.active.len() <= needed;
+                if device.is_idle() || is_needed || group.is_held(rules) {
                     return None;
                 }
                 group.set_out(member, State::Behind);
@@ -288,7 +305,7 @@ impl Matrix {
     fn surroundings(&self, group: &Group, events: &mut Vec<Event>) {
         for member in 0..self.devices as u8 {
             let device = &group.devices[usize::from(member)];
-            if group.left.demotions != 0 && device.is_active() {
+            if group.left.demotions != 0 && device.takes_commands() {
                 events.push(Event::Demote { member });
             }
             if group.left.failures != 0 && device.state != State::Failed {
@@ -300,7 +317,7 @@ impl Matrix {
             if group.left.empties != 0 && device.is_full {
                 events.push(Event::Empty { member });
             }
-            if group.phase == Phase::Serving {
+            if group.phase == Phase::Serving && group.catching.is_none() && device.state == State::Behind {
                 events.push(Event::CatchUp { member });
             }
         }
@@ -326,8 +343,22 @@ impl Matrix {
         if after.catching != before.catching {
             match after.catching {
                 Some(catch) if catch.is_forgetting() => self.see("forgotten"),
-                Some(catch) if catch.is_copying() => self.see("copied"),
+                Some(catch) if catch.is_copying() => {
+                    self.see("copied");
+                    if before.catching.is_some_and(|catch| catch.is_counted()) {
+                        self.see("left out before it is copied");
+                    }
+                }
                 _ => {}
+            }
+        }
+        for (before, after) in before.devices.iter().zip(&after.devices) {
+            let is_copy = |command: &Command| matches!(command, Command::Copy { .. });
+            if after.queue.windows(2).any(|pair| !is_copy(&pair[0]) && is_copy(&pair[1])) {
+                self.see("copied behind a write");
+            }
+            if before.state == State::Filling && after.state == State::Behind {
+                self.see("fell behind again");
             }
         }
     }

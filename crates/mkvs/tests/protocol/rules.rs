@@ -58,6 +58,42 @@ pub struct Rules {
     pub levelled_open: bool,
     /// Where a write cannot be taken back, members that refused it are behind.
     pub refused_are_behind: bool,
+    /// Where the vote of who was taken out is missing, those are waited for that have not voted.
+    pub waits_for_pending: bool,
+    /// The log of a member says that it is partial before it is cut.
+    pub fork_cut_said: bool,
+    /// And until the member joins: another donor may lack what it was given in the place of what was cut.
+    pub fork_said_until_joined: bool,
+    /// A member that is filling is given every operation.
+    pub filling_fed: bool,
+    /// It has no vote.
+    pub filling_mute: bool,
+    /// It is given no reads.
+    pub filling_unread: bool,
+    /// What it has no room for has it fall behind again.
+    pub refusal_ends_filling: bool,
+    /// Its processor is held while it has by a log what came before its queue.
+    pub processor_held: bool,
+    /// A copy reads a key when no client writes it, from a member that has the last write.
+    pub copy_by_stripe: bool,
+    /// What a copy reads goes by the queue.
+    pub copy_by_queue: bool,
+    /// A copy's walk is over a member that has all that was numbered when the copy began.
+    pub copy_of_whole: bool,
+    /// The record says that a member is partial until it has everything.
+    pub partial_until_whole: bool,
+    /// Before a member is partial that the description calls active, an epoch counts those that are left.
+    pub left_out_first: bool,
+    /// An epoch counts those of whom the sequencer knows, though they may have failed since; it is not begun where there are none.
+    pub said_by_sequencer: bool,
+    /// A member joins when it has looked at everything that has a number.
+    pub joins_whole: bool,
+    /// A member joins when nothing of a copy is in its queue.
+    pub joins_copied: bool,
+    /// A member joins that lacks nothing it has looked at.
+    pub joins_without_holes: bool,
+    /// The description says that it is back before its votes count.
+    pub joins_said: bool,
 }
 
 impl Rules {
@@ -83,6 +119,24 @@ impl Rules {
             forks_by_last: true,
             levelled_open: true,
             refused_are_behind: true,
+            waits_for_pending: true,
+            fork_cut_said: true,
+            fork_said_until_joined: true,
+            filling_fed: true,
+            filling_mute: true,
+            filling_unread: true,
+            refusal_ends_filling: true,
+            processor_held: true,
+            copy_by_stripe: true,
+            copy_by_queue: true,
+            copy_of_whole: true,
+            partial_until_whole: true,
+            left_out_first: true,
+            said_by_sequencer: true,
+            joins_whole: true,
+            joins_copied: true,
+            joins_without_holes: true,
+            joins_said: true,
         }
     }
 }
