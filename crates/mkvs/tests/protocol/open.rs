@@ -12,6 +12,9 @@ struct Able {
     refused: Vec<u8>,
 }
 
+/// Members that have everything but what is to be taken back, and that, with who lacks it.
+type Chosen = (Vec<u8>, Vec<(u8, Set)>);
+
 impl Group {
     /// The host stops, and all that is volatile is gone.
     pub fn crash(&mut self) {
@@ -87,7 +90,7 @@ impl Group {
     }
 
     /// The members that have everything but what is to be taken back, and that.
-    fn choose(&mut self, rules: &Rules, mut able: Vec<Able>, absent: usize) -> Option<(Vec<u8>, Vec<(u8, Set)>)> {
+    fn choose(&mut self, rules: &Rules, mut able: Vec<Able>, absent: usize) -> Option<Chosen> {
         let newest = able.iter().map(|able| able.last).max()?;
         let fit = able.iter().filter(|able| able.last == newest || !rules.newest_leads);
         // Any may lead where the rule is left out: the one with the oldest.

@@ -34,7 +34,7 @@ pub struct Rules {
     pub forks_forgotten: bool,
     /// An open begins an epoch.
     pub epoch_at_open: bool,
-    /// A member comes back with the sequencer held.
+    /// From the look at what it has until its record and the description say so, a member that joins has the sequencer held.
     pub held_join: bool,
     /// A member is taken out, durably, when enough of the others have every operation.
     pub whole_before_out: bool,
