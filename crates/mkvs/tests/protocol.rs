@@ -24,7 +24,7 @@
 //! # What is checked
 //! Linearizability of each key's reads and writes, across crashes too: a write that was under way has had its effect by then, or never; so nothing acknowledged is lost,
 //! nothing deleted comes back, nothing refused is seen. Members that have applied the same hold the same. Logs are runs. With all devices there an open succeeds, and of three
-//! with most needed, without the one that had failed.
+//! with most needed, without the only one that had failed.
 //!
 //! States visited (unique): 3.35 million for [`SOUND`], in a quarter of a minute on two cores; each test prints its own. Each rule that is left out ([`MUTANTS`]) is convicted,
 //! some only together with another that does the same, and so are the published ones. No mutant of these bounds needs `looks_again`, `refused_are_behind`, and these:

@@ -84,9 +84,9 @@ impl Group {
         Some(())
     }
 
-    /// Whether the group is to open without this device: it had failed already, and the others are enough.
+    /// Whether the group is to open without this device: it alone had failed already, and the others are enough.
     fn bears(&self, rules: &Rules, lost: u8) -> bool {
-        rules.acks == Acks::Majority && self.devices.len() > 2 && self.broken & (1 << lost) != 0
+        rules.acks == Acks::Majority && self.devices.len() > 2 && self.broken == 1 << lost
     }
 
     /// The members that have everything but what is to be taken back, and that.
