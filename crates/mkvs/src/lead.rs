@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
 
 use crate::catchup::{last_epoch, log_of};
 use crate::device::Device;

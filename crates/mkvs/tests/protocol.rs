@@ -11,9 +11,6 @@
 //! copy, key by key through its queue while clients write; before it is emptied, an epoch leaves it out. It joins with the sequencer held: its record, a crash or not, then the
 //! description.
 //!
-//! Ahead of `src`, which is to follow: `joins_copied` (nothing of a copy is in the queue of a member that joins) and `said_by_sequencer` (an epoch counts the sequencer's members, not
-//! what their devices have come to meanwhile, and is not begun without any).
-//!
 //! # What is not
 //! The filter, scans, expiry, read repair, damage, salvage, a clean stop, several groups, replacement, a log that has no room for an entry, errors of the host's store, reads
 //! while fewer are active than a write takes (what they see of a write that nobody acknowledged may go back with the next crash), and the trailing end of a device that is
