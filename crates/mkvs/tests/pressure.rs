@@ -107,6 +107,26 @@ fn a_full_copy_ends_while_writers_go_on_for_ever() {
 }
 
 #[test]
+fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
+    let (matrix, switches, _) = switched("copied slowly");
+    let matrix = matrix.with(|options| options.inline = Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    for i in 0..200 {
+        store.put(&key(i), b"value").expect("put");
+    }
+    switches[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    // More than the logs hold.
+    for i in 0..1500 {
+        store.put(&key(i % 200), &i.to_le_bytes()).expect("two have it");
+    }
+    wait_active(&store, 2);
+    switches[2].set(|touch, _| if touch == Touch::Write { Fault::Slow(Duration::from_millis(1)) } else { Fault::None });
+    wait_active(&store, 3);
+    assert_sound(&store);
+    assert_eq!(store.stats().engine_counters["devices_copied"], 1);
+}
+
+#[test]
 fn a_device_that_is_slow_and_goes_on_has_not_failed() {
     let (matrix, switches, _) = switched("slow");
     let matrix = matrix.with(|options| {
