@@ -77,7 +77,7 @@ impl Mkvs {
                     applied: device.as_ref().map_or(0, |device| device.applied()),
                     last,
                     queued: device.as_ref().map_or(0, |device| device.depth()),
-                    keys: device.as_ref().map_or(0, |device| device.store().stats().keys),
+                    keys: device.as_ref().map_or(0, |device| device.keys()),
                     why: lost.or_else(|| device.and_then(|device| device.failure())),
                 });
             }

@@ -146,6 +146,12 @@ impl Device {
         &self.store
     }
 
+    /// Live keys: where it is active exactly, else as its account has them, which may trail.
+    pub(crate) fn keys(&self) -> u64 {
+        let exact = self.is_active().then(|| self.store.len().ok()).flatten();
+        exact.unwrap_or_else(|| self.store.stats().keys)
+    }
+
     pub(crate) fn log(&self) -> Option<&OpLog> {
         self.log.as_ref()
     }

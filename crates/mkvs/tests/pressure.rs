@@ -122,6 +122,7 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
     wait_active(&store, 2);
     switches[2].set(|touch, _| if touch == Touch::Write { Fault::Slow(Duration::from_millis(1)) } else { Fault::None });
     wait_active(&store, 3);
+    assert!(store.status().devices.iter().all(|device| device.keys == 200), "{:?}", store.status());
     assert_sound(&store);
     assert_eq!(store.stats().engine_counters["devices_copied"], 1);
 }
