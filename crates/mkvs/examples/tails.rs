@@ -7,16 +7,15 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::Matrix;
-use common::faulty::{Fault, Faulty, Switch, Touch};
+use common::faulty::{Fault, Touch};
 use lodestore_contract::Store;
 use lodestore_contract::conformance::{Harness, Rng};
-use lodestore_mkvs::{Filtering, Inline, Mkvs, Part, Reads};
+use lodestore_mkvs::{Filtering, Inline, Mkvs, Reads};
 
 const BASE: Duration = Duration::from_micros(100);
 const SLOW: u32 = 20;
@@ -46,17 +45,8 @@ fn unstable(index: usize, begun: Instant, work: Arc<AtomicU64>) -> impl Fn(Touch
 }
 
 fn make(reads: Reads, devices: usize) -> (Matrix, Mkvs, Arc<AtomicU64>) {
-    let switches: Vec<Switch> = (0..devices).map(|_| Switch::new()).collect();
-    let all = switches.clone();
-    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
-        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
-        match (part, index) {
-            (Part::Device, Some(index)) => Arc::new(Faulty { store, switch: all[index].clone() }),
-            _ => store,
-        }
-    };
-    let matrix = Matrix::new("tails", 1, devices).on(|places| places.wrap = Some(Arc::new(wrap))).with(|options| {
+    let (matrix, switches) = common::switched::switched("tails", devices);
+    let matrix = matrix.with(|options| {
         options.inline = Inline::Off;
         options.filter = Filtering::Off;
         options.reads = reads;
@@ -66,7 +56,7 @@ fn make(reads: Reads, devices: usize) -> (Matrix, Mkvs, Arc<AtomicU64>) {
         store.put(&key(i), b"value").expect("put");
     }
     let (begun, work) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-    for (index, switch) in switches.iter().enumerate() {
+    for (index, switch) in switches.stores.iter().enumerate() {
         switch.set(unstable(index, begun, Arc::clone(&work)));
     }
     (matrix, store, work)

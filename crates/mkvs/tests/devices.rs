@@ -3,15 +3,14 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::Matrix;
-use common::faulty::{Fault, Faulty, Switch, Touch};
+use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Store};
-use lodestore_mkvs::{Acks, Inline, Mkvs, Part, Reads};
+use lodestore_mkvs::{Acks, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 32 << 20;
 
@@ -19,18 +18,8 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A matrix of one group whose devices' stores have these switches.
 fn switched(name: &'static str, devices: usize) -> (Matrix, Vec<Switch>) {
-    let switches: Vec<Switch> = (0..devices).map(|_| Switch::new()).collect();
-    let all = switches.clone();
-    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
-        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
-        match (part, index) {
-            (Part::Device, Some(index)) => Arc::new(Faulty { store, switch: all[index].clone() }),
-            _ => store,
-        }
-    };
-    let matrix = Matrix::new(name, 1, devices).on(|places| places.wrap = Some(Arc::new(wrap)));
-    (matrix, switches)
+    let (matrix, switches) = common::switched::switched(name, devices);
+    (matrix, switches.stores)
 }
 
 fn key(i: usize) -> Vec<u8> {

@@ -8,34 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::Matrix;
-use common::faulty::{Fault, Faulty, Switch, Touch};
+use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Store};
-use lodestore_mkvs::{Filtering, Inline, Mkvs, Part};
+use lodestore_mkvs::{Filtering, Inline, Mkvs};
 
 const CAPACITY: u64 = 16 << 20;
 
 /// Three devices without a filter, whose stores and logs have these switches.
 fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Vec<Switch>) {
-    let stores: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
-    let logs: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
-    let all = (stores.clone(), logs.clone());
-    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
-        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
-        let switch = index.and_then(|index| match part {
-            Part::Device => Some(all.0[index].clone()),
-            Part::Log => Some(all.1[index].clone()),
-            Part::Host => None,
-        });
-        match switch {
-            Some(switch) => Arc::new(Faulty { store, switch }),
-            None => store,
-        }
-    };
-    let matrix = Matrix::new(name, 1, 3).on(|places| places.wrap = Some(Arc::new(wrap)));
+    let (matrix, switches) = common::switched::switched(name, 3);
     let matrix = matrix.with(|options| (options.filter, options.inline) = (Filtering::Off, Inline::On));
-    (matrix, stores, logs)
+    (matrix, switches.stores, switches.logs)
 }
 
 /// No room for what is written to this key.

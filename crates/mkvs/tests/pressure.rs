@@ -2,37 +2,23 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::Matrix;
-use common::faulty::{Fault, Faulty, Switch, Touch};
+use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, ScanRange, Store, Visit};
-use lodestore_mkvs::{Inline, Mkvs, Part, Reads};
+use lodestore_mkvs::{Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One group of three, whose devices' stores and host have these switches.
 fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Switch) {
-    let switches: Vec<Switch> = (0..3).map(|_| Switch::new()).collect();
-    let host = Switch::new();
-    let (all, of_host) = (switches.clone(), host.clone());
-    let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
-        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let index = name.strip_prefix("group0.device").and_then(|index| index.parse::<usize>().ok());
-        let switch = match (part, index) {
-            (Part::Device, Some(index)) => all[index].clone(),
-            (Part::Host, _) => of_host.clone(),
-            _ => return store,
-        };
-        Arc::new(Faulty { store, switch })
-    };
-    let matrix = Matrix::new(name, 1, 3).on(|places| places.wrap = Some(Arc::new(wrap)));
-    (matrix, switches, host)
+    let (matrix, switches) = common::switched::switched(name, 3);
+    (matrix, switches.stores, switches.host)
 }
 
 fn key(i: u64) -> Vec<u8> {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod faulty;
+pub mod switched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
