@@ -225,11 +225,22 @@ impl Mkvs {
 }
 
 impl Group {
+    /// Whether the member in this place may go. One in use may where the others are enough for a write; one that is dead may where those that are left have everything, though they are too few
+    /// for a write: with the new one they will be more.
+    ///
     /// # Errors
-    /// [`Error::TooFewDevices`], where these members without the one in this place are too few to write.
+    /// [`Error::TooFewDevices`].
     fn check_without(&self, place: usize, active: &[Arc<Device>]) -> Result<()> {
-        let live = active.iter().filter(|other| other.index != place && other.is_active()).count();
-        let needed = self.options.acks.needed(self.width, live).max(1);
+        let is_used = active.iter().any(|other| other.index == place && other.is_active());
+        let left: Vec<_> = active.iter().filter(|other| other.index != place && other.is_active()).collect();
+        let needed = if is_used {
+            self.options.acks.needed(self.width, left.len())
+        } else {
+            let members = &self.host.matrix().groups[self.index].members;
+            let counted = members.iter().filter(|member| member.state == MemberState::Active).count();
+            (counted + 1).saturating_sub(self.options.acks.needed(self.width, counted))
+        };
+        let (live, needed) = (left.len(), needed.max(1));
         if live < needed { Err(Error::TooFewDevices { group: self.index, live, needed }) } else { Ok(()) }
     }
 
@@ -251,8 +262,19 @@ impl Group {
     fn take_out(&self, place: usize, old: Option<&Device>) -> Result<()> {
         let mut sequencer = self.sequence();
         self.check_without(place, &sequencer.active)?;
-        let Some(old) = old else { return Ok(()) };
-        old.fail("it was replaced");
-        self.drop_idle(&mut sequencer)
+        if let Some(old) = old {
+            old.fail("it was replaced");
+        }
+        self.drop_idle(&mut sequencer)?;
+        let members = &self.host.matrix().groups[self.index].members;
+        if members[place].state != MemberState::Active {
+            return Ok(());
+        }
+        // Too few are left to say so in the ordinary way: the description counts them alone, who have everything.
+        let last = sequencer.next - 1;
+        if sequencer.active.iter().any(|device| device.applied() < last) {
+            return Err(Error::TooFewDevices { group: self.index, live: 0, needed: sequencer.active.len() });
+        }
+        self.write_epoch(&mut sequencer)
     }
 }

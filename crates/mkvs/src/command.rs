@@ -193,9 +193,12 @@ impl Question {
                 return Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() });
             }
         };
-        let has_expiry = self == Self::Pair && is_there && store.capabilities().expiry;
-        let expiry = if has_expiry { store.expiry(key)?.flatten() } else { None };
-        Ok(Found { is_there, expiry })
+        if self != Self::Pair || !is_there || !store.capabilities().expiry {
+            return Ok(Found { is_there, expiry: None });
+        }
+        // One that has expired since its value was read is not there: without an expiry it would stay for ever.
+        let expiry = store.expiry(key)?;
+        Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() })
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
+use crate::command::Question;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::host::Host;
@@ -346,7 +347,7 @@ impl Group {
 /// # Errors
 /// The store's.
 pub(crate) fn read_pair(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
-    let Some(value) = store.get(key)? else { return Ok(None) };
-    let expiry = if store.capabilities().expiry { store.expiry(key)?.flatten() } else { None };
-    Ok(Some((value, expiry)))
+    let mut value = Vec::new();
+    let found = Question::Pair.ask(store, key, &mut value)?;
+    Ok(found.is_there.then_some((value, found.expiry)))
 }

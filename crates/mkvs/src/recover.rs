@@ -232,7 +232,8 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     for (at, member) in record.members.iter().enumerate() {
         match maker.open(at, member, members) {
             Ok(device) => devices.push(device),
-            Err(error) if members > 1 && is_loss(&error) => losses.push((at, member.id, error)),
+            // Whatever it is, it says nothing of the others: whether they are enough is looked at behind.
+            Err(error) if members > 1 => losses.push((at, member.id, error)),
             Err(error) => return Err(error),
         }
     }
