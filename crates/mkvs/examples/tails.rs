@@ -1,7 +1,7 @@
 //! The tails of reads with devices that stall (MKVS, Micromachines 2019, whose whole argument are unstable devices and which shows no tail).
 //!
-//! `cargo run --release -p lodestore-mkvs --example tails [SECONDS] [DEVICES]`: one group of three devices, each with its own thread. A read takes a device 100 us of sleep, one of a hundred 20 times as long, and
-//! each device stands still for 2 ms each 200 ms. Requests come at random (Poisson) at 20, 40 and 60 % of what all devices can do together if each request is done once, whether earlier ones are
+//! `cargo run --release -p lodestore-mkvs --example tails [SECONDS] [DEVICES] [US]`: one group of three devices, each with its own thread. A read takes a device US (100) microseconds of sleep, one of a hundred
+//! 20 times as long, and each device stands still for 2 ms each 200 ms; the rows of `steady` are without either, and show what the machine itself adds. Requests come at random (Poisson) at 20, 40 and 60 % of what all devices can do together if each request is done once, whether earlier ones are
 //! done or not, and a latency begins when its request was due.
 
 #[path = "../tests/common/mod.rs"]
@@ -17,7 +17,6 @@ use lodestore_contract::Store;
 use lodestore_contract::conformance::{Harness, Rng};
 use lodestore_mkvs::{Filtering, Inline, Mkvs, Reads};
 
-const BASE: Duration = Duration::from_micros(100);
 const SLOW: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 const PERIOD: Duration = Duration::from_millis(200);
@@ -28,24 +27,35 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:04}").into_bytes()
 }
 
-/// How a device takes its time: a share of operations is slow, and it stands still now and then.
-fn unstable(index: usize, begun: Instant, work: Arc<AtomicU64>) -> impl Fn(Touch, &[u8]) -> Fault {
+/// What is measured: devices of this many, whose reads take so long, and that stall or do not.
+#[derive(Clone, Copy)]
+struct Setup {
+    devices: usize,
+    base: Duration,
+    stalls: bool,
+}
+
+/// How a device takes its time: where it stalls, a share of operations is slow, and it stands still now and then.
+fn unstable(index: usize, setup: Setup, begun: Instant, work: Arc<AtomicU64>) -> impl Fn(Touch, &[u8]) -> Fault {
     let rng = Mutex::new(Rng::new(index as u64 + 1));
     move |touch, _| {
         if touch == Touch::Write {
             return Fault::None;
         }
         work.fetch_add(1, Ordering::Relaxed);
+        if !setup.stalls {
+            return Fault::Slow(setup.base);
+        }
         // Devices pause at other moments each.
         let phase = (begun.elapsed() + PERIOD * index as u32 / 3).as_micros() % PERIOD.as_micros();
         let pause = PAUSE.saturating_sub(Duration::from_micros(phase as u64));
         let slow = rng.lock().expect("the generator").below(100) == 0;
-        Fault::Slow(pause + if slow { BASE * SLOW } else { BASE })
+        Fault::Slow(pause + if slow { setup.base * SLOW } else { setup.base })
     }
 }
 
-fn make(reads: Reads, devices: usize) -> (Matrix, Mkvs, Arc<AtomicU64>) {
-    let (matrix, switches) = common::switched::switched("tails", devices);
+fn make(reads: Reads, setup: Setup) -> (Matrix, Mkvs, Arc<AtomicU64>) {
+    let (matrix, switches) = common::switched::switched("tails", setup.devices);
     let matrix = matrix.with(|options| {
         options.inline = Inline::Off;
         options.filter = Filtering::Off;
@@ -57,7 +67,7 @@ fn make(reads: Reads, devices: usize) -> (Matrix, Mkvs, Arc<AtomicU64>) {
     }
     let (begun, work) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     for (index, switch) in switches.stores.iter().enumerate() {
-        switch.set(unstable(index, begun, Arc::clone(&work)));
+        switch.set(unstable(index, setup, begun, Arc::clone(&work)));
     }
     (matrix, store, work)
 }
@@ -93,35 +103,38 @@ fn run(store: &Mkvs, rate: f64, seconds: f64) -> Vec<u64> {
     taken
 }
 
+/// Runs a setup, and prints its row.
+fn row(load: f64, name: &str, reads: Reads, setup: Setup, rate: f64, seconds: f64) {
+    let (_place, store, work) = make(reads, setup);
+    run(&store, rate, 0.5);
+    let before = work.load(Ordering::Relaxed);
+    let taken = run(&store, rate, seconds);
+    std::thread::sleep(Duration::from_millis(100));
+    let work = (work.load(Ordering::Relaxed) - before) as f64 / taken.len() as f64;
+    let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
+    let mean = taken.iter().sum::<u64>() / taken.len() as u64;
+    let (p50, p99, p999) = (at(0.5), at(0.99), at(0.999));
+    println!("| {load} | {name} | {rate:.0} | {mean} | {p50} | {p99} | {p999} | {work:.3} |");
+}
+
 fn main() {
     let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse::<f64>().ok());
     let (seconds, devices) = (number(1).unwrap_or(5.0), number(2).map_or(3, |devices| devices as usize));
+    let setup = Setup { devices, base: Duration::from_micros(number(3).unwrap_or(100.0) as u64), stalls: true };
     // What one device takes for a read on this machine, its sleep's lateness included.
-    let (_place, store, _) = make(Reads::Single, 1);
+    let (_place, store, _) = make(Reads::Single, Setup { devices: 1, ..setup });
     let begun = Instant::now();
     (0..2000).for_each(|i| drop(store.get(&key(i % KEYS)).expect("get")));
     let service = begun.elapsed() / 2000;
+    drop(store);
     println!("a read takes a device {} us, mean", service.as_micros());
     println!("| load | reads | requests/s | mean us | p50 | p99 | p99.9 | device work a request |");
     println!("|---|---|---|---|---|---|---|---|");
     for load in [0.2, 0.4, 0.6] {
         let rate = load * devices as f64 / service.as_secs_f64();
-        for (name, reads) in [("single", Reads::Single), ("race-all", Reads::RaceAll), ("hedged", Reads::Hedged)] {
-            let (_place, store, work) = make(reads, devices);
-            run(&store, rate, 0.5);
-            let before = work.load(Ordering::Relaxed);
-            let taken = run(&store, rate, seconds);
-            std::thread::sleep(Duration::from_millis(100));
-            let work = (work.load(Ordering::Relaxed) - before) as f64 / taken.len() as f64;
-            let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
-            let mean = taken.iter().sum::<u64>() / taken.len() as u64;
-            println!(
-                "| {load} | {name} | {:.0} | {mean} | {} | {} | {} | {work:.3} |",
-                rate,
-                at(0.5),
-                at(0.99),
-                at(0.999)
-            );
-        }
+        row(load, "steady, single", Reads::Single, Setup { stalls: false, ..setup }, rate, seconds);
+        row(load, "single", Reads::Single, setup, rate, seconds);
+        row(load, "race-all", Reads::RaceAll, setup, rate, seconds);
+        row(load, "hedged", Reads::Hedged, setup, rate, seconds);
     }
 }

@@ -150,6 +150,7 @@ impl Inner {
         ] {
             count(name, load(counter));
         }
+        count("reads_hedges_spared", group.allowance.spared());
         count("reads_filtered", group.stripes.sum(|counts| &counts.filtered));
         count("filter_keys", group.raised());
         count("groups", 1);

@@ -1,11 +1,12 @@
 //! Commands that devices are given, and what comes of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
+use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
 
@@ -216,6 +217,9 @@ pub(crate) struct ReadOp {
     question: Question,
     /// Somebody has answered: who comes later does nothing.
     is_answered: AtomicBool,
+    /// Members that were asked because others took long, and what they are paid from: who comes too late to do anything costs nothing.
+    again: AtomicU32,
+    allowance: Option<Arc<Allowance>>,
     state: Mutex<Reading>,
     told: Condvar,
 }
@@ -236,9 +240,21 @@ impl ReadOp {
             key: key.to_vec(),
             question,
             is_answered: AtomicBool::new(false),
+            again: AtomicU32::new(0),
+            allowance: None,
             state: Mutex::new(Reading { answer: None, open: 0, is_awaited: false, met_damage: false }),
             told: Condvar::new(),
         }
+    }
+
+    /// One whose further members are paid from this.
+    pub(crate) fn with(self, allowance: &Arc<Allowance>) -> Self {
+        Self { allowance: Some(Arc::clone(allowance)), ..self }
+    }
+
+    /// This member is asked because others take long.
+    pub(crate) fn ask_again(&self, member: u32) {
+        self.again.fetch_or(member, Ordering::Relaxed);
     }
 
     /// One more member has it.
@@ -255,7 +271,13 @@ impl ReadOp {
         });
         let mut state = lock(&self.state);
         state.open -= 1;
-        let Some(answer) = answer else { return };
+        let Some(answer) = answer else {
+            drop(state);
+            if self.again.load(Ordering::Relaxed) & by != 0 {
+                self.allowance.iter().for_each(|allowance| allowance.give_back());
+            }
+            return;
+        };
         state.met_damage |= matches!(answer.found, Err(Error::Corrupt { .. }));
         // An error counts where nobody has anything better.
         if state.answer.as_ref().is_none_or(|known| known.found.is_err() && answer.found.is_ok()) {

@@ -4,12 +4,11 @@
 //! 1. The caller holds the key's stripe, shared: no write of its key is under way. A member may answer that has applied the stripe's last operation, or that gets the read
 //!    behind it in its queue: so whoever answers first says what was acknowledged last.
 //! 2. An error answers only where no member has anything better. What one cannot read and another can is put right behind (`keeper.rs`).
-
 //! 3. Nobody waits for the sequencer to read. A device that executes nothing for as long as an operation may take, while somebody waits for it, has failed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result};
 
@@ -20,11 +19,8 @@ use crate::options::Reads;
 use crate::stripes::Stripe;
 use crate::{lock, read};
 
-/// Reads between two looks at how often a second device was asked.
-const PER_CENT: u64 = 100;
-
 /// Devices that were given a read, with what each had executed then.
-type Given<'a> = Vec<(&'a Arc<Device>, u64)>;
+type Given = Vec<(Arc<Device>, u64)>;
 
 /// Gives the caller a value in his own buffer.
 fn give(value: &mut Vec<u8>, answered: &[u8]) {
@@ -93,13 +89,12 @@ impl Group {
         {
             return found.or_else(|error| self.ask_each(stripe, key, question, value, Some(error)));
         }
-        let members = self.in_use();
-        let op = Arc::new(ReadOp::new(key, question));
+        let op = Arc::new(ReadOp::new(key, question).with(&self.allowance));
         let begun = Instant::now();
         let answer = match self.options.reads {
-            Reads::Single => self.ask_queued(&op, &mut members.iter(), 1, None),
-            Reads::RaceAll => self.ask_queued(&op, &mut members.iter(), usize::MAX, None),
-            Reads::Hedged => self.hedge(&op, &members, begun, reads),
+            Reads::Single => self.ask_queued(&op, &self.in_use(), 1),
+            Reads::RaceAll => self.ask_queued(&op, &self.in_use(), usize::MAX),
+            Reads::Hedged => self.hedge(&op, begun),
         };
         self.latency.note(begun.elapsed());
         if op.met_damage() {
@@ -128,9 +123,8 @@ impl Group {
             let found = if device.is_inline() && device.applied() >= stripe.last {
                 device.ask(|store| question.ask(store, key, value))
             } else {
-                let answer =
-                    self.ask_queued(&Arc::new(ReadOp::new(key, question)), &mut std::iter::once(device), 1, None);
-                answer.map(|answer| {
+                let op = Arc::new(ReadOp::new(key, question));
+                self.ask_queued(&op, std::slice::from_ref(device), 1).map(|answer| {
                     give(value, &answer.value);
                     answer.found
                 })
@@ -174,37 +168,32 @@ impl Group {
         (0..count).map(|at| &members[(at + spread) % count]).find(|device| is_idle(device)).cloned()
     }
 
-    /// Queues the read at `most` more of `members`, and waits: until then, or until one has answered or none of them will.
-    fn ask_queued<'a>(
-        &self,
-        op: &Arc<ReadOp>,
-        members: &mut impl Iterator<Item = &'a Arc<Device>>,
-        most: usize,
-        until: Option<Instant>,
-    ) -> Option<Answer> {
+    /// Queues the read at `most` of `members`, and waits until one has answered or none of them will.
+    fn ask_queued(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], most: usize) -> Option<Answer> {
         let mut given = Given::new();
         for device in members {
-            let progress = device.progress();
-            op.open();
-            // What hangs is given no more than writers may queue.
-            if (device.depth() as u64) < self.options.hard_lag && device.push(Command::Read(Arc::clone(op))) {
-                given.push((device, progress));
-            } else {
-                op.give_up();
-            }
+            self.give_to(op, device, &mut given);
             if given.len() == most {
                 break;
             }
         }
         given.iter().for_each(|(device, _)| device.kick());
-        match until {
-            Some(until) => op.wait(until),
-            None => self.await_answer(op, given),
+        self.await_answer(op, given)
+    }
+
+    /// Queues the read at `device`, unless it is out of use or hangs: that is given no more than writers may queue.
+    fn give_to(&self, op: &Arc<ReadOp>, device: &Arc<Device>, given: &mut Given) {
+        let progress = device.progress();
+        op.open();
+        if (device.depth() as u64) < self.options.hard_lag && device.push(Command::Read(Arc::clone(op))) {
+            given.push((Arc::clone(device), progress));
+        } else {
+            op.give_up();
         }
     }
 
     /// Waits for one of these devices, which fail where they execute nothing in time.
-    fn await_answer(&self, op: &ReadOp, mut given: Given<'_>) -> Option<Answer> {
+    fn await_answer(&self, op: &ReadOp, mut given: Given) -> Option<Answer> {
         while !given.is_empty() {
             let answer = op.wait(Instant::now() + self.options.timeout);
             if answer.is_some() || !op.is_open() {
@@ -223,28 +212,48 @@ impl Group {
         None
     }
 
-    /// The shortest queue first; another one where that takes longer than 95 of 100 reads, unless too many were asked twice already.
-    fn hedge(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], begun: Instant, reads: u64) -> Option<Answer> {
-        let progress: Vec<u64> = members.iter().map(|device| device.progress()).collect();
-        let given = || members.iter().zip(progress.iter().copied()).collect::<Given<'_>>();
-        let mut others = members.iter();
-        let first = self.ask_queued(op, &mut others, 1, Some(begun + self.latency.p95()));
-        if first.is_some() || !op.is_open() {
-            return first;
+    /// The device that is likely to answer first; another one each time that this takes longer than 95 of 100 reads, where the allowance has that.
+    fn hedge(&self, op: &Arc<ReadOp>, begun: Instant) -> Option<Answer> {
+        self.allowance.earn(self.options.hedge_percent);
+        let p95 = self.latency.p95();
+        let (mut given, mut tried, mut until, mut patience) = (Given::new(), 0, begun, p95);
+        while let Some(device) = self.next_best(tried, p95) {
+            let is_first = given.is_empty();
+            if is_first || self.allowance.spend() {
+                tried |= device.bit();
+                if !is_first {
+                    op.ask_again(device.bit());
+                    self.counts.hedged.fetch_add(1, Ordering::Relaxed);
+                }
+                self.give_to(op, &device, &mut given);
+                device.kick();
+            } else if patience > self.options.timeout / 4 {
+                // Who hangs is found by those who wait for nothing else.
+                break;
+            } else {
+                // Other reads may have added to it by then.
+                patience *= 2;
+            }
+            until += patience;
+            let answer = op.wait(until);
+            if answer.is_some() {
+                return self.count_win(answer, &given);
+            }
         }
-        let asked = members.len() - others.len();
-        let hedged = self.counts.hedged.load(Ordering::Relaxed);
-        let is_allowed = hedged * PER_CENT < (reads + PER_CENT) * u64::from(self.options.hedge_percent);
-        if !is_allowed || others.len() == 0 {
-            return self.await_answer(op, given().into_iter().take(asked).collect());
-        }
-        self.counts.hedged.fetch_add(1, Ordering::Relaxed);
-        let first = others.as_slice()[0].bit();
-        // No wait here: both are waited for below.
-        let answer = self.ask_queued(op, &mut others, 1, Some(Instant::now()));
-        let asked = members.len() - others.len();
-        let answer = answer.or_else(|| self.await_answer(op, given().into_iter().take(asked).collect()));
-        if answer.as_ref().is_some_and(|answer| answer.by == first) {
+        let answer = self.await_answer(op, given.clone());
+        self.count_win(answer, &given)
+    }
+
+    /// The member that was not tried yet with the shortest queue; one that has been at a command for longer than `patience` comes last, whatever its queue.
+    fn next_best(&self, tried: u32, patience: Duration) -> Option<Arc<Device>> {
+        let others = self.in_use().into_iter().filter(|device| tried & device.bit() == 0);
+        others.min_by_key(|device| (device.is_at_it_for(patience), device.depth()))
+    }
+
+    /// Counts an answer of another one than was asked first.
+    fn count_win(&self, answer: Option<Answer>, given: &Given) -> Option<Answer> {
+        let is_first = |answer: &Answer| given.first().is_some_and(|(first, _)| first.bit() == answer.by);
+        if answer.as_ref().is_some_and(|answer| !is_first(answer)) {
             self.counts.hedges_won.fetch_add(1, Ordering::Relaxed);
         }
         answer

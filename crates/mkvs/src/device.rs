@@ -73,6 +73,9 @@ pub(crate) struct Device {
     bytes: AtomicUsize,
     /// Commands that were executed.
     progress: AtomicU64,
+    /// When its own thread began with the command that it is at, in nanoseconds since it was made; 0 where it is at none.
+    begun: AtomicU64,
+    made: Instant,
     applied: AtomicU64,
     /// The last operation that was looked at.
     executed: AtomicU64,
@@ -114,6 +117,8 @@ impl Device {
             depth: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            made: Instant::now(),
             applied: AtomicU64::new(applied),
             executed: AtomicU64::new(applied),
             changes: AtomicU64::new(0),
@@ -228,6 +233,12 @@ impl Device {
     /// Commands that it has executed: where others wait and this stands still, it hangs.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
+    }
+
+    /// Whether its own thread has been at one command for longer than this.
+    pub(crate) fn is_at_it_for(&self, patience: Duration) -> bool {
+        let begun = self.begun.load(Ordering::Acquire);
+        begun != 0 && self.made.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
     }
 
     fn used(&self) -> Use {

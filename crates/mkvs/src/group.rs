@@ -89,6 +89,8 @@ pub(crate) struct Group {
     pub(crate) stripes: Stripes,
     pub(crate) counts: Counts,
     pub(crate) latency: crate::latency::Latency,
+    /// Of reads that may ask another device.
+    pub(crate) allowance: Arc<crate::latency::Allowance>,
     /// Whether it has a filter, or will have.
     pub(crate) has_filter: bool,
     /// Keys that the filter counted when it was set; the stripes count from there on.
@@ -138,6 +140,7 @@ impl Group {
             stripes: Stripes::new(sole.is_some(), last),
             counts: Counts::default(),
             latency: crate::latency::Latency::default(),
+            allowance: Arc::default(),
             has_filter,
             raised_before: AtomicU64::new(0),
             teller: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! How long reads take: the time that 95 of 100 stay below, followed as it goes.
+//! How long reads take: the time that 95 of 100 stay below, followed as it goes; and how many of them may ask another device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +38,42 @@ impl Latency {
     }
 }
 
+/// What a second request costs of an allowance, to which each read adds its percent.
+const COST: u64 = 100;
+/// Second requests that may be saved up: enough for what chance brings together, too few to double the work of a bad second by what a calm hour left.
+const SAVED_MOST: u64 = 100;
+
+/// Second requests that devices may do: so many of a hundred reads, over any stretch of time, and [`SAVED_MOST`] more. One that finds its read answered is not done.
+#[derive(Default)]
+pub(crate) struct Allowance {
+    saved: AtomicU64,
+    spared: AtomicU64,
+}
+
+impl Allowance {
+    /// One more read, of which so many of a hundred may ask again.
+    pub(crate) fn earn(&self, percent: u32) {
+        let more = |saved: u64| (saved < SAVED_MOST * COST).then(|| saved + u64::from(percent));
+        let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// Whether another device may be asked; if so, that is paid for.
+    pub(crate) fn spend(&self) -> bool {
+        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(COST)).is_ok()
+    }
+
+    /// A second request had nothing to do any more.
+    pub(crate) fn give_back(&self) {
+        self.spared.fetch_add(1, Ordering::Relaxed);
+        self.saved.fetch_add(COST, Ordering::Relaxed);
+    }
+
+    /// Second requests that had nothing to do.
+    pub(crate) fn spared(&self) -> u64 {
+        self.spared.load(Ordering::Relaxed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +88,22 @@ mod tests {
         }
         let p95 = latency.p95().as_micros();
         assert!((850..=1000).contains(&p95), "{p95} us");
+    }
+
+    #[test]
+    fn five_of_a_hundred_reads_ask_again_and_a_calm_time_saves_no_more_than_its_most() {
+        let allowance = Allowance::default();
+        let asked = (0..10_000).filter(|_| {
+            allowance.earn(5);
+            allowance.spend()
+        });
+        assert_eq!(asked.count(), 500);
+        (0..1_000_000).for_each(|_| allowance.earn(5));
+        assert_eq!((0..1000).filter(|_| allowance.spend()).count() as u64, SAVED_MOST);
+        (0..1000).for_each(|_| allowance.earn(0));
+        assert!(!allowance.spend());
+        allowance.give_back();
+        assert!(allowance.spend() && !allowance.spend());
     }
 
     #[test]

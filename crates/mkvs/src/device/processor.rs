@@ -88,7 +88,12 @@ impl Device {
     fn run(&self, exec: &mut Exec, most: usize) -> usize {
         for left in (0..most).rev() {
             let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
+            // Who chooses between queues looks at it; where callers do the work, nobody does.
+            if !self.is_inline {
+                self.begun.store((self.made.elapsed().as_nanos() as u64).max(1), Ordering::Release);
+            }
             self.execute(exec, &command);
+            self.begun.store(0, Ordering::Release);
             self.progress.fetch_add(1, Ordering::AcqRel);
             self.count_out(&command);
         }
