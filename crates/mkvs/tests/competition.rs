@@ -118,6 +118,8 @@ fn without_an_allowance_the_first_device_is_waited_for() {
                 assert!(!reader.is_finished());
                 std::thread::yield_now();
             }
+            // Many times the time after which it would be: it can only be missed, not met by mistake.
+            std::thread::sleep(Duration::from_millis(100));
             let came = |gate: &&Gate| gate.0.0.lock().expect("the door").waiting == 1;
             assert_eq!(gates.iter().filter(came).count(), 1, "{reads:?}");
             assert_eq!(counter(&store, "reads_hedged"), 0);
