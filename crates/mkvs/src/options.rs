@@ -100,7 +100,7 @@ pub struct MkvsOptions {
     pub reads: Reads,
     /// Who does the work.
     pub inline: Inline,
-    /// Reads of a hundred that may ask a second device, with [`Reads::Hedged`].
+    /// Reads of a hundred that further devices may do as well, with [`Reads::Hedged`].
     pub hedge_percent: u32,
     /// Which groups have a counting Bloom filter.
     pub filter: Filtering,
@@ -190,7 +190,7 @@ const SPECS: &[OptionSpec] = &[
         false,
         "whether callers do the work of idle devices: on, off, or auto (where the medium is memory)"
     ),
-    spec!("hedge-percent", "5", false, "reads of a hundred that may ask a second device, 0 to 100"),
+    spec!("hedge-percent", "5", false, "reads of a hundred that further devices may do as well, 0 to 100"),
     spec!(
         "filter",
         "auto",
