@@ -260,20 +260,22 @@ impl Group {
 
     /// Takes the member in this place out for good, unless the others are too few: nobody else is taken out in between.
     fn take_out(&self, place: usize, old: Option<&Device>) -> Result<()> {
-        let mut sequencer = self.sequence();
-        self.check_without(place, &sequencer.active)?;
-        if let Some(old) = old {
-            old.fail("it was replaced");
+        {
+            let sequencer = self.sequence();
+            self.check_without(place, &sequencer.active)?;
+            if let Some(old) = old {
+                old.fail("it was replaced");
+            }
         }
-        self.drop_idle(&mut sequencer)?;
+        let mut sequencer = self.settled()?;
         let members = &self.host.matrix().groups[self.index].members;
         if members[place].state != MemberState::Active {
             return Ok(());
         }
         // Too few are left to say so in the ordinary way: the description counts them alone, who have everything.
         let last = sequencer.next - 1;
-        if sequencer.active.iter().any(|device| device.applied() < last) {
-            return Err(Error::TooFewDevices { group: self.index, live: 0, needed: sequencer.active.len() });
+        if sequencer.active.is_empty() || sequencer.active.iter().any(|device| device.applied() < last) {
+            return Err(Error::TooFewDevices { group: self.index, live: 0, needed: sequencer.active.len().max(1) });
         }
         self.write_epoch(&mut sequencer)
     }

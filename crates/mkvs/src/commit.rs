@@ -55,9 +55,8 @@ impl Group {
 
     /// Gives `mutation` the next number and queues it at every active member.
     fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
-        let mut sequencer = self.sequence();
-        self.make_room(&mut sequencer);
-        self.drop_idle(&mut sequencer)?;
+        self.make_room(&self.sequence());
+        let mut sequencer = self.settled()?;
         let active = sequencer.active.clone();
         let needed = self.options.acks.needed(self.width, active.len());
         if active.len() < needed {
@@ -84,7 +83,7 @@ impl Group {
     }
 
     /// Who trails by more than may be is behind from now on, if the others are enough.
-    fn make_room(&self, sequencer: &mut Sequencer) {
+    fn make_room(&self, sequencer: &Sequencer) {
         let needed = self.options.acks.needed(self.width, sequencer.active.len());
         let mut left = sequencer.active.len();
         for device in &sequencer.active {
@@ -138,8 +137,12 @@ impl Group {
             // With `all` those count that are left, once the description says so.
             let needed = if is_all { needed.saturating_sub(gone.count_ones() as usize).max(1) } else { needed };
             if done >= needed {
-                if let (true, Some(sequencer)) = (is_all, &mut sequencer) {
-                    self.drop_idle(sequencer)?;
+                if let (true, Some(held)) = (is_all, &mut sequencer)
+                    && !self.drop_idle(held)?.is_empty()
+                {
+                    drop(sequencer);
+                    self.settle_members()?;
+                    continue;
                 }
                 devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
                 return Ok(was_there);

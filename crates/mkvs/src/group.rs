@@ -5,9 +5,11 @@
 //!
 //! Invariants
 //! 1. Numbers have no holes; an operation is queued at all active members or at none.
-//! 2. Locks, in this order: `changes` of the matrix, a gate, stripes, a device that is held, the sequencer, a device's queue, its log, the host's description. With the
-//!    sequencer held a device's processor is waited for in two places: who takes members out (`drop_idle`), and who takes one in (`catchup.rs`).
-//! 3. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
+//! 2. Locks, in this order: `changes` of the matrix; stripes, those of a key's old group before those of its new one; the gate of walks (`shape.rs`), alone, under them, or shared for a page,
+//!    with nothing else waited for by who holds stripes; a processor that catching up holds; the sequencer; a device's queue; a write's votes, what a device lacks, a log, the host's
+//!    description, each alone. Who revives a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself.
+//! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`).
+//! 4. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
 //!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -237,35 +239,59 @@ impl Group {
     }
 
     /// Takes members out that have failed, or fell behind. A vote of theirs may have counted for what others have in their queues only: first as many of the others
-    /// as are needed do all of that. So what was acknowledged is at that many of those that the description calls active.
-    pub(crate) fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<()> {
-        if sequencer.active.iter().all(|device| device.is_active()) {
-            return Ok(());
-        }
-        let (last, begun) = (sequencer.next - 1, Instant::now());
-        let before = sequencer.active.clone();
-        loop {
-            sequencer.active.retain(|device| device.is_active());
-            let active = &sequencer.active;
-            let needed = self.options.acks.needed(self.width, active.len());
-            let late: Vec<_> = active.iter().filter(|device| device.executed() < last).collect();
+    /// as are needed do all of that. So what was acknowledged is at that many of those that the description calls active. The members that are waited for: none where it is done.
+    ///
+    /// # Errors
+    /// The host's store's.
+    pub(crate) fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<Vec<Arc<Device>>> {
+        while sequencer.active.iter().any(|device| !device.is_active()) {
+            let last = sequencer.next - 1;
+            let left: Vec<_> = sequencer.active.iter().filter(|device| device.is_active()).cloned().collect();
+            let needed = self.options.acks.needed(self.width, left.len());
+            let late: Vec<_> = left.iter().filter(|device| device.executed() < last).cloned().collect();
             // Asked behind what they executed: who had no room for what stands is not active any more.
-            if active.iter().any(|device| !device.is_active()) {
+            if left.iter().any(|device| !device.is_active()) {
                 continue;
             }
-            if active.len() < needed || active.len() - late.len() >= needed {
-                let noted = self.note_members(sequencer);
-                if noted.is_err() {
-                    // Not said: whoever comes next has to say it before anything is acknowledged.
-                    sequencer.active = before;
+            if left.len() >= needed && left.len() - late.len() < needed {
+                return Ok(late);
+            }
+            let before = std::mem::replace(&mut sequencer.active, left);
+            self.note_members(sequencer).inspect_err(|_| {
+                // Not said: whoever comes next has to say it before anything is acknowledged.
+                sequencer.active = before;
+            })?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// The sequencer, when who failed or fell behind is out of it, durably. Nobody holds it meanwhile: who is waited for may have much in its queue. It has failed only if it stands
+    /// still for as long as an operation may take.
+    ///
+    /// # Errors
+    /// The host's store's; [`Error::Closed`].
+    pub(crate) fn settled(&self) -> Result<MutexGuard<'_, Sequencer>> {
+        let mut watched: Vec<(u64, u64, Instant)> = Vec::new();
+        loop {
+            let mut sequencer = self.sequence();
+            let late = self.drop_idle(&mut sequencer)?;
+            if late.is_empty() {
+                return Ok(sequencer);
+            }
+            drop(sequencer);
+            if self.stops.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            for device in &late {
+                device.kick();
+                let progress = device.progress();
+                match watched.iter_mut().find(|(id, ..)| *id == device.id) {
+                    None => watched.push((device.id, progress, Instant::now())),
+                    Some((_, seen, since)) if *seen != progress => (*seen, *since) = (progress, Instant::now()),
+                    Some((.., since)) if since.elapsed() > self.options.timeout => device.fail(self.too_late()),
+                    Some(_) => {}
                 }
-                return noted;
             }
-            if begun.elapsed() > self.options.timeout {
-                late.iter().for_each(|device| device.fail(self.too_late()));
-                continue;
-            }
-            late.iter().for_each(|device| device.kick());
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -319,9 +345,9 @@ impl Group {
     /// Takes out who failed, durably.
     ///
     /// # Errors
-    /// The host's store's.
+    /// As [`settled`](Self::settled).
     pub(crate) fn settle_members(&self) -> Result<()> {
-        self.drop_idle(&mut self.sequence())
+        self.settled().map(drop)
     }
 
     /// Begins the epoch of an open, durably, however few are active: what the leader has is shown from now on, though others may lack it still. Not in salvage, which
