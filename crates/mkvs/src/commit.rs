@@ -27,6 +27,27 @@ use crate::stripes::Stripe;
 /// Bytes of keys and values that may wait for a device.
 const QUEUE_BYTES: usize = 64 << 20;
 
+/// Why a write is not acknowledged.
+enum Failure {
+    /// No member has it: it got no number, or was taken back.
+    NotDone(Error),
+    /// Some have it, and too few to say that it stands.
+    Undecided(Error),
+}
+
+/// What came of a write.
+enum Settled {
+    /// It stands; whether the key was there.
+    Stands(bool),
+    /// Too many had no room for it, and the others have taken it back.
+    TakenBack(Error),
+}
+
+/// Members have no room for something that stands, or may: they lack it.
+fn fall_behind(devices: &[Arc<Device>], refused: u32) {
+    devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
+}
+
 impl Group {
     /// Does `mutation` to a key whose stripe is held, and counts it; whether the key was there.
     ///
@@ -36,7 +57,10 @@ impl Group {
         let adds = matches!(mutation, Mutation::Put { .. });
         let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
         let changed = match self.sole() {
-            Some(store) => apply(store, key, &mutation, is_new),
+            Some(store) => apply(store, key, &mutation, is_new).map_err(|error| match is_refusal(&error) {
+                true => Failure::NotDone(error),
+                false => Failure::Undecided(error),
+            }),
             None => self.commit(stripe, key, mutation, is_new),
         };
         match &changed {
@@ -44,13 +68,13 @@ impl Group {
             Ok(false) if adds => self.raise(stripe, key, hash),
             Ok(true) if !adds => self.lower(stripe, key, hash),
             // Whether it is there is not known: counted, it is looked for.
-            Err(error) if adds && !is_refusal(error) => {
+            Err(Failure::Undecided(_)) if adds => {
                 self.raise(stripe, key, hash);
                 self.counts.leaked.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }
-        changed
+        changed.map_err(|(Failure::NotDone(error) | Failure::Undecided(error))| error)
     }
 
     /// Gives `mutation` the next number and queues it at every active member.
@@ -101,30 +125,55 @@ impl Group {
     ///
     /// # Errors
     /// Those of the devices; [`Error::TooFewDevices`].
-    fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool> {
+    fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
-        self.wait_for_room()?;
-        let (op, devices, needed) = self.submit(key, mutation, is_new)?;
+        self.wait_for_room().map_err(Failure::NotDone)?;
+        let (op, devices, needed) = self.submit(key, mutation, is_new).map_err(Failure::NotDone)?;
         stripe.last = op.operation.seq;
-        let settled = self.settle_op(stripe, &op, &devices, needed);
-        match &settled {
-            Ok(_) => {
+        match self.settle_op(stripe, &op, &devices, needed) {
+            Ok(Settled::Stands(was_there)) => {
                 self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
                 stripe.undecided.clear();
+                Ok(was_there)
             }
-            // It was taken back.
-            Err(error) if is_refusal(error) => {}
-            // Some have it, and too few to say that it stands: nobody reads its key before a later operation is acknowledged, which all who have that have it before.
-            Err(_) => stripe.undecided.push((key.to_vec(), stripe.last)),
+            Ok(Settled::TakenBack(refusal)) => Err(Failure::NotDone(refusal)),
+            Err(error) => {
+                // Nobody reads its key before a later operation is acknowledged, which all who have that have it before.
+                stripe.undecided.push((key.to_vec(), stripe.last));
+                Err(Failure::Undecided(error))
+            }
         }
-        settled
     }
 
     /// Waits for a write's votes, and does what they ask for.
-    fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<bool> {
-        let mut wanted = needed;
+    ///
+    /// # Errors
+    /// Where it is not known whether it stands: who had no room for it is behind.
+    fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Settled> {
+        let mut restored = 0;
+        let settled = match self.count_votes(op, devices, needed) {
+            Ok(Some(was_there)) => return Ok(Settled::Stands(was_there)),
+            Ok(None) => self.take_back(stripe, op, devices, &mut restored),
+            Err(error) => Err(error),
+        };
+        let (refused, refusal) = op.read(|votes| (votes.refused, votes.refusal.take()));
+        if let Err(error) = settled {
+            // Before anything else that may fail: it may stand, and these do not have it.
+            fall_behind(devices, refused & !restored);
+            self.settle_members()?;
+            return Err(error);
+        }
+        Ok(Settled::TakenBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
+    }
+
+    /// Waits until enough members have a write: whether the key was there. `None` where they never will, since some had no room for it.
+    ///
+    /// # Errors
+    /// The host's store's; [`Error::TooFewDevices`] where too few are left.
+    fn count_votes(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Option<bool>> {
         let is_all = self.options.acks == Acks::All;
-        let (done, refused) = loop {
+        let mut wanted = needed;
+        loop {
             self.drive(op, devices, wanted)?;
             let (done, refused, failed, pending, was_there) =
                 op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
@@ -137,36 +186,25 @@ impl Group {
             // With `all` those count that are left, once the description says so.
             let needed = if is_all { needed.saturating_sub(gone.count_ones() as usize).max(1) } else { needed };
             if done >= needed {
-                if let (true, Some(held)) = (is_all, &mut sequencer)
-                    && !self.drop_idle(held)?.is_empty()
-                {
-                    drop(sequencer);
-                    self.settle_members()?;
-                    continue;
+                fall_behind(devices, refused);
+                let late = match &mut sequencer {
+                    Some(held) if is_all => self.drop_idle(held)?,
+                    _ => Vec::new(),
+                };
+                if late.is_empty() {
+                    return Ok(Some(was_there));
                 }
-                devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
-                return Ok(was_there);
+                drop(sequencer);
+                self.settle_members()?;
+            } else if pending != 0 {
+                // Another one may do it in the place of who was taken out.
+                wanted += 1;
+            } else if refused != 0 {
+                return Ok(None);
+            } else {
+                return Err(self.too_few(done, needed));
             }
-            drop(sequencer);
-            if pending == 0 {
-                break (done, refused);
-            }
-            // Another one may do it in the place of who was taken out.
-            wanted += 1;
-        };
-        if refused == 0 {
-            return Err(self.too_few(done, needed));
         }
-        let mut taken_back = 0;
-        if let Err(error) = self.take_back(stripe, op, devices, &mut taken_back) {
-            // It may stand, and these do not have it.
-            let lack = refused & !taken_back;
-            devices.iter().filter(|device| lack & device.bit() != 0).for_each(|device| device.fall_behind());
-            self.settle_members()?;
-            return Err(error);
-        }
-        let refusal = op.read(|votes| votes.refusal.take());
-        Err(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 }))
     }
 
     /// Where all of them are needed, a member whose queue is long is waited for.
@@ -247,12 +285,13 @@ impl Group {
         let mutation = Mutation::Restore { aborts, value: value? };
         let (restore, devices, needed) = self.submit(&operation.key, mutation, false)?;
         *last = restore.operation.seq;
-        self.drive(&restore, &devices, devices.len())?;
+        let driven = self.drive(&restore, &devices, devices.len());
         let lacking = restore.read(|votes| {
             *by = votes.done;
             votes.refused
         });
-        devices.iter().filter(|device| lacking & device.bit() != 0).for_each(|device| device.fall_behind());
+        fall_behind(&devices, lacking);
+        driven?;
         let live = || devices.iter().filter(|device| *by & device.bit() != 0 && device.is_active()).count();
         let needed = if self.options.acks == Acks::All {
             // Those that are left, once the description says so.
