@@ -48,23 +48,30 @@ impl Inner {
         }
     }
 
-    /// Stops cleanly: what is queued is done, devices say how far they are, filters are left.
+    /// Has what is queued done by those who do not hang, and notes who does. Nobody writes any more.
+    pub(crate) fn drain(&self) -> Result<()> {
+        let mut first = Ok(());
+        for group in &self.shape.groups() {
+            group.active().iter().for_each(|device| device.drain(self.options.timeout));
+            first = first.and(group.settle_members());
+        }
+        first
+    }
+
+    /// Stops cleanly, when what is queued is done: devices say how far they are, filters are left. What hangs is left to itself.
     pub(crate) fn close(&self) -> Result<()> {
         let mut clean = CleanRecord { groups: Vec::new() };
         let mut filters = Vec::new();
         let mut first = Ok(());
         for group in &self.shape.groups() {
-            // Calls that were under way end before.
-            // Its counts, before the stripes are held.
-            let raised = group.raised();
-            let stripes = group.stripes.all();
             for device in group.active() {
-                device.run_if_idle();
                 if let Some(log) = device.log() {
                     first = first.and(log.set_record(|record| record.applied = device.applied().max(record.applied)));
                 }
             }
-            let filter = stripes[0].filter.clone().filter(|_| !group.distrust.load(Ordering::Acquire));
+            let raised = group.raised();
+            let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
+            let filter = filter.filter(|_| !group.distrust.load(Ordering::Acquire));
             let keys = filter.as_ref().map_or(0, |filter| filter.keys());
             let epoch = group.epoch();
             let last = if group.sole().is_some() { 0 } else { group.last() };

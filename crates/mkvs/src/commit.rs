@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Expiry, Result};
 
 use crate::apply::{apply, is_refusal};
-use crate::command::{Command, Vote, WriteOp};
+use crate::command::{Command, Question, ReadOp, Vote, WriteOp};
 use crate::device::Device;
 use crate::group::{Group, Sequencer, read_pair};
 use crate::operation::{Mutation, Operation};
@@ -26,6 +26,9 @@ use crate::stripes::Stripe;
 
 /// Bytes of keys and values that may wait for a device.
 const QUEUE_BYTES: usize = 64 << 20;
+
+/// A value, and when it expires.
+type Pair = (Vec<u8>, Option<Expiry>);
 
 /// Why a write is not acknowledged.
 enum Failure {
@@ -278,8 +281,8 @@ impl Group {
         by: &mut u32,
     ) -> Result<()> {
         let aborts = operation.seq;
-        let keepers = devices.iter().filter(|device| device.lacks(aborts));
-        let Some(value) = keepers.flat_map(|device| device.ask(|store| read_pair(store, &operation.key))).next() else {
+        let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
+        let Some(value) = keepers.filter_map(|device| self.ask_one(device, &operation.key)).next() else {
             return Err(self.too_few(0, 1));
         };
         let mutation = Mutation::Restore { aborts, value: value? };
@@ -301,6 +304,19 @@ impl Group {
             needed
         };
         if live() < needed { Err(self.too_few(live(), needed)) } else { Ok(()) }
+    }
+}
+
+impl Group {
+    /// A key's value and expiry at this member. `None` where it is not in use all the while.
+    fn ask_one(&self, device: &Arc<Device>, key: &[u8]) -> Option<Result<Option<Pair>>> {
+        if device.is_inline() {
+            return device.ask(|store| read_pair(store, key));
+        }
+        // Not by this thread, which would hang with it.
+        let op = Arc::new(ReadOp::new(key, Question::Pair));
+        let answer = self.ask_queued(&op, std::slice::from_ref(device), 1)?;
+        Some(answer.found.map(|found| found.is_there.then_some((answer.value, found.expiry))))
     }
 }
 

@@ -169,7 +169,7 @@ impl Group {
     }
 
     /// Queues the read at `most` of `members`, and waits until one has answered or none of them will.
-    fn ask_queued(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], most: usize) -> Option<Answer> {
+    pub(crate) fn ask_queued(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], most: usize) -> Option<Answer> {
         let mut given = Given::new();
         for device in members {
             self.give_to(op, device, &mut given);

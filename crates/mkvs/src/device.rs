@@ -50,13 +50,6 @@ impl Use {
     }
 }
 
-/// The processor's own.
-#[derive(Default)]
-pub(crate) struct Exec {
-    /// Operations that found no room, and may have to be done still.
-    holes: BTreeSet<u64>,
-}
-
 /// The device.
 pub(crate) struct Device {
     /// Its place in its group.
@@ -65,7 +58,10 @@ pub(crate) struct Device {
     store: Arc<dyn Store>,
     /// None where the group has one device: its store is the truth.
     log: Option<OpLog>,
-    exec: Mutex<Exec>,
+    /// Held by the processor.
+    exec: Mutex<()>,
+    /// Operations that found no room, and may have to be done still.
+    holes: Mutex<BTreeSet<u64>>,
     queue: Mutex<VecDeque<Command>>,
     ready: Condvar,
     /// Commands that are queued or being executed, and their bytes.
@@ -112,6 +108,7 @@ impl Device {
             store,
             log,
             exec: Mutex::default(),
+            holes: Mutex::default(),
             queue: Mutex::default(),
             ready: Condvar::new(),
             depth: AtomicUsize::new(0),
@@ -183,7 +180,7 @@ impl Device {
 
     /// Whether it has looked at this operation, found no room for it, and it was neither taken back nor done since.
     pub(crate) fn lacks(&self, seq: u64) -> bool {
-        self.hold().exec.holes.contains(&seq)
+        lock(&self.holes).contains(&seq)
     }
 
     /// Keeps its processor from executing anything.
@@ -204,9 +201,36 @@ impl Device {
         }
     }
 
-    /// Whether it failed and its processor is at something for longer than this.
+    /// Whether its processor is at one thing for longer than this.
     pub(crate) fn hangs(&self, patience: Duration) -> bool {
-        self.used() == Use::Failed && self.try_hold(patience).is_none()
+        loop {
+            let progress = self.progress();
+            if self.try_hold(patience).is_some() {
+                return false;
+            }
+            if self.progress() == progress {
+                return true;
+            }
+        }
+    }
+
+    /// Waits until nothing is queued at it. It fails where its processor is at one thing for longer than this.
+    pub(crate) fn drain(&self, patience: Duration) {
+        let (mut seen, mut since) = (self.progress(), Instant::now());
+        while self.is_active() && self.depth() != 0 {
+            if self.has_thread.load(Ordering::Acquire) {
+                // Not by this thread, which would hang with it.
+                self.wake();
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                self.run_if_idle();
+            }
+            if self.progress() != seen {
+                (seen, since) = (self.progress(), Instant::now());
+            } else if since.elapsed() > patience {
+                self.fail(format!("it did not answer in {} ms", patience.as_millis()));
+            }
+        }
     }
 
     /// Asks its store. `None` where it was not in use all the while: what was found may be that of a member that catches up.
@@ -362,7 +386,7 @@ impl Device {
 
 /// A device whose processor is kept from executing.
 pub(crate) struct Held<'a> {
-    exec: MutexGuard<'a, Exec>,
+    _exec: MutexGuard<'a, ()>,
     /// Behind `exec`, so that it is dropped when that is free.
     rest: Rest<'a>,
 }
@@ -379,14 +403,14 @@ impl Drop for Rest<'_> {
 }
 
 impl<'a> Held<'a> {
-    fn new(device: &'a Device, exec: MutexGuard<'a, Exec>) -> Self {
-        Self { exec, rest: Rest(device) }
+    fn new(device: &'a Device, exec: MutexGuard<'a, ()>) -> Self {
+        Self { _exec: exec, rest: Rest(device) }
     }
 
     /// Says that everything up to `seq` is in its store, but for these.
     pub(crate) fn set_executed(&mut self, seq: u64, lacking: &[u64]) {
-        self.exec.holes = lacking.iter().copied().collect();
-        self.rest.0.pass(&self.exec, seq);
+        *lock(&self.rest.0.holes) = lacking.iter().copied().collect();
+        self.rest.0.pass(seq);
         self.rest.0.executed.store(seq, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{
@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::group::Group;
 use crate::host::Host;
 use crate::keeper::Keeper;
+use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::options::MkvsOptions;
 use crate::places::Places;
@@ -52,6 +53,8 @@ struct Thread {
 
 /// How long a device that failed may take to end what its processor is at, before it is left to itself.
 pub(crate) const HANGS_AFTER: Duration = Duration::from_millis(100);
+/// How long a thread that has devices do something may take to its end, before it is left to itself: it looks whether it is to stop between two calls of them.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A key that is to be written.
 enum Writing<'a> {
@@ -132,20 +135,34 @@ impl Mkvs {
         self.spawn_for(Some(Arc::clone(&device)), name, move || device.work())
     }
 
-    /// Ends all threads: first who has devices do something, then the devices' own. One whose device failed and hangs is left to itself.
+    /// Ends all threads: first who has devices do something, then the devices' own. One that hangs in a call of a device's medium is left to itself.
     fn stop(&self) {
         self.inner.keeper.stop();
         let groups = self.inner.shape.groups();
         groups.iter().for_each(|group| group.stops.store(true, Ordering::Release));
         let (processors, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *lock(&self.threads)).into_iter().partition(|thread| thread.device.is_some());
-        // A thread that panicked has nothing more to say.
-        others.into_iter().for_each(|thread| drop(thread.handle.join()));
-        groups.iter().flat_map(|group| group.devices()).for_each(|device| device.stop());
+        let patience = self.inner.options.timeout;
+        let devices: Vec<_> = groups.iter().flat_map(|group| group.devices()).collect();
+        let begun = Instant::now();
+        for Thread { handle, .. } in others {
+            let is_stuck = || {
+                let waited = begun.elapsed();
+                waited > ENDS_WITHIN || (waited > patience && devices.iter().any(|device| device.hangs(HANGS_AFTER)))
+            };
+            while !handle.is_finished() && !is_stuck() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if handle.is_finished() {
+                // A thread that panicked has nothing more to say.
+                let _ = handle.join();
+            }
+        }
+        devices.iter().for_each(|device| device.stop());
         for Thread { handle, device } in processors {
             let hangs = device.is_some_and(|device| {
                 device.stop();
-                device.hangs(HANGS_AFTER)
+                device.hangs(if device.state() == MemberState::Failed { HANGS_AFTER } else { patience })
             });
             if !hangs {
                 let _ = handle.join();
@@ -422,7 +439,8 @@ impl Store for Mkvs {
         }
         // Calls that were under way end before their devices' threads do.
         self.inner.shape.groups().iter().for_each(|group| drop(group.stripes.all()));
+        let drained = self.inner.drain();
         self.stop();
-        self.inner.close()
+        drained.and(self.inner.close())
     }
 }

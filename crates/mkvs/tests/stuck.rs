@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
-use lodestore_contract::Store;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Error, Store};
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
 
 const CAPACITY: u64 = 16 << 20;
@@ -37,6 +39,15 @@ fn wait_active(store: &Mkvs, count: u64) {
     while store.stats().engine_counters["devices_active"] != count {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until each device has everything: a write is acknowledged when two of three have it.
+fn wait_level(store: &Mkvs) {
+    let begun = Instant::now();
+    while store.status().devices.iter().any(|device| device.applied != device.last) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -69,7 +80,7 @@ fn write_behind_a_failure(store: &Mkvs, switches: &Switches) {
 #[test]
 fn who_trails_has_not_failed_when_another_one_fails() {
     // What they trail by takes longer than an operation may.
-    let (matrix, switches) = three("trails", Acks::Majority, Duration::from_millis(500));
+    let (matrix, switches) = three("trails", Acks::Majority, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     slow(&switches.stores[2], 5);
     for i in 0..300 {
@@ -78,7 +89,7 @@ fn who_trails_has_not_failed_when_another_one_fails() {
     write_behind_a_failure(&store, &switches);
     assert_eq!(states(&store), ["failed", "active", "active"], "{:?}", store.status());
 
-    let (matrix, switches) = three("both trail", Acks::One, Duration::from_millis(500));
+    let (matrix, switches) = three("both trail", Acks::One, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     switches.stores[1..].iter().for_each(|switch| slow(switch, 5));
     for i in 0..300 {
@@ -93,10 +104,11 @@ fn who_trails_has_not_failed_when_another_one_fails() {
 
 #[test]
 fn who_hangs_has_failed_when_others_wait_for_it() {
-    let (matrix, switches) = three("hangs", Acks::One, Duration::from_millis(300));
+    let (matrix, switches) = three("hangs", Acks::One, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"key", b"value").expect("put");
-    slow(&switches.stores[1], 1500);
+    wait_level(&store);
+    let _hang = Hang::at(&switches.stores[1], Touch::Write, None);
     slow(&switches.stores[2], 20);
     for i in 0..5 {
         store.put(&key(i), b"value").expect("one is quick");
@@ -105,4 +117,90 @@ fn who_hangs_has_failed_when_others_wait_for_it() {
     wait_active(&store, 1);
     assert_eq!(states(&store), ["failed", "failed", "active"], "{:?}", store.status());
     assert_eq!(store.get(b"key").expect("get").as_deref(), Some(&b"value"[..]));
+}
+
+/// Calls of a medium that do not come back before it is dropped.
+struct Hang {
+    is_met: Arc<AtomicBool>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Hang {
+    /// Each touch of this kind hangs: of this key, or of any.
+    fn at(switch: &Switch, wanted: Touch, of: Option<&'static [u8]>) -> Self {
+        let hang = Self { is_met: Arc::default(), ends: Arc::default() };
+        let (is_met, ends) = (Arc::clone(&hang.is_met), Arc::clone(&hang.ends));
+        switch.set(move |touch, key| {
+            if touch == wanted && of.is_none_or(|of| of == key) {
+                is_met.store(true, Ordering::Release);
+                while !ends.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Fault::None
+        });
+        hang
+    }
+
+    fn wait_met(&self) {
+        let begun = Instant::now();
+        while !self.is_met.load(Ordering::Acquire) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "somebody calls the medium");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+    }
+}
+
+/// What `work` comes to, though something hangs.
+fn though_it_hangs<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
+}
+
+#[test]
+fn a_write_is_taken_back_though_a_device_hangs_in_it() {
+    let (matrix, switches) = three("hangs in a refused write", Acks::Majority, Duration::from_millis(300));
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    store.put(b"k", b"old").expect("put");
+    wait_level(&store);
+    let _hang = Hang::at(&switches.stores[0], Touch::Write, Some(b"k"));
+    switches.stores[2].set(|touch, key| if touch == Touch::Write && key == b"k" { Fault::Full } else { Fault::None });
+    let writer = Arc::clone(&store);
+    let refused = though_it_hangs("a write", move || writer.put(b"k", b"new"));
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    for _ in 0..50 {
+        assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"old"[..]));
+    }
+    though_it_hangs("a close", move || store.close()).expect("close");
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_device_that_hangs_before_anybody_knows() {
+    let (matrix, switches) = three("hangs at a close", Acks::Majority, Duration::from_millis(300));
+    let store = matrix.create(CAPACITY).expect("create");
+    let hang = Hang::at(&switches.stores[2], Touch::Write, None);
+    store.put(b"k", b"value").expect("two have it");
+    hang.wait_met();
+    though_it_hangs("a close", move || store.close()).expect("close");
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_device_that_hangs_while_it_catches_up() {
+    let (matrix, switches) = three("hangs in a replay", Acks::Majority, Duration::from_millis(300));
+    let store = matrix.create(CAPACITY).expect("create");
+    switches.stores[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    for i in 0..100 {
+        store.put(&key(i), b"value").expect("two have it");
+    }
+    wait_active(&store, 2);
+    let hang = Hang::at(&switches.stores[2], Touch::Write, None);
+    hang.wait_met();
+    though_it_hangs("a close", move || store.close()).expect("close");
 }

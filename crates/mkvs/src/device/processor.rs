@@ -6,7 +6,7 @@ use std::sync::{PoisonError, TryLockError};
 
 use lodestore_contract::Error;
 
-use super::{Device, Exec};
+use super::Device;
 use crate::apply::{apply, is_refusal};
 use crate::command::{Command, Copied, Vote, WriteOp};
 use crate::lock;
@@ -35,13 +35,13 @@ impl Device {
     fn run_some(&self, most: usize) -> bool {
         let mut left = most;
         loop {
-            let mut exec = match self.exec.try_lock() {
+            let exec = match self.exec.try_lock() {
                 Ok(exec) => exec,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 // Whoever holds it looks at the queue again when it has let it go.
                 Err(TryLockError::WouldBlock) => return false,
             };
-            left = self.run(&mut exec, left);
+            left = self.run(left);
             drop(exec);
             if lock(&self.queue).is_empty() {
                 return true;
@@ -85,14 +85,14 @@ impl Device {
     }
 
     /// Executes what is queued, `most` commands of it; how many more it would have. One at a time is taken: when the device fails, the others are told at once.
-    fn run(&self, exec: &mut Exec, most: usize) -> usize {
+    fn run(&self, most: usize) -> usize {
         for left in (0..most).rev() {
             let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
             // Who chooses between queues looks at it; where callers do the work, nobody does.
             if !self.is_inline {
                 self.begun.store((self.made.elapsed().as_nanos() as u64).max(1), Ordering::Release);
             }
-            self.execute(exec, &command);
+            self.execute(&command);
             self.begun.store(0, Ordering::Release);
             self.progress.fetch_add(1, Ordering::AcqRel);
             self.count_out(&command);
@@ -100,13 +100,13 @@ impl Device {
         0
     }
 
-    fn execute(&self, exec: &mut Exec, command: &Command) {
+    fn execute(&self, command: &Command) {
         if !self.used().takes_commands() {
             return command.drop_by(self.bit());
         }
         match command {
             Command::Write(op) => {
-                let vote = self.write(exec, op);
+                let vote = self.write(op);
                 // Taken out of use meanwhile: nobody counts on it any more.
                 let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
                 // What is being filled does not vote: what it has no room for is missing.
@@ -130,28 +130,28 @@ impl Device {
         }
     }
 
-    fn write(&self, exec: &mut Exec, op: &WriteOp) -> Vote {
+    fn write(&self, op: &WriteOp) -> Vote {
         let operation = &op.operation;
         let apply = || apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
         let early = self.planted.is(Fault::OpLogBehindStore).then(apply);
         if let Some(log) = &self.log {
             match log.append(operation, self.applied()) {
                 Ok(()) => {}
-                Err(error) if is_refusal(&error) => return self.refuse(exec, operation, error),
+                Err(error) if is_refusal(&error) => return self.refuse(operation, error),
                 Err(error) => return self.fail_by(&error),
             }
         }
         // What it takes back was never done here. Who had no room for it, fell behind and came back has done it since.
-        if operation.aborts().is_some_and(|aborts| exec.holes.remove(&aborts)) {
-            self.pass(exec, operation.seq);
+        if operation.aborts().is_some_and(|aborts| lock(&self.holes).remove(&aborts)) {
+            self.pass(operation.seq);
             return Vote::Done(false);
         }
         match early.unwrap_or_else(apply) {
             Ok(was_there) => {
-                self.pass(exec, operation.seq);
+                self.pass(operation.seq);
                 Vote::Done(was_there)
             }
-            Err(error) if is_refusal(&error) => self.refuse(exec, operation, error),
+            Err(error) if is_refusal(&error) => self.refuse(operation, error),
             Err(error) => self.fail_by(&error),
         }
     }
@@ -161,14 +161,14 @@ impl Device {
         Vote::Failed
     }
 
-    fn refuse(&self, exec: &mut Exec, operation: &Operation, error: Error) -> Vote {
-        exec.holes.insert(operation.seq);
-        self.pass(exec, operation.seq);
+    fn refuse(&self, operation: &Operation, error: Error) -> Vote {
+        lock(&self.holes).insert(operation.seq);
+        self.pass(operation.seq);
         Vote::Refused(error)
     }
 
-    pub(super) fn pass(&self, exec: &Exec, seq: u64) {
-        let to = exec.holes.first().map_or(seq, |hole| hole - 1);
+    pub(super) fn pass(&self, seq: u64) {
+        let to = lock(&self.holes).first().map_or(seq, |hole| hole - 1);
         self.applied.store(to, Ordering::Release);
     }
 }

@@ -10,6 +10,10 @@ use lodestore_contract::*;
 pub enum Touch {
     Read,
     Write,
+    /// The whole store is asked to be durable.
+    Sync,
+    /// The whole store is checked.
+    Verify,
 }
 
 /// What comes of it.
@@ -128,6 +132,7 @@ impl Store for Faulty {
         self.store.stats()
     }
     fn sync(&self) -> Result<()> {
+        self.switch.ask(Touch::Sync, b"")?;
         self.store.sync()
     }
     fn settle(&self) -> Result<()> {
@@ -137,6 +142,7 @@ impl Store for Faulty {
         self.store.wait_recovered()
     }
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.switch.ask(Touch::Verify, b"")?;
         self.store.verify(progress)
     }
     fn close(&self) -> Result<()> {
