@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Progress, Result, VerifyReport};
+use lodestore_contract::{Error, Progress, Result, Store, VerifyReport};
 
 use crate::group::Group;
 use crate::lock;
@@ -20,10 +20,10 @@ fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) 
     }
 }
 
-/// Checks all groups.
+/// Checks all groups. What cannot be checked is a finding.
 ///
 /// # Errors
-/// The devices'.
+/// [`Error::Closed`].
 pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let steps = groups.iter().map(|group| 2 * group.devices().len() as u64).sum::<u64>().max(1);
@@ -42,27 +42,47 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
         }
         let devices = group.devices();
         // One that has everything tells how much there is.
-        group.store_at(group.last())?;
+        tell(&mut report, format!("group {}", group.index), group.store_at(group.last()).map(drop))?;
         let teller = group.teller.load(Ordering::Relaxed);
         for device in &devices {
             let name = format!("group {} device {}", group.index, device.index);
             let counts = group.sole().is_some() || device.id == teller;
-            add(&mut report, device.store().verify(&mut |_| {})?, &name, counts);
-            if let Some(log) = device.log() {
-                add(&mut report, log.store().verify(&mut |_| {})?, &format!("{name}, operation log"), false);
-            }
-            // One that is behind will have what it lacks.
+            // One that is behind will have what it lacks. What failed may hang.
             if let Some(why) = device.failure() {
                 report.find(&name, format!("failed: {why}"));
+            } else {
+                check(&mut report, &**device.store(), &name, counts)?;
+                if let Some(log) = device.log() {
+                    check(&mut report, &**log.store(), &format!("{name}, operation log"), false)?;
+                }
             }
             step();
         }
         for _ in &devices {
             step();
         }
-        compare(group, seed, &mut report)?;
+        let compared = compare(group, seed, &mut report);
+        tell(&mut report, format!("group {}", group.index), compared)?;
     }
     Ok(report)
+}
+
+/// Adds what kept something from being checked: the rest is checked all the same.
+fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result<()> {
+    match checked {
+        Err(Error::Closed) => Err(Error::Closed),
+        Err(error) => {
+            report.find(place, format!("not checked: {error}"));
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Adds what a store says of itself.
+fn check(report: &mut VerifyReport, store: &dyn Store, name: &str, counts: bool) -> Result<()> {
+    let checked = store.verify(&mut |_| {}).map(|part| add(report, part, name, counts));
+    tell(report, name.into(), checked)
 }
 
 /// Compares the active members of a group, key by key, each under its stripe.
@@ -74,7 +94,7 @@ fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
             let at =
                 |index: usize| active.get(index).filter(|device| device.is_active() && device.applied() >= stripe.last);
             for other in (0..active.len()).filter_map(at).filter(|other| other.id != one.id) {
-                if one.applied() < stripe.last {
+                if !one.is_active() || one.applied() < stripe.last {
                     continue;
                 }
                 match (one.store().get(key), other.store().get(key)) {

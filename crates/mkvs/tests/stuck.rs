@@ -204,3 +204,34 @@ fn a_close_does_not_wait_for_a_device_that_hangs_while_it_catches_up() {
     hang.wait_met();
     though_it_hangs("a close", move || store.close()).expect("close");
 }
+
+#[test]
+fn a_device_that_failed_is_told_of_by_verify_and_not_asked() {
+    let (matrix, switches) = three("verified", Acks::Majority, Duration::from_millis(300));
+    let store = matrix.create(CAPACITY).expect("create");
+    fail(&switches.stores[1], b"bad");
+    store.put(b"bad", b"value").expect("two have it");
+    wait_active(&store, 2);
+    let _hang = Hang::at(&switches.stores[1], Touch::Verify, None);
+    let report = though_it_hangs("verify", move || store.verify(&mut |_| {})).expect("a report");
+    let told: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+    assert!(told.len() == 1 && told[0].contains("device 1") && told[0].contains("failed"), "{told:?}");
+}
+
+#[test]
+fn what_cannot_be_checked_is_a_finding_and_the_rest_is_checked() {
+    let (matrix, switches) = three("not checked", Acks::Majority, Duration::from_millis(300));
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"k", b"value").expect("put");
+    switches.stores[0].set(|touch, _| if touch == Touch::Verify { Fault::Io } else { Fault::None });
+    switches.logs[2].set(|touch, _| if touch == Touch::Verify { Fault::Io } else { Fault::None });
+    let report = store.verify(&mut |_| {}).expect("a report");
+    let places: Vec<_> = report.findings.iter().map(|finding| finding.place.as_str()).collect();
+    assert_eq!(places, ["group 0 device 0", "group 0 device 2, operation log"]);
+    for switch in &switches.stores {
+        fail(switch, b"bad");
+    }
+    store.put(b"bad", b"value").expect_err("nobody is left");
+    let report = store.verify(&mut |_| {}).expect("a report");
+    assert!(report.findings.len() >= 3, "{:?}", report.findings);
+}
