@@ -22,7 +22,7 @@ fn add(total: &mut Stats, device: &Stats) {
 }
 
 impl Inner {
-    /// Does `work` with every store of every member that is not lost; the first error, when all had their turn.
+    /// Does `work` with every store of every member that is not lost, and with the host's; the first error, when all had their turn.
     pub(crate) fn each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
         let mut first = Ok(());
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
@@ -34,7 +34,7 @@ impl Inner {
                 first = first.and(work(&*store));
             }
         }
-        first
+        first.and(work(&**self.host.store()))
     }
 
     /// Does what threads would be at, where there are none.

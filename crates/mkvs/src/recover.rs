@@ -210,7 +210,9 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
         let (group, last) = open_group(&maker, &host, index, group)?;
         let filter = filters.next().flatten();
         let stood = record.groups.get(index);
-        if let (true, Some(filter), Some((epoch, seq, _, raised))) = (group.has_filter, filter, stood)
+        // Salvage may have the host's store of another time than the devices'.
+        if let (true, Some(filter), Some((epoch, seq, _, raised))) =
+            (group.has_filter && !options.salvage, filter, stood)
             && (*epoch, *seq) == (matrix.groups[index].epoch, last)
         {
             group.set_filter(&Arc::new(filter), *raised);

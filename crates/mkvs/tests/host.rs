@@ -2,6 +2,10 @@
 
 mod common;
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
@@ -74,4 +78,56 @@ fn a_write_that_nobody_was_given_is_not_counted() {
         assert!(matches!(refused, Err(Error::TooFewDevices { .. })), "{refused:?}");
     }
     assert_eq!(counted(&store), (1, 1));
+}
+
+#[test]
+fn a_sync_syncs_the_host_too() {
+    let (matrix, switches) = three("synced", Acks::Majority);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"k", b"value").expect("put");
+    let asked = Arc::new(AtomicU64::new(0));
+    let every = [&switches.stores[..], &switches.logs[..], std::slice::from_ref(&switches.host)].concat();
+    for switch in &every {
+        let asked = Arc::clone(&asked);
+        switch.set(move |touch, _| {
+            asked.fetch_add(u64::from(touch == Touch::Sync), Ordering::Relaxed);
+            Fault::None
+        });
+    }
+    // Memory has no sync: each store is asked all the same.
+    let _ = store.sync();
+    assert_eq!(asked.load(Ordering::Relaxed), every.len() as u64, "three stores, three logs and the host's");
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("list") {
+        let entry = entry.expect("list");
+        let to = to.join(entry.file_name());
+        if entry.file_type().expect("its type").is_dir() {
+            copy_directory(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), &to).expect("copy");
+        }
+    }
+}
+
+#[test]
+fn salvage_finds_keys_that_a_filter_of_before_has_not() {
+    let matrix = Matrix::new("an older filter", 1, 1);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"before", b"value").expect("put");
+    store.close().expect("close");
+    drop(store);
+    // As after a loss of power that took what the host's store had since, and nothing of the device's.
+    let (host, aside) = (matrix.path().join("host"), matrix.path().join("aside"));
+    copy_directory(&host, &aside);
+    let store = matrix.open().expect("open");
+    store.put(b"since", b"value").expect("put");
+    store.close().expect("close");
+    drop(store);
+    std::fs::remove_dir_all(&host).expect("the newer one");
+    std::fs::rename(&aside, &host).expect("the older one");
+    let store = matrix.with(|options| options.salvage = true).open().expect("salvage");
+    assert_eq!(store.get(b"since").expect("get").as_deref(), Some(&b"value"[..]));
 }
