@@ -301,7 +301,16 @@ impl OpLog {
         if Operation::seq_of(&entry)? != seq {
             return Ok(None);
         }
-        Operation::decode(&entry, || self.store.get(&value_key(slot))).map(Some)
+        let mut is_apart = false;
+        let operation = Operation::decode(&entry, || {
+            is_apart = true;
+            self.store.get(&value_key(slot))
+        });
+        // The value may be that of who took the slot meanwhile: the entry goes before its value.
+        if is_apart && self.store.get(&entry_key(slot))?.as_ref() != Some(&entry) {
+            return Ok(None);
+        }
+        operation.map(Some)
     }
 
     /// Forgets all behind `last`, newest first, so that what is left is a run whatever stops it.
