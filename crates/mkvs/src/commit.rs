@@ -111,10 +111,11 @@ impl Group {
 
     /// Who trails by more than may be is behind from now on, if the others are enough.
     fn make_room(&self, sequencer: &Sequencer) {
-        let needed = self.options.acks.needed(self.width, sequencer.active.len());
-        let mut left = sequencer.active.len();
+        // Who failed, or fell behind, may be among those still.
+        let mut left = sequencer.active.iter().filter(|device| device.is_active()).count();
+        let needed = self.options.acks.needed(self.width, left);
         for device in &sequencer.active {
-            if left > needed && self.is_overdue(device) {
+            if left > needed && device.is_active() && self.is_overdue(device) {
                 device.fall_behind();
                 left -= 1;
             }
