@@ -51,13 +51,14 @@ impl Group {
             self.go_on_behind(&mut sequencer, last, active);
             refused
         };
-        self.counts.revived.fetch_add(1, Ordering::Relaxed);
         // Durable before anybody reads: the stripes are held still.
-        if refused.is_empty() {
-            self.begin_epoch()?
-        } else {
-            self.take_back_left(&refused)?
+        let said = if refused.is_empty() { self.begin_epoch() } else { self.take_back_left(&refused) };
+        if let Err(error) = said {
+            // Chosen anew.
+            self.active().iter().for_each(|device| device.fall_behind());
+            return Err(error);
         }
+        self.counts.revived.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 }

@@ -81,6 +81,28 @@ fn a_write_that_nobody_was_given_is_not_counted() {
 }
 
 #[test]
+fn nobody_is_active_of_whom_the_description_does_not_say_so() {
+    let (matrix, switches) = three("revived", Acks::Majority);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"k", b"old").expect("put");
+    wait_level(&store);
+    switches.host.set(|touch, key| if touch == Touch::Write && key == b"matrix" { Fault::Io } else { Fault::None });
+    for log in &switches.logs {
+        log.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    }
+    store.put(b"k", b"new").expect_err("no log has room");
+    switches.logs.iter().for_each(Switch::clear);
+    // The keeper tries some times.
+    for _ in 0..150 {
+        assert!(store.get(b"k").is_err(), "whoever leads has not been noted");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    switches.host.clear();
+    store.wait_whole(std::time::Duration::from_secs(60)).expect("all come back");
+    assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"old"[..]));
+}
+
+#[test]
 fn a_sync_syncs_the_host_too() {
     let (matrix, switches) = three("synced", Acks::Majority);
     let store = matrix.create(CAPACITY).expect("create");
