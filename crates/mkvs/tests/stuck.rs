@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -203,6 +204,28 @@ fn a_close_does_not_wait_for_a_device_that_hangs_while_it_catches_up() {
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
     hang.wait_met();
     though_it_hangs("a close", move || store.close()).expect("close");
+}
+
+#[test]
+fn a_device_whose_store_panics_has_failed_at_once() {
+    for inline in [Inline::Off, Inline::On] {
+        let (matrix, switches) = three("panics", Acks::All, Duration::from_secs(3600));
+        let matrix = matrix.with(|options| options.inline = inline);
+        let store = matrix.create(CAPACITY).expect("create");
+        switches.stores[1].set(|touch, key| {
+            assert!(touch != Touch::Write || key != b"bad", "planted");
+            Fault::None
+        });
+        let written = catch_unwind(AssertUnwindSafe(|| store.put(b"bad", b"value")));
+        assert!(inline == Inline::On || matches!(written, Ok(Ok(()))), "{written:?}: two have it");
+        assert_eq!(states(&store), ["active", "failed", "active"], "{:?}", store.status());
+        for i in 0..10 {
+            store.put(&key(i), b"value").expect("two are left");
+            assert!(store.contains(&key(i)).expect("contains"));
+        }
+        assert_eq!(store.status().devices[1].queued, 0);
+        store.close().expect("close");
+    }
 }
 
 #[test]

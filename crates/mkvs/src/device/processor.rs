@@ -16,6 +16,26 @@ use crate::planted::Fault;
 /// Commands that a caller executes of others' before it goes on with its own work.
 const CALLERS_MOST: usize = 256;
 
+/// The command that a processor is at.
+struct InHand<'a> {
+    device: &'a Device,
+    command: Command,
+    is_done: bool,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Nobody knows what its store has.
+            self.device.fail("its processor panicked");
+            self.command.drop_by(self.device.bit());
+        }
+        self.device.count_out(&self.command);
+        // Last: who finds this as before, and something to do, finds it at the same thing.
+        self.device.progress.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 impl Device {
     /// Has what is queued executed: by this thread where that is allowed and the processor is idle, else by who is the processor.
     pub(crate) fn kick(&self) {
@@ -88,14 +108,14 @@ impl Device {
     fn run(&self, most: usize) -> usize {
         for left in (0..most).rev() {
             let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
+            let mut hand = InHand { device: self, command, is_done: false };
             // Who chooses between queues looks at it; where callers do the work, nobody does.
             if !self.is_inline {
                 self.begun.store((self.made.elapsed().as_nanos() as u64).max(1), Ordering::Release);
             }
-            self.execute(&command);
+            self.execute(&hand.command);
             self.begun.store(0, Ordering::Release);
-            self.progress.fetch_add(1, Ordering::AcqRel);
-            self.count_out(&command);
+            hand.is_done = true;
         }
         0
     }
