@@ -193,18 +193,21 @@ impl Group {
     }
 
     /// Waits for one of these devices, which fail where they execute nothing in time.
-    fn await_answer(&self, op: &ReadOp, mut given: Given) -> Option<Answer> {
+    fn await_answer(&self, op: &ReadOp, given: Given) -> Option<Answer> {
+        let mut given: Vec<_> = given.into_iter().map(|(device, progress)| (device, Some(progress))).collect();
         while !given.is_empty() {
             let answer = op.wait(Instant::now() + self.options.timeout);
             if answer.is_some() || !op.is_open() {
                 return answer;
             }
             for (device, seen) in &mut given {
-                let progress = device.progress();
-                if progress == *seen && device.depth() != 0 {
+                let progress = Some(device.progress());
+                // What it has now may have come just now, where it had nothing before.
+                let is_idle = device.depth() == 0;
+                if !is_idle && progress == *seen {
                     device.fail(self.too_late());
                 }
-                *seen = progress;
+                *seen = progress.filter(|_| !is_idle);
             }
             // What hangs in this very read does not give it up.
             given.retain(|(device, _)| device.is_active());

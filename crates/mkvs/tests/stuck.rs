@@ -12,7 +12,7 @@ use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Store};
-use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
+use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 16 << 20;
 
@@ -204,6 +204,37 @@ fn a_close_does_not_wait_for_a_device_that_hangs_while_it_catches_up() {
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
     hang.wait_met();
     though_it_hangs("a close", move || store.close()).expect("close");
+}
+
+#[test]
+fn a_device_that_was_idle_does_not_fail_by_what_came_just_now() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let (matrix, switches) = three("idle", Acks::Majority, PATIENCE);
+    let matrix = matrix.with(|options| options.reads = Reads::RaceAll);
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    store.put(b"k", b"value").expect("put");
+    wait_level(&store);
+    let hang = Hang::at(&switches.stores[0], Touch::Read, Some(b"k"));
+    for switch in &switches.stores[1..] {
+        switch.set(|touch, key| match touch {
+            Touch::Read if key == b"k" => Fault::Io,
+            // Begun before a reader who waits for the first looks again, and not done then.
+            Touch::Write if key == b"slow" => Fault::Slow(PATIENCE * 2 / 5),
+            _ => Fault::None,
+        });
+    }
+    let reader = Arc::clone(&store);
+    let reader = std::thread::spawn(move || reader.get(b"k"));
+    let begun = Instant::now();
+    while states(&store)[0] != "failed" {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(PATIENCE * 4 / 5);
+    store.put(b"slow", b"value").expect("two are left");
+    assert_eq!(states(&store), ["failed", "active", "active"], "{:?}", store.status());
+    drop(hang);
+    drop(reader.join().expect("a thread that ends"));
 }
 
 #[test]
