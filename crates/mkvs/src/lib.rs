@@ -34,6 +34,7 @@ mod options;
 mod places;
 mod planted;
 mod recover;
+mod refill;
 mod revive;
 mod route;
 mod scan;
