@@ -1,5 +1,6 @@
 //! A store that fails, refuses, waits or stops as a test says.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,22 +29,61 @@ pub enum Fault {
     Full,
     /// What is read is damaged.
     Corrupt,
+    /// As damaged, and no walk shows it: a recovery left it out. How many there are of these a test says by [`Switch::leave_out`].
+    LeftOut,
 }
 
 /// Says what comes of each call.
 pub type Plan = Arc<dyn Fn(Touch, &[u8]) -> Fault + Send + Sync>;
 
-/// A plan that can be changed.
+/// A plan that can be changed, and what a store says of its recovery.
 #[derive(Clone)]
-pub struct Switch(Arc<Mutex<Plan>>);
+pub struct Switch {
+    plan: Arc<Mutex<Plan>>,
+    left_out: Arc<AtomicU64>,
+    recovers: Arc<AtomicBool>,
+    cuts: Arc<AtomicBool>,
+}
 
 impl Switch {
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(|_, _| Fault::None))))
+        Self {
+            plan: Arc::new(Mutex::new(Arc::new(|_, _| Fault::None))),
+            left_out: Arc::default(),
+            recovers: Arc::default(),
+            cuts: Arc::default(),
+        }
     }
 
     pub fn set(&self, plan: impl Fn(Touch, &[u8]) -> Fault + Send + Sync + 'static) {
-        *self.0.lock().expect("the plan") = Arc::new(plan);
+        *self.plan.lock().expect("the plan") = Arc::new(plan);
+    }
+
+    /// The store's recovery has left out so many.
+    pub fn leave_out(&self, count: u64) {
+        self.left_out.store(count, Ordering::Release);
+    }
+
+    /// The store's recovery goes on: walks wait for its end, reads and writes do not.
+    pub fn recover(&self, goes_on: bool) {
+        self.recovers.store(goes_on, Ordering::Release);
+    }
+
+    /// Scans that own what they need end at a pair that is damaged, as those of some engines do.
+    pub fn cut_scans(&self) {
+        self.cuts.store(true, Ordering::Release);
+    }
+
+    fn wait_recovered(&self) {
+        while self.recovers.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What a walk shows of a pair: nothing, the pair, or that it cannot be read.
+    fn shows(&self, key: &[u8]) -> Option<Result<()>> {
+        let plan = Arc::clone(&self.plan.lock().expect("the plan"));
+        (plan(Touch::Read, key) != Fault::LeftOut).then(|| self.ask(Touch::Read, key))
     }
 
     pub fn clear(&self) {
@@ -51,7 +91,7 @@ impl Switch {
     }
 
     fn ask(&self, touch: Touch, key: &[u8]) -> Result<()> {
-        let plan = Arc::clone(&self.0.lock().expect("the plan"));
+        let plan = Arc::clone(&self.plan.lock().expect("the plan"));
         match plan(touch, key) {
             Fault::None => Ok(()),
             Fault::Slow(time) => {
@@ -60,7 +100,7 @@ impl Switch {
             }
             Fault::Io => Err(Error::io("writing", "device", std::io::Error::from_raw_os_error(5))),
             Fault::Full => Err(Error::Full { needed: 1, capacity: 1 }),
-            Fault::Corrupt => Err(Error::corrupt("device", "planted")),
+            Fault::Corrupt | Fault::LeftOut => Err(Error::corrupt("device", "planted")),
         }
     }
 }
@@ -90,6 +130,7 @@ impl Store for Faulty {
         self.store.multi_get(keys, each)
     }
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.switch.ask(Touch::Read, key)?;
         self.store.expiry(key)
     }
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
@@ -117,19 +158,67 @@ impl Store for Faulty {
         self.store.update_with(key, change)
     }
     fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
-        self.store.scan_each(range, visit)
+        self.switch.wait_recovered();
+        let (mut visited, mut failed) = (0, None);
+        if range.limit == 0 {
+            return Ok(0);
+        }
+        self.store.scan_each(&ScanRange { limit: usize::MAX, ..range.clone() }, &mut |key, value| {
+            match self.switch.shows(key) {
+                None => return Visit::More,
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    failed = Some(error);
+                    return Visit::Stop;
+                }
+            }
+            visited += 1;
+            let more = visit(key, value);
+            if visited == range.limit { Visit::Stop } else { more }
+        })?;
+        failed.map_or(Ok(visited), Err)
     }
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
-        self.store.scan(range)
+        self.switch.wait_recovered();
+        let (switch, mut is_over) = (self.switch.clone(), false);
+        let shown = self.store.scan(range)?.filter_map(move |entry| {
+            let Ok(entry) = entry else { return Some(entry) };
+            switch.shows(&entry.key).filter(|_| !is_over).map(|shown| {
+                let ends = matches!(shown, Err(Error::Corrupt { .. })) && switch.cuts.load(Ordering::Acquire);
+                is_over |= ends || matches!(shown, Err(ref error) if !matches!(error, Error::Corrupt { .. }));
+                shown.map(|()| entry)
+            })
+        });
+        Ok(Box::new(shown))
     }
     fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.store.for_each(visit)
+        self.switch.wait_recovered();
+        let (mut visited, mut failed) = (0, None);
+        self.store.for_each(&mut |key, value| {
+            match self.switch.shows(key) {
+                None => return Visit::More,
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    let goes_on = matches!(error, Error::Corrupt { .. });
+                    failed.get_or_insert(error);
+                    return if goes_on { Visit::More } else { Visit::Stop };
+                }
+            }
+            visited += 1;
+            visit(key, value)
+        })?;
+        failed.map_or(Ok(visited), Err)
     }
     fn len(&self) -> Result<u64> {
         self.store.len()
     }
     fn stats(&self) -> Stats {
-        self.store.stats()
+        let mut stats = self.store.stats();
+        let left_out = self.switch.left_out.load(Ordering::Acquire);
+        stats.recovery.left_out += left_out;
+        stats.recovery.corrupt += left_out;
+        stats.recovery.done &= !self.switch.recovers.load(Ordering::Acquire);
+        stats
     }
     fn sync(&self) -> Result<()> {
         self.switch.ask(Touch::Sync, b"")?;
@@ -139,6 +228,7 @@ impl Store for Faulty {
         self.store.settle()
     }
     fn wait_recovered(&self) -> Result<()> {
+        self.switch.wait_recovered();
         self.store.wait_recovered()
     }
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {

@@ -49,13 +49,15 @@ pub struct Hikvs {
     pub pool: PoolOptions,
     /// Devices answer as memory does.
     pub is_memory: bool,
+    /// Devices are NVHT stores, which have no order.
+    pub is_unordered: bool,
     pub wrap: Option<Wrap>,
 }
 
 impl Default for Hikvs {
     fn default() -> Self {
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
-        Self { pool, is_memory: true, wrap: None }
+        Self { pool, is_memory: true, is_unordered: false, wrap: None }
     }
 }
 
@@ -92,14 +94,14 @@ impl Hikvs {
 
 impl Places for Hikvs {
     fn engines(&self) -> (String, String) {
-        ("hikv".into(), "nvht".into())
+        (if self.is_unordered { "nvht" } else { "hikv" }.into(), "nvht".into())
     }
 
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         let New { part, capacity, .. } = new;
         std::fs::create_dir_all(directory).expect("a device's directory");
         let path = directory.join(part.directory());
-        let store: Arc<dyn Store> = if part == Part::Device {
+        let store: Arc<dyn Store> = if part == Part::Device && !self.is_unordered {
             let mut options = self.hikv();
             options.pool.capacity = capacity;
             Arc::new(HiKv::create(&path, &options)?)
@@ -113,7 +115,7 @@ impl Places for Hikvs {
 
     fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
         let path = directory.join(part.directory());
-        let store: Arc<dyn Store> = if part == Part::Device {
+        let store: Arc<dyn Store> = if part == Part::Device && !self.is_unordered {
             assert_eq!(engine, "hikv");
             Arc::new(HiKv::open(&path, &self.hikv())?)
         } else {
