@@ -151,6 +151,7 @@ impl Inner {
             ("writes_taken_back", &counts.restored),
             ("keys_repaired", &counts.repaired),
             ("filter_leaked", &counts.leaked),
+            ("pairs_not_copied", &counts.uncopied),
             ("devices_caught_up", &counts.caught_up),
             ("devices_copied", &counts.copied),
             ("groups_revived", &counts.revived),

@@ -190,10 +190,16 @@ impl Mkvs {
         self.spawn("mkvs-mover".into(), move || {
             let stops = || inner.keeper.stops();
             while !stops() {
-                match inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops) {
+                let pause = match inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops) {
                     Ok(true) => return,
+                    // All that can be read was moved: a while later some of it may be mended, or written over.
+                    Err(Error::Corrupt { .. }) => inner.options.timeout,
                     // Tried again: a device may be back, or have room.
-                    Ok(false) | Err(_) => std::thread::sleep(Duration::from_millis(200)),
+                    Ok(false) | Err(_) => Duration::from_millis(200),
+                };
+                let begun = Instant::now();
+                while !stops() && begun.elapsed() < pause {
+                    std::thread::sleep(Duration::from_millis(20));
                 }
             }
         })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Event, Result, Store};
 
 use crate::catchup::log_of;
 use crate::command::{Command, Copied, Question};
@@ -16,7 +16,6 @@ use crate::device::Device;
 use crate::group::Group;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
-use crate::walk::each_key;
 
 /// Commands and bytes that may wait for a member before more of the copy is put behind them.
 const WAITING: usize = 256;
@@ -83,48 +82,58 @@ impl Group {
         Ok(is_back)
     }
 
-    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone.
+    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone. What nobody can read is left out, and told: without that no device could ever
+    /// take the place of another.
     fn copy_keys(&self, device: &Device, cut: u64) -> Result<bool> {
         let mut pace = Pace::new(self.options.copy_rate);
-        if !self.copy_each(device, device, Question::There, &mut pace)? {
-            return Ok(false);
+        let (mut unread, mut is_whole) = (0, true);
+        let own = [Arc::clone(device.store())];
+        self.copy_each(device, &own, Question::There, &mut pace, &mut unread, &mut is_whole)?;
+        if is_whole {
+            let donors = self.stores_at(cut)?;
+            unread = 0;
+            let damage = self.copy_each(device, &donors, Question::Pair, &mut pace, &mut unread, &mut is_whole)?;
+            unread = unread.max(u64::from(damage.is_some()));
         }
-        let mut donors = self.stores_at_least(cut, device)?;
-        loop {
-            let Some(donor) = donors.pop() else { return Ok(false) };
-            match self.copy_each(device, &donor, Question::Pair, &mut pace) {
-                // Another one may be able to read all of its keys.
-                Err(Error::Corrupt { .. }) if !donors.is_empty() => {}
-                copied => return copied,
-            }
+        if is_whole && unread != 0 {
+            self.counts.uncopied.fetch_add(unread, Ordering::Relaxed);
+            let place = format!("group {} device {}", self.index, device.index);
+            let what = format!("{unread} pairs or more that no other device can read are missing in its copy");
+            self.options.relay.as_ref().inspect(|relay| relay.keep(Event::Corruption { place, what }));
         }
+        Ok(is_whole)
     }
 
-    /// The members that have everything up to `cut`, those last whose recovery found the least damage.
-    fn stores_at_least(&self, cut: u64, but: &Device) -> Result<Vec<Arc<Device>>> {
-        self.store_at(cut)?;
-        let mut donors = self.donors(but);
-        donors.retain(|donor| donor.applied() >= cut);
-        donors.sort_by_key(|donor| std::cmp::Reverse(donor.store().stats().recovery.corrupt));
-        Ok(donors)
-    }
-
-    /// Puts into the queue of `device` what the group has of each key of `of`, or only which of them it has not. False where it fell behind, or the matrix is being stopped.
-    fn copy_each(&self, device: &Device, of: &Device, question: Question, pace: &mut Pace) -> Result<bool> {
+    /// Puts into the queue of `device` what the group has of each key of these stores, or only which of them it has not; how many nobody can read goes to `unread`. What stood in the way of
+    /// knowing all keys. Not `is_whole` where the device fell behind, or the matrix is being stopped.
+    fn copy_each(
+        &self,
+        device: &Device,
+        of: &[Arc<dyn Store>],
+        question: Question,
+        pace: &mut Pace,
+        unread: &mut u64,
+        is_whole: &mut bool,
+    ) -> Result<Option<Error>> {
         let stops = || self.stops.load(Ordering::Acquire) || !device.is_filling();
-        let mut is_whole = true;
         let mut value = Vec::new();
-        each_key(&**of.store(), &mut |key| {
+        let walked = self.each_key_of(of, &mut |key| {
             while (device.depth() > WAITING || device.queued_bytes() > WAITING_BYTES) && !stops() {
                 device.kick();
                 std::thread::sleep(Duration::from_micros(50));
             }
-            is_whole &= !stops();
-            if !is_whole {
-                return Ok(());
+            *is_whole &= !stops();
+            if !*is_whole {
+                return Err(Error::Closed);
             }
             let stripe = self.stripes.share(KeyHash::of(key, self.seed));
-            let found = self.compete(&stripe, key, question, &mut value)?;
+            let found = match self.compete(&stripe, key, question, &mut value) {
+                Err(Error::Corrupt { .. }) => {
+                    *unread += 1;
+                    return Ok(());
+                }
+                found => found?,
+            };
             let mutation = match (found.is_there, question) {
                 (false, _) => Mutation::Delete,
                 (true, Question::Pair) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
@@ -137,8 +146,8 @@ impl Group {
             device.wake();
             pace.pass(bytes, &stops);
             Ok(())
-        })?;
+        });
         device.kick();
-        Ok(is_whole)
+        if *is_whole { walked } else { Ok(None) }
     }
 }

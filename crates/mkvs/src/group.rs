@@ -64,6 +64,8 @@ pub(crate) struct Counts {
     pub(crate) repaired: AtomicU64,
     /// Keys that the filter counts and no device has: of writes whose end is not known.
     pub(crate) leaked: AtomicU64,
+    /// Pairs that were left out of copies, since nobody could read them.
+    pub(crate) uncopied: AtomicU64,
     /// Members that caught up from another's log, and by a full copy.
     pub(crate) caught_up: AtomicU64,
     pub(crate) copied: AtomicU64,
@@ -105,6 +107,8 @@ pub(crate) struct Group {
     pub(crate) stops: AtomicBool,
     /// A key was removed that the filter had not counted: it is made anew.
     pub(crate) distrust: AtomicBool,
+    /// The walk for a filter met what nobody can read: when it may be tried again.
+    pub(crate) no_filter_before: Mutex<Option<Instant>>,
     /// Keys that a member could not read and another could.
     pub(crate) damaged: Mutex<Vec<Vec<u8>>>,
     /// One member alone: its store is asked and changed directly, and decides.
@@ -149,6 +153,7 @@ impl Group {
             acknowledged: AtomicU64::new(last),
             stops: AtomicBool::new(false),
             distrust: AtomicBool::new(false),
+            no_filter_before: Mutex::default(),
             damaged: Mutex::default(),
             sole,
         }

@@ -1,43 +1,48 @@
 //! How a group's filter is made: by a walk over its keys, while they come and go.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result, Store};
+use lodestore_contract::{Error, Result, ScanRange, Store};
 
 use crate::filter::Building;
 use crate::group::Group;
+use crate::lock;
 use crate::route::KeyHash;
-use crate::walk::{PAGE, each_key, page};
+use crate::walk::{Most, Page, page, shows_all};
 
 /// A filter is made anew when it counts this many eighths of the keys that it was made for, and then for so many times as many.
 const FULL_EIGHTHS: u64 = 12;
 const GROWTH: u64 = 2;
+/// Keys that are counted while all stripes are held, and bytes of their values that are read for it.
+const COUNTED: Most = Most { pairs: 2048, bytes: 1 << 20, values: false };
+/// After a walk that met pairs that no member can read, before the next one.
+const AFTER_DAMAGE: Duration = Duration::from_secs(10);
 
 impl Group {
-    /// Whether it has no filter, or one that counts too many keys or is not to be trusted.
+    /// Whether it has no filter, or one that counts too many keys or is not to be trusted; and one can be made.
     pub(crate) fn needs_filter(&self) -> bool {
-        if !self.has_filter {
+        if !self.has_filter || lock(&self.no_filter_before).is_some_and(|before| Instant::now() < before) {
             return false;
         }
         // Where writes hold all stripes it is asked again.
         let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
-        filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
-            || self.distrust.load(Ordering::Acquire)
+        let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
+            || self.distrust.load(Ordering::Acquire);
+        is_due && self.active().iter().any(|device| shows_all(&**device.store()))
     }
 
-    /// A store that has everything, while all stripes are held.
-    fn whole_store(&self) -> Result<Arc<dyn Store>> {
-        if self.sole().is_some() {
-            return Ok(Arc::clone(self.devices()[0].store()));
-        }
+    /// The stores that have everything and show all of it, while all stripes are held. A filter that is made by another walk would call present keys absent.
+    fn whole_stores(&self) -> Result<Vec<Arc<dyn Store>>> {
+        let mut devices = if self.sole().is_some() { self.devices() } else { self.active() };
         let last = self.last();
-        let whole = self.active().into_iter().find(|device| device.applied() >= last);
-        whole.map(|device| Arc::clone(device.store())).ok_or(Error::TooFewDevices {
-            group: self.index,
-            live: 0,
-            needed: 1,
-        })
+        devices.retain(|device| (self.sole().is_some() || device.applied() >= last) && shows_all(&**device.store()));
+        if devices.is_empty() {
+            return Err(self.too_few(0, 1));
+        }
+        Ok(devices.iter().map(|device| Arc::clone(device.store())).collect())
     }
 
     /// Makes the group's filter by a walk over its keys, while they come and go.
@@ -69,6 +74,9 @@ impl Group {
                 stripe.filter = None;
             }
         }
+        if matches!(built, Err(Error::Corrupt { .. })) {
+            *lock(&self.no_filter_before) = Some(Instant::now() + AFTER_DAMAGE);
+        }
         built.map(drop)
     }
 
@@ -77,23 +85,44 @@ impl Group {
         let hash = |key: &[u8]| KeyHash::of(key, seed);
         if !self.devices().iter().all(|device| device.store().capabilities().scan) {
             let stripes = self.stripes.all();
-            let store = self.whole_store()?;
+            let stores = self.whole_stores()?;
             drop(stripes);
-            each_key(&*store, &mut |key| {
+            let damage = self.each_key_of(&stores, &mut |key| {
+                if stops() {
+                    return Err(Error::Closed);
+                }
                 building.count(&[key.to_vec()], false, hash);
                 Ok(())
             })?;
-            return Ok(true);
+            return damage.map_or(Ok(true), Err);
         }
         loop {
+            let from = building.place().map_or(Bound::Unbounded, Bound::Excluded);
+            let range = ScanRange { from, ..ScanRange::all() };
+            // What is read from the medium is read before writers wait.
+            let near = self.active().into_iter().find(|device| shows_all(&**device.store()));
+            near.map(|device| page(&**device.store(), &range, &COUNTED)).transpose()?;
             let stripes = self.stripes.all();
-            let store = self.whole_store()?;
-            let keys = page(&*store, building.place().as_deref())?;
-            building.count(&keys, keys.len() < PAGE, hash);
+            let page = self.undamaged(&range)?;
+            let keys: Vec<_> = page.pairs.into_iter().map(|(key, _)| key).collect();
+            building.count(&keys, page.is_last, hash);
             drop(stripes);
-            if keys.len() < PAGE || stops() {
-                return Ok(keys.len() < PAGE);
+            if page.is_last || stops() {
+                return Ok(page.is_last);
             }
         }
+    }
+
+    /// The first keys of `range`, of a member that can read all of them. All stripes are held.
+    fn undamaged(&self, range: &ScanRange) -> Result<Page> {
+        let mut damage = None;
+        for store in self.whole_stores()? {
+            let page = page(&*store, range, &COUNTED)?;
+            if page.damage.is_empty() {
+                return Ok(page);
+            }
+            damage = damage.or_else(|| page.damage.into_iter().next().map(|(_, error)| error));
+        }
+        Err(damage.unwrap_or_else(|| self.too_few(0, 1)))
     }
 }

@@ -1,11 +1,12 @@
 //! Walks over all groups: one member of each, merged in the order of keys, by pages.
 //!
 //! The cut: what was given a number in any group before the walk began is in it, since each member that is asked has applied that much. Behind that a page shows each pair as
-//! the member has it when the page is read: writers go on, and a write that is not acknowledged yet may be shown.
+//! the member has it when the page is read: writers go on, and a write that is not acknowledged yet may be shown. Where a member cannot show all of a page, others are asked for it too.
 //!
 //! Where there is one store, it walks over itself, until a group is added: then the walk goes on over both groups from behind the last key that was shown.
 
 use std::cmp;
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store
 use crate::group::Group;
 use crate::read;
 use crate::store::Inner;
+use crate::walk::{Most, Page, Pair, Shares, each_key, page, shows_all};
 
 /// Pairs that a page takes of each group at most, and of the first page.
 const PAGE: usize = 256;
@@ -24,6 +26,40 @@ const FIRST: usize = 32;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Group {
+    /// Calls `each` for every key that one of these stores has, of as many as it takes to know all: a key may come more than once. What stood in the way of knowing all.
+    ///
+    /// # Errors
+    /// The stores', but for damage; those of `each`.
+    pub(crate) fn each_key_of(
+        &self,
+        stores: &[Arc<dyn Store>],
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<Error>> {
+        let mut first = None;
+        for store in stores {
+            let damage = each_key(&**store, each)?;
+            if damage.is_none() && shows_all(&**store) {
+                return Ok(None);
+            }
+            let left_out = || Error::corrupt(format!("group {}", self.index), "recovery left pairs out of all devices");
+            first = first.or(damage).or_else(|| Some(left_out()));
+        }
+        Ok(first)
+    }
+
+    /// Adds the keys of one share to `keys`, of as many members as it takes to know all. The damage that stood in the way.
+    fn collect(&self, shares: Shares, share: u64, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
+        let mut first = None;
+        for store in self.stores_at(self.last())? {
+            let damage = shares.collect(share, &*store, keys)?;
+            if damage.is_none() && shows_all(&*store) {
+                return Ok(None);
+            }
+            first = first.or(damage);
+        }
+        Ok(first)
+    }
+
     /// The store of a member that has everything up to `cut`.
     ///
     /// # Errors
@@ -50,74 +86,81 @@ impl Group {
 }
 
 impl Group {
-    /// The stores of all members that have everything up to `cut`, those first whose recovery found nothing damaged: of one that left a pair out, walks do not show it.
+    /// The stores of all members that have everything up to `cut`, those first whose recovery left the least out: walks do not show that.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
-    fn stores_at(&self, cut: u64) -> Result<Vec<Arc<dyn Store>>> {
+    pub(crate) fn stores_at(&self, cut: u64) -> Result<Vec<Arc<dyn Store>>> {
         let first = self.store_at(cut)?;
         if self.sole().is_some() {
             return Ok(vec![first]);
         }
         let able = self.active().into_iter().filter(|device| device.is_active() && device.applied() >= cut);
         let mut stores: Vec<_> = able.map(|device| Arc::clone(device.store())).collect();
-        stores.sort_by_key(|store| store.stats().recovery.corrupt);
+        stores.sort_by_cached_key(|store| {
+            let recovery = store.stats().recovery;
+            (recovery.left_out, recovery.corrupt)
+        });
         Ok(if stores.is_empty() { vec![first] } else { stores })
     }
-}
 
-/// A key with its value.
-type Pair = (Vec<u8>, Vec<u8>);
-
-/// The next pairs of one store.
-#[derive(Default)]
-struct Page {
-    pairs: Vec<Pair>,
-    /// There is nothing behind them.
-    is_last: bool,
-}
-
-/// The first pairs of `range` in one store, at most `limit`.
-fn first_pairs(store: &dyn Store, range: &ScanRange, limit: usize) -> Result<Page> {
-    let (mut pairs, mut bytes) = (Vec::new(), 0);
-    let mut is_last = true;
-    store.scan_each(&ScanRange { limit, ..range.clone() }, &mut |key, value| {
-        bytes += key.len() + value.len();
-        pairs.push((key.to_vec(), value.to_vec()));
-        is_last = bytes < PAGE_BYTES;
-        if is_last { Visit::More } else { Visit::Stop }
-    })?;
-    is_last &= pairs.len() < limit;
-    Ok(Page { pairs, is_last })
-}
-
-/// The first pairs of `range`, of the first store that can read them.
-fn page_of(stores: &[Arc<dyn Store>], range: &ScanRange, limit: usize) -> Result<Page> {
-    let mut last = Ok(Page { is_last: true, ..Page::default() });
-    for store in stores {
-        last = first_pairs(&**store, range, limit);
-        if !matches!(last, Err(Error::Corrupt { .. })) {
-            break;
+    /// The first pairs of `range`: of the first of these stores that can read all of them, or what all of them can read together.
+    fn page_of(&self, stores: &[Arc<dyn Store>], range: &ScanRange, most: &Most) -> Result<Page> {
+        let (mut pages, mut failed): (Vec<Page>, _) = (Vec::new(), None);
+        for store in stores {
+            match page(&**store, range, most) {
+                Ok(page) => {
+                    let is_whole = page.damage.is_empty() && (stores.len() == 1 || shows_all(&**store));
+                    pages.push(page);
+                    if is_whole {
+                        break;
+                    }
+                }
+                // Another one may go on.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match (pages.len(), failed) {
+            (0, Some(error)) => Err(error),
+            (0 | 1, _) => Ok(pages.pop().unwrap_or_default()),
+            _ => Ok(self.complete(pages, range.direction)),
         }
     }
-    last
+
+    /// What several members show of the same range, together. Pairs that one shows and the first does not are put right there, if it is their damage.
+    fn complete(&self, mut pages: Vec<Page>, direction: Direction) -> Page {
+        let first: HashSet<Vec<u8>> = pages[0].pairs.iter().map(|(key, _)| key.clone()).collect();
+        let missed = pages[0].damage.len();
+        let is_covered = pages.last().is_some_and(|last| last.damage.is_empty());
+        pages[1..].iter_mut().for_each(|page| page.damage.clear());
+        let mut page = merge(pages, direction);
+        let others: Vec<_> = page.pairs.iter().filter(|(key, _)| !first.contains(key)).collect();
+        others.iter().for_each(|(key, _)| self.note_damage(key));
+        if is_covered || others.len() >= missed {
+            page.damage.clear();
+        }
+        page
+    }
 }
 
 /// Merges pages of stores: as far as all of them reach. Of a key that two have, the later one's counts.
-fn merge(pages: Vec<Page>, direction: Direction) -> Vec<Pair> {
+fn merge(pages: Vec<Page>, direction: Direction) -> Page {
     let order = |a: &[u8], b: &[u8]| if direction == Direction::Forward { a.cmp(b) } else { b.cmp(a) };
+    let is_last = pages.iter().all(|page| page.is_last);
     // Beyond the nearest end of a page that is not its store's last nobody knows what the store has.
     let ends = pages.iter().filter(|page| !page.is_last).filter_map(|page| page.pairs.last());
     let end = ends.map(|(key, _)| key.clone()).min_by(|a, b| order(a, b));
-    let numbered = pages.into_iter().enumerate();
-    let mut merged: Vec<(usize, Pair)> =
-        numbered.flat_map(|(at, page)| page.pairs.into_iter().map(move |pair| (at, pair))).collect();
-    if let Some(end) = end {
-        merged.retain(|(_, (key, _))| order(key, &end) != cmp::Ordering::Greater);
+    let is_inside = |key: &[u8]| end.as_ref().is_none_or(|end| order(key, end) != cmp::Ordering::Greater);
+    let (mut merged, mut damage): (Vec<(usize, Pair)>, Vec<_>) = Default::default();
+    for (at, page) in pages.into_iter().enumerate() {
+        merged.extend(page.pairs.into_iter().map(|pair| (at, pair)));
+        // What is farther is met again.
+        damage.extend(page.damage.into_iter().filter(|(behind, _)| behind.as_ref().is_none_or(|key| is_inside(key))));
     }
+    merged.retain(|(_, (key, _))| is_inside(key));
     merged.sort_by(|(at, (a, _)), (other, (b, _))| order(a, b).then(other.cmp(at)));
     merged.dedup_by(|(_, (later, _)), (_, (first, _))| later == first);
-    merged.into_iter().map(|(_, pair)| pair).collect()
+    Page { pairs: merged.into_iter().map(|(_, pair)| pair).collect(), is_last, damage, ..Page::default() }
 }
 
 /// What is left of a range behind `key`.
@@ -129,6 +172,9 @@ fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
     }
 }
 
+/// A group, with the stores of its members that a walk may ask, best first.
+type Sources = (Arc<Group>, Vec<Arc<dyn Store>>);
+
 /// A walk over all groups.
 struct Walk {
     inner: Arc<Inner>,
@@ -136,6 +182,8 @@ struct Walk {
     range: ScanRange,
     cuts: Vec<u64>,
     page: std::vec::IntoIter<Pair>,
+    /// What could not be read, told behind the page that it is in.
+    damage: std::vec::IntoIter<Error>,
     size: usize,
     is_over: bool,
 }
@@ -148,6 +196,7 @@ impl Walk {
             range: range.clone(),
             cuts,
             page: Vec::new().into_iter(),
+            damage: Vec::new().into_iter(),
             size: FIRST,
             is_over: false,
         }
@@ -158,14 +207,14 @@ impl Walk {
         if self.is_over || self.range.limit == 0 {
             return Ok(false);
         }
-        let pages = self.inner.pages(&self.range, &self.cuts, self.size)?;
-        self.is_over = pages.iter().all(|page| page.is_last);
-        let pairs = merge(pages, self.range.direction);
+        let page = merge(self.inner.pages(&self.range, &self.cuts, self.size)?, self.range.direction);
+        self.is_over = page.is_last;
         self.size = (self.size * 2).min(PAGE);
-        if let Some((last, _)) = pairs.last() {
+        if let Some((last, _)) = page.pairs.last() {
             go_on_behind(&mut self.range, last);
         }
-        self.page = pairs.into_iter();
+        self.page = page.pairs.into_iter();
+        self.damage = page.damage.into_iter().map(|(_, error)| error).collect::<Vec<_>>().into_iter();
         Ok(true)
     }
 
@@ -177,6 +226,7 @@ impl Walk {
         }
     }
 
+    /// The next pair. Behind damage it goes on, behind another error nothing follows.
     fn pair(&mut self) -> Result<Option<Pair>> {
         loop {
             if self.range.limit == 0 {
@@ -186,8 +236,17 @@ impl Walk {
                 self.range.limit -= 1;
                 return Ok(Some(pair));
             }
-            if !self.turn()? {
-                return Ok(None);
+            if let Some(error) = self.damage.next() {
+                return Err(error);
+            }
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => {
+                    self.is_over = true;
+                    self.range.limit = 0;
+                    return Err(error);
+                }
             }
         }
     }
@@ -197,14 +256,8 @@ impl Iterator for Walk {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        match self.pair() {
-            Ok(pair) => pair.map(|(key, value)| Ok(Entry { key, value })),
-            Err(error) => {
-                self.is_over = true;
-                self.range.limit = 0;
-                Some(Err(error))
-            }
-        }
+        let pair = self.pair().transpose()?;
+        Some(pair.map(|(key, value)| Entry { key, value }))
     }
 }
 
@@ -241,18 +294,17 @@ impl Iterator for SoleWalk {
 
 impl Inner {
     /// Of each group the stores that have at least these operations, best first.
-    fn stores(&self, cuts: &[u64]) -> Result<Vec<Vec<Arc<dyn Store>>>> {
+    fn stores(&self, cuts: &[u64]) -> Result<Vec<Sources>> {
         let groups = self.shape.groups();
         // A group that was added since has its keys from the others, whose cuts they were in.
-        let cut = |group: &Arc<Group>| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
-        groups.iter().map(|group| group.stores_at(cut(group))).collect()
+        let cut = |group: &Group| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
+        let stores = |group: Arc<Group>| group.stores_at(cut(&group)).map(|stores| (group, stores));
+        groups.into_iter().map(stores).collect()
     }
 
-    /// The stores of all groups, with everything that has a number.
+    /// The best store of each group, with everything that has a number.
     fn stores_now(&self) -> Result<Vec<Arc<dyn Store>>> {
-        let cuts: Vec<u64> = self.shape.groups().iter().map(|group| group.last()).collect();
-        let all = self.stores(&cuts)?;
-        Ok(all.into_iter().filter_map(|stores| stores.into_iter().next()).collect())
+        Ok(self.stores(&[])?.into_iter().filter_map(|(_, stores)| stores.into_iter().next()).collect())
     }
 
     /// Whether a walk may ask one store and no other.
@@ -270,7 +322,8 @@ impl Inner {
         let _gate = read(&self.shape.gate);
         // Keys that have come meanwhile are numbered behind the cut.
         let stores = if self.shape.is_moving() { self.stores(&[])? } else { self.stores(cuts)? };
-        stores.iter().map(|stores| page_of(stores, range, size)).collect()
+        let most = Most { pairs: size, bytes: PAGE_BYTES, values: true };
+        stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()
     }
 
     /// A walk that owns what it needs.
@@ -307,13 +360,23 @@ impl Inner {
         if !inner.can_scan() {
             return inner.stores_now()?[0].scan_each(range, visit);
         }
-        let mut walk = Walk::new(inner, range);
+        inner.visit(range, visit, &mut Err)
+    }
+
+    /// As [`scan_each`](Self::scan_each). `failed` is given what is damaged: the walk goes on behind it, or ends with what that answers.
+    fn visit(
+        self: &Arc<Self>,
+        range: &ScanRange,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+        failed: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<usize> {
+        let mut walk = Walk::new(self, range);
         let mut visited = 0;
-        if inner.has_one_group() && inner.is_one_store() {
+        if self.has_one_group() && self.is_one_store() {
             let (mut is_over, mut is_stopped, mut last) = (true, false, Vec::new());
-            inner.stores_now()?[0].scan_each(range, &mut |key, value| {
+            let walked = self.stores_now()?[0].scan_each(range, &mut |key, value| {
                 // With one group still, no key had gone when this one was found.
-                is_over = inner.has_one_group();
+                is_over = self.has_one_group();
                 if !is_over {
                     return Visit::Stop;
                 }
@@ -323,52 +386,87 @@ impl Inner {
                 let more = visit(key, value);
                 is_stopped = more == Visit::Stop;
                 more
-            })?;
+            });
+            match walked {
+                Ok(_) => {}
+                Err(error @ Error::Corrupt { .. }) => {
+                    failed(error)?;
+                    is_over = false;
+                }
+                Err(error) => return Err(error),
+            }
             // A group may have been added behind the last key that was found.
-            if is_stopped || (is_over && inner.has_one_group()) {
+            if is_stopped || (is_over && self.has_one_group()) {
                 return Ok(visited);
             }
             walk.pass(&last, visited);
         }
-        while let Some((key, value)) = walk.pair()? {
-            visited += 1;
-            if visit(&key, &value) == Visit::Stop {
-                break;
+        loop {
+            match walk.pair() {
+                Ok(None) => return Ok(visited),
+                Ok(Some((key, value))) => {
+                    visited += 1;
+                    if visit(&key, &value) == Visit::Stop {
+                        return Ok(visited);
+                    }
+                }
+                Err(error @ Error::Corrupt { .. }) => failed(error)?,
+                Err(error) => return Err(error),
             }
         }
-        Ok(visited)
     }
 
-    /// Visits all pairs, each once.
+    /// Visits all pairs, each once. Nothing is locked while a pair is visited.
     ///
     /// # Errors
     /// The devices'. Damage is passed over, and told at the end.
     pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        let has_others = inner.shape.groups().iter().any(|group| group.sole().is_none());
-        if (inner.shape.is_moving() || has_others) && inner.can_scan() {
-            return Self::scan_each(inner, &ScanRange::all(), visit).map(|visited| visited as u64);
-        }
-        // Without order nothing moves while it is walked over, also by a group that is added meanwhile.
-        let gate = read(&inner.shape.gate);
-        let (mut visited, mut stopped, mut damage) = (0, false, None);
-        for store in inner.stores_now()? {
-            let walked = store.for_each(&mut |key, value| {
-                visited += 1;
-                let more = visit(key, value);
-                stopped |= more == Visit::Stop;
-                more
-            });
-            match walked {
-                Ok(_) => {}
-                Err(error @ Error::Corrupt { .. }) => damage = damage.or(Some(error)),
-                Err(error) => return Err(error),
+        let (mut damage, mut is_stopped) = (None, false);
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let more = visit(key, value);
+            is_stopped = more == Visit::Stop;
+            more
+        };
+        let visited = if inner.can_scan() {
+            let mut failed = |error| {
+                damage.get_or_insert(error);
+                Ok(())
+            };
+            inner.visit(&ScanRange::all(), &mut visit, &mut failed)? as u64
+        } else {
+            inner.visit_shares(&mut visit, &mut damage)?
+        };
+        damage.filter(|_| !is_stopped).map_or(Ok(visited), Err)
+    }
+
+    /// Visits all pairs where there is no order: share by share, the keys first, then each as it is read now.
+    fn visit_shares(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit, damage: &mut Option<Error>) -> Result<u64> {
+        let keys = self.stores_now()?.iter().map(|store| store.stats().keys).sum();
+        let shares = Shares::new(keys);
+        let (mut visited, mut value) = (0, Vec::new());
+        for share in 0..shares.count() {
+            let mut found = HashSet::new();
+            // A key goes from a group to a later one, also to one that is added meanwhile, and is there before it is gone here: so it is met in one of both.
+            for at in 0.. {
+                let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
+                *damage = damage.take().or(group.collect(shares, share, &mut found)?);
             }
-            if stopped {
-                return Ok(visited);
+            for key in &found {
+                match self.read(key, &mut value) {
+                    Ok(true) => visited += 1,
+                    Ok(false) => continue,
+                    Err(error @ Error::Corrupt { .. }) => {
+                        damage.get_or_insert(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+                if visit(key, &value) == Visit::Stop {
+                    return Ok(visited);
+                }
             }
         }
-        drop(gate);
-        damage.map_or(Ok(visited), Err)
+        Ok(visited)
     }
 
     /// Live keys.

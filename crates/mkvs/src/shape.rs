@@ -10,12 +10,14 @@
 //! 1. `shape` is looked at again when the stripes are held: who took them by an older shape starts over. So when the walk over the old groups begins, behind all who held
 //!    stripes when the shape changed, nobody adds a moving key to them.
 //! 2. Stripes of two groups are taken in the order of the groups: the new one is the last.
-//! 3. A walk over all groups holds `gate` for each page, shared; who moves a key holds it alone. So a page shows each key once.
+//! 3. A walk over all groups holds `gate` for each page, shared; who moves a key holds it alone, with the key's stripes. So a page shows each key once; and nobody waits for a stripe
+//!    who holds the gate, nor calls what a caller gave him.
+//! 4. Keys are called settled when all were seen that the old groups have: while one has pairs that no walk shows, or that nobody can read, it is asked for what the new one has not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
 
-use lodestore_contract::Result;
+use lodestore_contract::{Error, Result};
 
 use crate::fill::Pace;
 use crate::group::Group;
@@ -24,7 +26,6 @@ use crate::layout::Matrix;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::stripes::{Alone, Stripe};
-use crate::walk::each_key;
 use crate::write;
 
 /// The groups, and how many of them keys were spread over before the newest.
@@ -46,13 +47,42 @@ pub(crate) struct Shared<'a> {
     pub(crate) old: Option<(&'a Group, RwLockReadGuard<'a, Stripe>)>,
 }
 
-/// A key's group and stripe, held alone. The key is there, if anywhere.
+/// A key's group and stripe, held alone. The key is there, if anywhere; but for what nobody can read, which stays where it is.
 pub(crate) struct Owned<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
     pub(crate) stripe: Alone<'a>,
-    /// Of the group that it was on its way from.
-    _old: Option<Alone<'a>>,
+    /// The group that it was on its way from.
+    old: Option<(&'a Group, Alone<'a>)>,
+    /// Why it cannot be read there. What is written then takes its place.
+    unread: Option<String>,
+}
+
+impl Owned<'_> {
+    /// Whether there is a pair that nobody can read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    /// Refuses to say what nobody can read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn check_read(&self) -> Result<()> {
+        let why = |why: &String| Err(Error::corrupt(format!("group {}", self.group.index), why.clone()));
+        self.unread.as_ref().map_or(Ok(()), why)
+    }
+
+    /// The key was written: a pair that nobody can read is no more. Whether there was one.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn forget_unread(&mut self, key: &[u8]) -> Result<bool> {
+        let Some((group, stripe)) = self.old.as_mut().filter(|_| self.unread.is_some()) else { return Ok(false) };
+        group.change(stripe, key, self.hash, Mutation::Delete)?;
+        self.unread = None;
+        Ok(true)
+    }
 }
 
 const SETTLED: u32 = 32;
@@ -156,62 +186,87 @@ impl Shape {
             if self.shape() != shape {
                 continue;
             }
-            if let Some((from, theirs)) = &mut old {
-                self.bring(key, hash, (from, theirs), (group, &mut stripe))?;
-            }
-            return Ok(Owned { group, hash, stripe, _old: old.map(|(_, stripe)| stripe) });
+            let unread = match &mut old {
+                Some((from, theirs)) => self.bring(key, hash, (from, theirs), (group, &mut stripe))?,
+                None => None,
+            };
+            return Ok(Owned { group, hash, stripe, old, unread });
         }
     }
 
-    /// Moves a key, if it is in the group that it is on its way from.
-    fn bring(&self, key: &[u8], hash: KeyHash, from: (&Group, &mut Stripe), to: (&Group, &mut Stripe)) -> Result<()> {
+    /// Moves a key, if it is in the group that it is on its way from; or says why nobody can read it.
+    fn bring(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        from: (&Group, &mut Stripe),
+        to: (&Group, &mut Stripe),
+    ) -> Result<Option<String>> {
         if !from.1.may_have(hash) {
-            return Ok(());
+            return Ok(None);
         }
         let _gate = write(&self.gate);
-        let Some((value, expiry)) = from.0.pair(from.1, key)? else {
-            return Ok(());
+        let pair = match from.0.pair(from.1, key) {
+            Err(error @ Error::Corrupt { .. }) => Err(error.to_string()),
+            pair => match pair? {
+                None => return Ok(None),
+                Some(pair) => Ok(pair),
+            },
         };
         if !to.1.may_have(hash) || !to.0.contains(to.1, key)? {
+            let (value, expiry) = match pair {
+                Ok(pair) => pair,
+                Err(why) => return Ok(Some(why)),
+            };
             let bytes = key.len() + value.len();
             to.0.change(to.1, key, hash, Mutation::Put { value, expiry })?;
             self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             self.moved.fetch_add(1, Ordering::Relaxed);
         }
-        from.0.change(from.1, key, hash, Mutation::Delete).map(drop)
+        from.0.change(from.1, key, hash, Mutation::Delete).map(|_| None)
     }
 
     /// Moves all keys that belong to the newest group, and says so in the description. False where it was stopped.
     ///
     /// # Errors
-    /// The devices'; the host's store's.
+    /// The devices'; the host's store's; [`Error::Corrupt`] where all that can be read has been moved, and there is more.
     pub(crate) fn rebalance(&self, host: &Host, seed: u64, rate: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let (groups, settled) = self.counts();
         if groups == settled {
             return Ok(true);
         }
         let mut pace = Pace::new(rate);
-        let mut stopped = false;
+        let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {
             // Whoever took stripes by the old shape has given them back behind this.
             let stripes = group.stripes.all();
-            let store = group.store_at(group.last())?;
+            let last = group.last();
             drop(stripes);
-            each_key(&*store, &mut |key| {
+            let walked = group.each_key_of(&group.stores_at(last)?, &mut |key| {
                 stopped |= stops();
                 let hash = KeyHash::of(key, seed);
-                if stopped || hash.group(groups) == group.index {
+                if stopped {
+                    return Err(Error::Closed);
+                }
+                if hash.group(groups) == group.index {
                     return Ok(());
                 }
                 let before = self.moved_bytes.load(Ordering::Relaxed);
-                drop(self.own(key, hash)?);
+                match self.own(key, hash).and_then(|owned| owned.check_read()) {
+                    Err(error @ Error::Corrupt { .. }) => unread = unread.take().or(Some(error)),
+                    brought => brought?,
+                }
                 let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
                 pace.pass(bytes as usize, stops);
                 Ok(())
-            })?;
+            });
             if stopped {
                 return Ok(false);
             }
+            unread = unread.or(walked?);
+        }
+        if let Some(error) = unread {
+            return Err(error);
         }
         host.change(|matrix| matrix.settled_groups = groups as u32)?;
         self.settle();

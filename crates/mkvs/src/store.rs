@@ -198,6 +198,15 @@ impl Inner {
         Ok(shared)
     }
 
+    /// The value of a key that a walk has met, as it is now; false where it is gone.
+    ///
+    /// # Errors
+    /// The devices'.
+    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        Ok(self.share(key)?.find(key, Question::Value, value)?.is_there)
+    }
+
     /// A key to write.
     fn writing(&self, key: &[u8]) -> Result<Writing<'_>> {
         let hash = self.hash(key)?;
@@ -215,15 +224,18 @@ impl Inner {
 
 impl Owned<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_read()?;
         if self.stripe.may_have(self.hash) { self.group.get(&self.stripe, key) } else { Ok(None) }
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.check_read()?;
         Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
     }
 
     fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
-        self.group.change(&mut self.stripe, key, self.hash, mutation)
+        let was_there = self.group.change(&mut self.stripe, key, self.hash, mutation)?;
+        Ok(self.forget_unread(key)? || was_there)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<bool> {
@@ -348,7 +360,9 @@ impl Store for Mkvs {
                 }
                 Ok(was_there)
             }
-            Writing::Owned(mut at) => Ok(at.stripe.may_have(at.hash) && at.change(key, Mutation::Delete)?),
+            Writing::Owned(mut at) => {
+                Ok((at.stripe.may_have(at.hash) || at.is_unread()) && at.change(key, Mutation::Delete)?)
+            }
         }
     }
 
