@@ -180,3 +180,20 @@ fn a_filter_that_is_full_is_made_anew_while_keys_come() {
     assert!((0..12_000).all(|i| store.contains(&name(i)).expect("contains")));
     assert_eq!(counter(&store, "filter_keys"), 12_000);
 }
+
+#[test]
+fn writes_that_too_few_devices_are_left_for_are_not_counted() {
+    let (matrix, switches) = common::switched::switched("outage", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    for switch in &switches.stores[1..] {
+        switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    }
+    for _ in 0..100 {
+        let put = store.put(b"key", b"value");
+        assert!(matches!(put, Err(Error::TooFewDevices { .. })), "{put:?}");
+    }
+    // Those that failed with the devices, whose end is not known.
+    let leaked = counter(&store, "filter_leaked");
+    assert!((1..=2).contains(&leaked), "{leaked}");
+    assert_eq!(counter(&store, "filter_keys"), leaked);
+}
