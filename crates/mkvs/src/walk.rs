@@ -208,9 +208,11 @@ mod tests {
     #[test]
     fn shares_have_each_key_once_and_are_of_about_one_size() {
         const KEYS: u64 = 4000;
-        let dir = std::env::temp_dir().join(format!("lodestore-mkvs-shares-{}", std::process::id()));
+        let dir = tempfile::tempdir().expect("a directory");
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
-        let store = Nvht::create(&dir, &NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() }).expect("create");
+        let store =
+            Nvht::create(&dir.path().join("store"), &NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() })
+                .expect("create");
         for key in 0..KEYS {
             store.put(&key.to_le_bytes(), b"value").expect("put");
         }
@@ -226,7 +228,5 @@ mod tests {
             assert!(all.len() > before + 300, "shares have no keys in common");
         }
         assert_eq!((shares.count(), all.len() as u64), (8, KEYS));
-        drop(store);
-        std::fs::remove_dir_all(&dir).expect("remove the store");
     }
 }
