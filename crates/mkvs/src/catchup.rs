@@ -241,9 +241,10 @@ impl Group {
     /// Does what `device` lacks up to `to`, by the donor's log. False where that does not reach so far back.
     fn replay(&self, device: &Device, held: &mut Held<'_>, donor: &Device, to: u64) -> Result<bool> {
         let (log, source) = (log_of(device)?, log_of(donor)?);
+        let mut aborts = Aborts::new(source, device.applied());
         for seq in device.applied() + 1..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
-            if operation.mutation == Mutation::Lacking && !is_aborted(source, seq)? {
+            if operation.mutation == Mutation::Lacking && !aborts.have(seq)? {
                 // The donor has it by a copy, and no log tells it.
                 log.set_record(|record| record.is_partial = true)?;
                 return Ok(false);
@@ -251,7 +252,7 @@ impl Group {
             if self.stops.load(Ordering::Acquire) {
                 return Ok(false);
             }
-            replay_one(device, log, &operation, source)?;
+            replay_one(device, log, &operation, &mut aborts)?;
             held.set_executed(seq, &[]);
         }
         Ok(true)
@@ -280,7 +281,7 @@ impl Group {
 }
 
 /// Does an operation at a member, in its log and in its store.
-fn replay_one(device: &Device, log: &OpLog, operation: &Operation, source: &OpLog) -> Result<()> {
+fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut Aborts<'_>) -> Result<()> {
     let (_, last) = log.held();
     if operation.seq > last {
         log.append(operation, operation.seq - 1)?;
@@ -290,7 +291,7 @@ fn replay_one(device: &Device, log: &OpLog, operation: &Operation, source: &OpLo
     match apply(&**device.store(), &operation.key, &operation.mutation, false) {
         Ok(_) => Ok(()),
         // What found no room elsewhere either was taken back.
-        Err(error) if is_refusal(&error) && is_aborted(source, operation.seq)? => Ok(()),
+        Err(error) if is_refusal(&error) && aborts.have(operation.seq)? => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -308,15 +309,28 @@ pub(crate) fn last_epoch(log: &OpLog) -> Result<u64> {
     Ok(log.read(last)?.map_or(log.record().epoch, |operation| operation.epoch))
 }
 
-/// Whether a later operation of the log takes this one back.
-pub(crate) fn is_aborted(log: &OpLog, seq: u64) -> Result<bool> {
-    let (_, last) = log.held();
-    for later in seq + 1..=last {
-        if log.read(later)?.and_then(|operation| operation.aborts()) == Some(seq) {
-            return Ok(true);
-        }
+/// Which operations of a log later ones take back. What was read for one answer is not read again for the next, which is of a later operation.
+struct Aborts<'a> {
+    log: &'a OpLog,
+    read: u64,
+    found: HashSet<u64>,
+}
+
+impl<'a> Aborts<'a> {
+    /// Of the operations behind this one.
+    fn new(log: &'a OpLog, behind: u64) -> Self {
+        Self { log, read: behind, found: HashSet::new() }
     }
-    Ok(false)
+
+    /// Whether a later operation takes this one back, of those that the log has now.
+    fn have(&mut self, seq: u64) -> Result<bool> {
+        let (_, last) = self.log.held();
+        while !self.found.contains(&seq) && self.read < last {
+            self.found.extend(self.log.read(self.read + 1)?.and_then(|operation| operation.aborts()));
+            self.read += 1;
+        }
+        Ok(self.found.contains(&seq))
+    }
 }
 
 impl Device {
@@ -383,5 +397,39 @@ impl Device {
             (Mutation::Delete | Mutation::Restore { value: None, .. }, None) => true,
             _ => false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_media::PoolOptions;
+    use lodestore_nvht::{Nvht, NvhtOptions};
+
+    use super::*;
+    use crate::layout::DeviceRecord;
+
+    #[test]
+    fn what_is_taken_back_is_known_also_when_that_came_later_and_each_operation_is_read_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
+        let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
+        let store = Arc::new(Nvht::create(&dir.path().join("log"), &options).expect("create"));
+        let record = DeviceRecord { matrix: 1, id: 1, applied: 0, epoch: 1, is_partial: false };
+        let log = OpLog::create(store, 1024, 1 << 20, record).expect("a log");
+        let append = |seq, mutation| {
+            let operation = Operation { epoch: 1, seq, key: b"key".to_vec(), mutation };
+            log.append(&operation, 0).expect("room");
+        };
+        (1..=10).for_each(|seq| append(seq, Mutation::Lacking));
+        (11..=15).for_each(|seq| append(seq, Mutation::Restore { aborts: seq - 10, value: None }));
+        let mut aborts = Aborts::new(&log, 0);
+        assert!(aborts.have(1).expect("a log that can be read"));
+        assert_eq!(aborts.read, 11, "as far as it takes");
+        assert!((2..=5).all(|seq| aborts.have(seq).expect("a log that can be read")));
+        assert!((6..=10).all(|seq| !aborts.have(seq).expect("a log that can be read")));
+        assert_eq!(aborts.read, 15);
+        append(16, Mutation::Restore { aborts: 9, value: None });
+        assert!(aborts.have(9).expect("a log that can be read"));
+        assert!(!aborts.have(10).expect("a log that can be read"));
     }
 }
