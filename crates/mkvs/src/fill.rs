@@ -98,7 +98,7 @@ impl Group {
         if is_whole && unread != 0 {
             self.counts.uncopied.fetch_add(unread, Ordering::Relaxed);
             let place = format!("group {} device {}", self.index, device.index);
-            let what = format!("{unread} pairs or more that no other device can read are missing in its copy");
+            let what = format!("pairs that no other device can read may be missing in its copy, {unread} or more");
             self.options.relay.as_ref().inspect(|relay| relay.keep(Event::Corruption { place, what }));
         }
         Ok(is_whole)

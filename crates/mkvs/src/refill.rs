@@ -17,7 +17,7 @@ use crate::walk::{Most, Page, page, shows_all};
 const FULL_EIGHTHS: u64 = 12;
 const GROWTH: u64 = 2;
 /// Keys that are counted while all stripes are held, and bytes of their values that are read for it.
-const COUNTED: Most = Most { pairs: 2048, bytes: 1 << 20, values: false };
+const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, values: false };
 /// After a walk that met pairs that no member can read, before the next one.
 const AFTER_DAMAGE: Duration = Duration::from_secs(10);
 

@@ -17,7 +17,7 @@ use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store
 use crate::group::Group;
 use crate::read;
 use crate::store::Inner;
-use crate::walk::{Most, Page, Pair, Shares, each_key, page, shows_all};
+use crate::walk::{Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
 
 /// Pairs that a page takes of each group at most, and of the first page.
 const PAGE: usize = 256;
@@ -441,7 +441,7 @@ impl Inner {
 
     /// Visits all pairs where there is no order: share by share, the keys first, then each as it is read now.
     fn visit_shares(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit, damage: &mut Option<Error>) -> Result<u64> {
-        let keys = self.stores_now()?.iter().map(|store| store.stats().keys).sum();
+        let keys = self.stores_now()?.iter().map(|store| keys_of(&**store)).sum();
         let shares = Shares::new(keys);
         let (mut visited, mut value) = (0, Vec::new());
         for share in 0..shares.count() {

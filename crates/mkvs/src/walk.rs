@@ -142,7 +142,7 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
             }
         }
     }
-    let shares = Shares::of(store.stats().keys, SHARE);
+    let shares = Shares::new(keys_of(store));
     for share in 0..shares.count() {
         let mut keys = HashSet::new();
         damage = damage.or(shares.collect(share, store, &mut keys)?);
@@ -190,6 +190,11 @@ impl Shares {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Live keys of a store, about where it cannot tell.
+pub(crate) fn keys_of(store: &dyn Store) -> u64 {
+    store.len().unwrap_or_else(|_| store.stats().keys)
 }
 
 /// Whether a walk over this store shows all that it has, but for what it tells as damaged: a recovery that left pairs out has them shown by none.
