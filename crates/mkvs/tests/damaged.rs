@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -119,10 +120,36 @@ fn a_visitor_may_read_and_a_group_may_be_added_while_all_pairs_are_visited() {
             });
             assert_eq!(visited.expect("all pairs are visited"), KEYS);
             shown.sort();
+            let (again, visited) = self::visited(&store);
+            assert!(again == all_but(&[]) && visited.is_ok(), "both groups are visited");
             shown
         });
         assert!(keys == all_but(&[]), "{} keys of {KEYS}, {devices} devices", keys.len());
     }
+}
+
+#[test]
+fn keys_that_go_to_a_group_that_is_added_while_keys_are_collected_are_visited() {
+    let (matrix, switches) = switched("collected", 1);
+    let (matrix, switch) = (matrix.on(|places| places.is_unordered = true), switches.stores[0].clone());
+    let (keys, moved) = in_time(move || {
+        let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+        fill(&store);
+        let (grown, is_due) = (Arc::clone(&store), AtomicBool::new(true));
+        // In the middle of the walk over the only group.
+        switch.set(move |touch, _| {
+            if touch == Touch::Read && is_due.swap(false, Ordering::AcqRel) {
+                add_group(&matrix, &grown);
+                wait("keys move", &grown, || grown.status().moved > 200);
+            }
+            Fault::None
+        });
+        let (keys, visited) = visited(&store);
+        assert_eq!(visited.expect("all pairs are visited"), KEYS);
+        switch.clear();
+        (keys, store.status().moved)
+    });
+    assert!(keys == all_but(&[]), "{} keys of {KEYS}, {moved} moved", keys.len());
 }
 
 #[test]
