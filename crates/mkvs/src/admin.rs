@@ -231,35 +231,36 @@ impl Mkvs {
 }
 
 impl Group {
-    /// Whether the member in this place may go. One in use may where the others are enough for a write; one that is dead may where those that are left have everything, though they are too few
-    /// for a write: with the new one they will be more.
+    /// Whether the member in this place may go. One in use may where the others are enough for a write; one that is out already where another one is active: who is active has
+    /// everything, though they may be too few for a write until the new one is there.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
     fn check_without(&self, place: usize, active: &[Arc<Device>]) -> Result<()> {
         let is_used = active.iter().any(|other| other.index == place && other.is_active());
-        let left: Vec<_> = active.iter().filter(|other| other.index != place && other.is_active()).collect();
-        let needed = if is_used {
-            self.options.acks.needed(self.width, left.len())
-        } else {
-            let members = &self.host.matrix().groups[self.index].members;
-            let counted = members.iter().filter(|member| member.state == MemberState::Active).count();
-            (counted + 1).saturating_sub(self.options.acks.needed(self.width, counted))
-        };
-        let (live, needed) = (left.len(), needed.max(1));
-        if live < needed { Err(Error::TooFewDevices { group: self.index, live, needed }) } else { Ok(()) }
+        let live = active.iter().filter(|other| other.index != place && other.is_active()).count();
+        let needed = if is_used { self.options.acks.needed(self.width, live).max(1) } else { 1 };
+        if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
     }
 
-    /// As [`take_out`](Self::take_out), when those have come back that trail.
+    /// As [`take_out`](Self::take_out), when those have come back that trail, and have done what they were given.
     fn take_out_in_time(&self, place: usize, old: Option<&Device>) -> Result<()> {
         let begun = Instant::now();
         loop {
             let taken = self.take_out(place, old);
-            let is_coming = |other: &Arc<Device>| other.index != place && other.state() == MemberState::Behind;
-            let waits = matches!(taken, Err(Error::TooFewDevices { .. })) && self.devices().iter().any(is_coming);
+            let last = self.last();
+            let is_late = |other: &Device| match other.state() {
+                MemberState::Active => other.applied() < last,
+                MemberState::Behind => true,
+                MemberState::Failed => false,
+            };
+            let others = self.devices().into_iter().filter(|other| other.index != place);
+            let late: Vec<_> = others.filter(|other| is_late(other)).collect();
+            let waits = matches!(taken, Err(Error::TooFewDevices { .. })) && !late.is_empty();
             if !waits || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
                 return taken;
             }
+            late.iter().for_each(|other| other.kick());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -274,15 +275,11 @@ impl Group {
             }
         }
         let mut sequencer = self.settled()?;
-        let members = &self.host.matrix().groups[self.index].members;
-        if members[place].state != MemberState::Active {
-            return Ok(());
+        let is_counted = self.host.matrix().groups[self.index].members[place].state == MemberState::Active;
+        // Too few are left to say so in the ordinary way: they are counted alone, if they have everything. In salvage that is what there is.
+        if is_counted && !self.count_alone(&mut sequencer)? {
+            return Err(self.too_few(0, 1));
         }
-        // Too few are left to say so in the ordinary way: the description counts them alone, who have everything.
-        let last = sequencer.next - 1;
-        if sequencer.active.is_empty() || sequencer.active.iter().any(|device| device.applied() < last) {
-            return Err(Error::TooFewDevices { group: self.index, live: 0, needed: sequencer.active.len().max(1) });
-        }
-        self.write_epoch(&mut sequencer)
+        Ok(())
     }
 }

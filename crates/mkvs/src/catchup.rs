@@ -65,7 +65,7 @@ impl Group {
         }
         drop(held);
         let becomes_partial = self.needs_copy(device, &donor)? || self.has_forked(device)?;
-        if becomes_partial && still_counts && !self.count_without()? {
+        if becomes_partial && still_counts && !self.count_alone(&mut self.sequence())? {
             return Ok(false);
         }
         if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
@@ -112,14 +112,13 @@ impl Group {
     }
 
     /// Has the description count those that are active alone, though they are too few for a write: what is to be partial must not be counted on. False where they lack something.
-    fn count_without(&self) -> Result<bool> {
-        let mut sequencer = self.sequence();
+    pub(crate) fn count_alone(&self, sequencer: &mut Sequencer) -> Result<bool> {
         sequencer.active.retain(|device| device.is_active());
         let last = sequencer.next - 1;
         if sequencer.active.is_empty() || sequencer.active.iter().any(|device| device.applied() < last) {
             return Ok(false);
         }
-        self.write_epoch(&mut sequencer).map(|()| true)
+        self.write_epoch(sequencer).map(|()| true)
     }
 
     /// Whether its log has operations that the group's has not, or nobody knows.

@@ -1,0 +1,147 @@
+//! Devices that are replaced where few are left: a dead one by whoever has everything, though too few for a write.
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::Matrix;
+use common::faulty::{Fault, Switch, Touch};
+use common::switched::switched;
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Error, Result, Store};
+use lodestore_mkvs::{Acks, Mkvs};
+
+const CAPACITY: u64 = 32 << 20;
+const KEYS: u64 = 300;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn fill(store: &Mkvs) {
+    (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
+}
+
+fn assert_holds(store: &Mkvs) {
+    for i in 0..KEYS {
+        assert_eq!(store.get(&key(i)).expect("get").as_deref(), Some(&i.to_le_bytes()[..]), "key {i}");
+    }
+}
+
+fn fail_writes(switch: &Switch) {
+    switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+}
+
+fn new(matrix: &Matrix, device: usize) -> PathBuf {
+    matrix.path().join(format!("new{device}"))
+}
+
+fn replace(matrix: &Matrix, store: &Mkvs, device: usize) -> Result<()> {
+    store.replace(0, device, &new(matrix, device), &matrix.path(), &matrix.places)
+}
+
+fn assert_refuses_writes(store: &Mkvs) {
+    let refused = store.put(b"refused", b"value");
+    assert!(matches!(refused, Err(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
+}
+
+/// All devices have everything: any of these may be lost now.
+fn assert_whole_without(matrix: &Matrix, store: Mkvs, lost: &[PathBuf]) {
+    store.wait_whole(PATIENCE).expect("all devices are active");
+    store.put(b"written", b"again").expect("there are enough for a write");
+    let report = store.verify(&mut |_| {}).expect("verify");
+    assert!(report.is_clean(), "{:?}", report.findings);
+    drop(store);
+    lost.iter().for_each(|lost| std::fs::remove_dir_all(lost).expect("lose a device"));
+    let store = matrix.open().expect("open");
+    assert_holds(&store);
+    assert_eq!(store.get(b"written").expect("get").as_deref(), Some(&b"again"[..]));
+}
+
+#[test]
+fn a_group_of_two_that_lost_one_has_it_replaced_while_it_serves() {
+    for acks in [Acks::Majority, Acks::All, Acks::One] {
+        let (matrix, switches) = switched("one of two", 2);
+        let matrix = matrix.with(|options| options.acks = acks);
+        let store = matrix.create(CAPACITY).expect("create");
+        fill(&store);
+        fail_writes(&switches.stores[1]);
+        let written = store.put(b"refused", b"value");
+        assert_eq!(written.is_ok(), acks != Acks::Majority, "{acks:?}: {written:?}");
+        if acks == Acks::Majority {
+            assert_refuses_writes(&store);
+        }
+        // The one that is left is in use: it may not go as well.
+        let refused = replace(&matrix, &store, 0);
+        assert!(matches!(refused, Err(Error::TooFewDevices { live: 0, .. })), "{acks:?}: {refused:?}");
+        replace(&matrix, &store, 1).unwrap_or_else(|error| panic!("{acks:?}: {error}"));
+        assert_holds(&store);
+        assert_whole_without(&matrix, store, &if acks == Acks::One { vec![] } else { vec![matrix.device(0, 0)] });
+    }
+}
+
+#[test]
+fn a_group_of_two_that_lost_one_has_it_replaced_behind_an_open() {
+    let matrix = Matrix::new("one of two, opened", 1, 2);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    store.close().expect("close");
+    drop(store);
+    std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose a device");
+    let store = matrix.open().expect("one of two has everything");
+    assert_refuses_writes(&store);
+    replace(&matrix, &store, 0).expect("replace");
+    assert_whole_without(&matrix, store, &[matrix.device(0, 1)]);
+}
+
+#[test]
+fn two_of_three_that_fail_at_once_are_replaced_while_the_third_serves() {
+    let (matrix, switches) = switched("two of three", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    switches.stores[1..].iter().for_each(fail_writes);
+    assert!(store.put(b"refused", b"value").is_err());
+    assert_refuses_writes(&store);
+    replace(&matrix, &store, 2).expect("replace the first");
+    replace(&matrix, &store, 1).expect("replace the second");
+    assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
+}
+
+#[test]
+fn in_salvage_two_lost_of_three_are_replaced_from_what_there_is() {
+    let matrix = Matrix::new("salvaged", 1, 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    store.close().expect("close");
+    drop(store);
+    for lost in [0, 2] {
+        std::fs::remove_dir_all(matrix.device(0, lost)).expect("lose a device");
+    }
+    let mut matrix = matrix.with(|options| options.salvage = true);
+    let store = matrix.open().expect("salvage");
+    assert_refuses_writes(&store);
+    for lost in [0, 2] {
+        replace(&matrix, &store, lost).expect("replace");
+    }
+    matrix.options.salvage = false;
+    assert_whole_without(&matrix, store, &[matrix.device(0, 1)]);
+}
+
+#[test]
+fn a_replacement_that_stops_in_the_middle_goes_on_with_the_next_open() {
+    let (matrix, switches) = switched("cut short", 2);
+    let matrix = matrix.with(|options| options.copy_rate = 4096);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    fail_writes(&switches.stores[1]);
+    assert!(store.put(b"refused", b"value").is_err());
+    replace(&matrix, &store, 1).expect("replace");
+    drop(store);
+    let mut matrix = matrix;
+    matrix.options.copy_rate = 0;
+    let store = matrix.open().expect("the first has everything");
+    assert_holds(&store);
+    assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
+}
