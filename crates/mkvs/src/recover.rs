@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Result};
 
-use crate::apply::is_refusal;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
@@ -222,7 +221,7 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     Ok(Opened { options: Arc::clone(options), host, groups })
 }
 
-/// Whether this says that a device is lost, and nothing of the others.
+/// Whether this says no more of a device than that it is lost. Other errors say what is to be done, and may hold for all devices of a group alike.
 fn is_loss(error: &Error) -> bool {
     matches!(error, Error::Missing { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Foreign { .. })
 }
@@ -234,7 +233,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     for (at, member) in record.members.iter().enumerate() {
         match maker.open(at, member, members) {
             Ok(device) => devices.push(device),
-            // Whatever it is, it says nothing of the others: whether they are enough is looked at behind.
+            // Whatever it is: whether the others are enough is looked at behind.
             Err(error) if members > 1 => losses.push((at, member.id, error)),
             Err(error) => return Err(error),
         }
@@ -244,7 +243,14 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
         return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
     }
-    let Lead { last, active, refused } = choose(maker.options.salvage, maker.matrix.acks, index, record, &devices)?;
+    let chosen = choose(maker.options.salvage, maker.matrix.acks, index, record, &devices);
+    let Lead { last, active, refused } = match chosen {
+        Err(too_few @ Error::TooFewDevices { .. }) => {
+            let said = losses.into_iter().map(|(_, _, error)| error).find(|error| !is_loss(error));
+            return Err(said.unwrap_or(too_few));
+        }
+        chosen => chosen?,
+    };
     active.iter().for_each(|device| device.set_state(MemberState::Active));
     let sequencer = Sequencer::new(last + 1, record.epoch, active);
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
@@ -300,9 +306,8 @@ impl Group {
             };
             match caught_up {
                 Ok(_) => {}
-                // The keeper tries it again.
-                Err(error) if is_loss(&error) || is_refusal(&error) => device.fall_behind(),
-                Err(error) => return Err(error),
+                // The keeper tries it again. What the host's store says it says below.
+                Err(_) => device.fall_behind(),
             }
         }
         self.begin_epoch()

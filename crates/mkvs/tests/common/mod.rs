@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lodestore_contract::conformance::{Harness, Plan, seed};
-use lodestore_contract::{Durability, Result, Store};
+use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_media::PoolOptions;
 use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, Part, Place, Places};
@@ -43,6 +43,9 @@ impl Drop for Scratch {
 /// Wraps a device's store, to have it fail.
 pub type Wrap = Arc<dyn Fn(&Path, Part, Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
 
+/// Says what the opening of a store ends with, if it is not opened.
+pub type Refuse = Arc<dyn Fn(&Path, Part) -> Option<Error> + Send + Sync>;
+
 /// HiKV devices, NVHT logs and host.
 #[derive(Clone)]
 pub struct Hikvs {
@@ -52,12 +55,13 @@ pub struct Hikvs {
     /// Devices are NVHT stores, which have no order.
     pub is_unordered: bool,
     pub wrap: Option<Wrap>,
+    pub refuse: Option<Refuse>,
 }
 
 impl Default for Hikvs {
     fn default() -> Self {
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
-        Self { pool, is_memory: true, is_unordered: false, wrap: None }
+        Self { pool, is_memory: true, is_unordered: false, wrap: None, refuse: None }
     }
 }
 
@@ -114,6 +118,9 @@ impl Places for Hikvs {
     }
 
     fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
+        if let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(directory, part)) {
+            return Err(error);
+        }
         let path = directory.join(part.directory());
         let store: Arc<dyn Store> = if part == Part::Device && !self.is_unordered {
             assert_eq!(engine, "hikv");

@@ -1,0 +1,118 @@
+//! Opens of a matrix one of whose devices cannot be opened, for whatever reason.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Matrix;
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Durability, Error, Store};
+use lodestore_mkvs::{Mkvs, Part};
+
+const CAPACITY: u64 = 32 << 20;
+const KEYS: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn assert_holds(store: &Mkvs) {
+    for i in 0..KEYS {
+        assert_eq!(store.get(&key(i)).expect("get").as_deref(), Some(&i.to_le_bytes()[..]), "key {i}");
+    }
+}
+
+/// A matrix of one group that was stopped cleanly.
+fn stopped(name: &'static str, devices: usize) -> Matrix {
+    let matrix = Matrix::new(name, 1, devices);
+    let store = matrix.create(CAPACITY).expect("create");
+    (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
+    store.close().expect("close");
+    matrix
+}
+
+/// What opening these devices' parts ends with.
+fn refusing(mut matrix: Matrix, devices: &'static [usize], of: Part, error: fn(PathBuf) -> Error) -> Matrix {
+    let refuse = move |directory: &Path, part: Part| {
+        let is_one = devices.iter().any(|device| directory.ends_with(format!("group0.device{device}")));
+        (is_one && part == of).then(|| error(directory.into()))
+    };
+    matrix.places.refuse = Some(Arc::new(refuse));
+    matrix
+}
+
+fn restarted(path: PathBuf) -> Error {
+    Error::MachineRestarted { path }
+}
+
+#[test]
+fn whatever_ends_the_open_of_one_device_it_is_lost_and_the_others_serve() {
+    let errors: [fn(PathBuf) -> Error; 7] = [
+        restarted,
+        |_| Error::DurabilityRefused { asked: Durability::Power, medium: "disk".into(), instead: "process".into() },
+        |_| Error::WrongEngine { found: "nvht".into(), asked: "hikv".into() },
+        |path| Error::Locked { path, holder: "another one".into() },
+        |_| Error::Poisoned { cause: "a sync that failed".into() },
+        |_| Error::Full { needed: 1, capacity: 1 },
+        |_| Error::Unsupported { engine: "hikv", what: "this".into(), instead: "that" },
+    ];
+    for error in errors {
+        for part in [Part::Device, Part::Log] {
+            let mut matrix = refusing(stopped("one refuses", 3), &[1], part, error);
+            let said = error(matrix.device(0, 1)).to_string();
+            let store = matrix.open().unwrap_or_else(|refused| panic!("{said}: {refused}"));
+            assert_holds(&store);
+            store.put(b"more", b"value").expect("two of three");
+            let lost = &store.status().devices[1];
+            assert_eq!((lost.state, lost.why.as_ref()), ("failed", Some(&said)));
+            drop(store);
+            // When it can be opened again it catches up.
+            matrix.places.refuse = None;
+            let store = matrix.open().expect("open");
+            store.wait_whole(PATIENCE).expect("three devices");
+            assert_eq!(store.stats().engine_counters["devices_copied"], 0);
+            assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
+        }
+    }
+}
+
+#[test]
+fn a_device_under_which_the_machine_restarted_is_replaced() {
+    for devices in [2, 3] {
+        let matrix = refusing(stopped("restarted", devices), &[1], Part::Device, restarted);
+        let store = matrix.open().expect("open");
+        assert_holds(&store);
+        let new = matrix.path().join("new");
+        store.replace(0, 1, &new, &matrix.path(), &matrix.places).expect("replace");
+        store.wait_whole(PATIENCE).expect("all devices");
+        drop(store);
+        std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose another one");
+        assert_holds(&matrix.open().expect("open"));
+    }
+}
+
+#[test]
+fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
+    let matrix = refusing(stopped("two restarted", 3), &[0, 2], Part::Device, restarted);
+    let refused = matrix.open().err();
+    assert!(
+        matches!(&refused, Some(Error::MachineRestarted { path }) if path.ends_with("group0.device0")),
+        "{refused:?}"
+    );
+    let matrix = refusing(matrix, &[2], Part::Log, restarted);
+    let away = matrix.path().join("away");
+    std::fs::rename(matrix.device(0, 0), &away).expect("lose a device");
+    let refused = matrix.open().err();
+    assert!(matches!(refused, Some(Error::MachineRestarted { .. })), "{refused:?}");
+    // Of devices that are gone nothing more is to be said than how many.
+    let mut matrix = refusing(matrix, &[2], Part::Log, |path| Error::Missing { path });
+    let refused = matrix.open().err();
+    assert!(matches!(refused, Some(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
+    matrix.options.salvage = true;
+    assert_holds(&matrix.open().expect("salvage"));
+    (matrix.options.salvage, matrix.places.refuse) = (false, None);
+    assert_holds(&matrix.open().expect("two of three"));
+}
