@@ -44,7 +44,7 @@ impl Inner {
                 device.run_if_idle();
             }
             // What fails is tried again the next time.
-            self.keeper.round(group, self.seed);
+            self.keeper.round(group);
         }
     }
 

@@ -180,6 +180,7 @@ impl Mkvs {
             group.set_filter(&Arc::new(Filter::new(self.inner.options.filter_keys)), 0);
         }
         group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
+        self.keep(&group)?;
         self.inner.shape.add(group);
         self.move_behind()
     }

@@ -8,8 +8,8 @@
 //! 4. When it has everything, it becomes active under the sequencer; the description says so, durably, before its votes count.
 //!
 //! Invariants
-//! 1. While a member is behind nothing is queued at it, its processor rests, and the description says that it is out, or the others have everything. One thread at a time
-//!    has it catch up.
+//! 1. While a member is behind nothing is queued at it, its processor rests, and the description says that it is out, or the others have everything. Its group's keeper alone
+//!    has it catch up (`keeper.rs`), beside the copy of another one as well.
 //! 2. Writers wait for none of this but the moments in which the sequencer is held (`HELD_MOST`); however many they are, a copy ends: it is a walk over the keys.
 
 use std::collections::HashSet;
@@ -36,6 +36,17 @@ const HELD_MOST: Duration = Duration::from_millis(100);
 /// How long a member's processor may be at something, before it is tried again later.
 const PROCESSOR_PATIENCE: Duration = Duration::from_millis(100);
 
+/// What came of a member's catching up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CaughtUp {
+    /// It is active.
+    Active,
+    /// None is active that it could follow, or it fell behind again: it is to be tried again.
+    Later,
+    /// The logs do not tell what it lacks: it takes a copy. The description does not count on it.
+    LacksMore,
+}
+
 /// The log of a device of a group of several, which has one.
 pub(crate) fn log_of(device: &Device) -> Result<&OpLog> {
     device.log().ok_or_else(|| Error::corrupt("mkvs", "a device of a group of several has no operation log"))
@@ -49,27 +60,29 @@ impl Group {
         is_whole.then(|| later.map_or(last, |end| last.min(end)))
     }
 
-    /// Has `device` catch up with the active members, and takes it into use. False where none is active, or it is to be tried again.
+    /// Has `device` catch up with the active members by their logs, and takes it into use.
     ///
     /// # Errors
     /// The devices'; those of `device` leave it behind.
-    pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<bool> {
+    pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<CaughtUp> {
         // It is out before anything of it is changed, and its processor has ended what it was at.
         self.settle_members()?;
-        let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(false) };
+        let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
-        let Some(donor) = self.donors(device).into_iter().max_by_key(|donor| donor.applied()) else { return Ok(false) };
+        let Some(donor) = self.donors(device).into_iter().max_by_key(|donor| donor.applied()) else {
+            return Ok(CaughtUp::Later);
+        };
         let still_counts = self.counts_still(device);
         if still_counts && !self.have_all() {
-            return Ok(false);
+            return Ok(CaughtUp::Later);
         }
         drop(held);
         let becomes_partial = self.needs_copy(device, &donor)? || self.has_forked(device)?;
         if becomes_partial && still_counts && !self.count_alone(&mut self.sequence())? {
-            return Ok(false);
+            return Ok(CaughtUp::Later);
         }
         if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
-            return self.copy(device);
+            return Ok(CaughtUp::LacksMore);
         }
         for _ in 0..ROUNDS {
             let to = donor.applied();
@@ -77,14 +90,15 @@ impl Group {
                 break;
             }
             if !self.replay(device, &mut device.hold(), &donor, to)? {
-                return Ok(false);
+                return Ok(CaughtUp::Later);
             }
         }
         let is_back = self.replay_last(device, &donor)? && self.join(device)?;
-        if is_back {
-            self.counts.caught_up.fetch_add(1, Ordering::Relaxed);
+        if !is_back {
+            return Ok(CaughtUp::Later);
         }
-        Ok(is_back)
+        self.counts.caught_up.fetch_add(1, Ordering::Relaxed);
+        Ok(CaughtUp::Active)
     }
 
     /// The members that are active, but for this one.

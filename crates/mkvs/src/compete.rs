@@ -266,7 +266,7 @@ impl Group {
     pub(crate) fn note_damage(&self, key: &[u8]) {
         let mut damaged = lock(&self.damaged);
         if damaged.len() < crate::keeper::DAMAGED_MAX {
-            damaged.push(key.to_vec());
+            damaged.insert(key.to_vec());
         }
     }
 }

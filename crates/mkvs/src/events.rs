@@ -1,7 +1,7 @@
 //! What happens in the devices' stores, told when nothing of the matrix is locked.
 //!
 //! A device's store tells its events on the thread that does its work, which here holds a stripe and the device's processor: an owner who reads the matrix then would
-//! wait for himself. So they are kept, and the keeper tells them.
+//! wait for himself. So they are kept, and a thread of its own tells them (`keeper.rs`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -14,6 +14,7 @@ use crate::catchup::log_of;
 use crate::command::{Command, Copied, Question};
 use crate::device::Device;
 use crate::group::Group;
+use crate::keeper::Beside;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
 
@@ -35,7 +36,7 @@ impl Pace {
     }
 
     /// So many bytes went by. Sleeps as long as is due, or until `stops`.
-    pub(crate) fn pass(&mut self, bytes: usize, stops: &dyn Fn() -> bool) {
+    pub(crate) fn pass(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
         self.bytes += bytes as u64;
         if self.rate == 0 {
             return;
@@ -115,7 +116,12 @@ impl Group {
         unread: &mut u64,
         is_whole: &mut bool,
     ) -> Result<Option<Error>> {
-        let stops = || self.stops.load(Ordering::Acquire) || !device.is_filling();
+        let mut beside = Beside::new(self, device);
+        // Asked at least each 50 ms, also while it waits.
+        let mut stops = || {
+            beside.turn();
+            self.stops.load(Ordering::Acquire) || !device.is_filling()
+        };
         let mut value = Vec::new();
         let walked = self.each_key_of(of, &mut |key| {
             while (device.depth() > WAITING || device.queued_bytes() > WAITING_BYTES) && !stops() {
@@ -144,7 +150,7 @@ impl Group {
             device.push(Command::Copy(Arc::new(copied)));
             drop(stripe);
             device.wake();
-            pace.pass(bytes, &stops);
+            pace.pass(bytes, &mut stops);
             Ok(())
         });
         device.kick();

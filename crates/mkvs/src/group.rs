@@ -7,11 +7,12 @@
 //! 1. Numbers have no holes; an operation is queued at all active members or at none.
 //! 2. Locks, in this order: `changes` of the matrix; stripes, those of a key's old group before those of its new one; the gate of walks (`shape.rs`), which a walk takes while it has
 //!    no stripe; a processor that catching up holds; the sequencer; a device's queue; a write's votes, what a device lacks, a log, the host's description, each alone. Who revives
-//!    a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself.
+//!    a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself (`keeper.rs`).
 //! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`).
 //! 4. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
 //!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
@@ -110,7 +111,7 @@ pub(crate) struct Group {
     /// The walk for a filter met what nobody can read: when it may be tried again.
     pub(crate) no_filter_before: Mutex<Option<Instant>>,
     /// Keys that a member could not read and another could.
-    pub(crate) damaged: Mutex<Vec<Vec<u8>>>,
+    pub(crate) damaged: Mutex<BTreeSet<Vec<u8>>>,
     /// One member alone: its store is asked and changed directly, and decides.
     sole: Option<Arc<dyn Store>>,
 }

@@ -1,4 +1,9 @@
-//! The thread that keeps a matrix whole: members that are behind catch up, pairs that one member cannot read are taken from another, filters are made anew.
+//! What keeps a matrix whole behind its callers. Each group has a thread, its *keeper*: members that are behind catch up, pairs that one member cannot read are taken from another, filters
+//! are made anew. Another one finds devices that hang, and one tells the owner what happened: none of them waits for a keeper, which may be at a copy for hours.
+//!
+//! Invariant
+//! A group has one keeper. Who catches up takes the sequencer while a device's processor is held (`catchup.rs`, `fill.rs`); who chooses a leader waits for processors while the sequencer is
+//! held (`revive.rs`). They never wait for each other because one thread does both: a group's copy, catch-up and revival are never done beside each other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +13,15 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Event, Result};
 
 use crate::apply::apply;
+use crate::catchup::CaughtUp;
+use crate::device::Device;
 use crate::events::Relay;
 use crate::group::Group;
-use crate::layout::{Matrix, MemberState};
+use crate::layout::MemberState;
 use crate::lock;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
-use crate::store::Inner;
+use crate::shape::Shape;
 
 /// Most damaged keys that wait to be put right.
 pub(crate) const DAMAGED_MAX: usize = 4096;
@@ -23,7 +30,7 @@ const ROUND: Duration = Duration::from_millis(50);
 /// After a failure, before it is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The keeper's own state.
+/// What the keepers share.
 #[derive(Default)]
 pub(crate) struct Keeper {
     stops: AtomicBool,
@@ -34,7 +41,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Ends the thread.
+    /// Ends the threads.
     pub(crate) fn stop(&self) {
         let sleep = lock(&self.sleep);
         self.stops.store(true, Ordering::Release);
@@ -46,26 +53,44 @@ impl Keeper {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// The thread.
-    pub(crate) fn work(&self, inner: &Inner) {
-        let relay = inner.options.relay.as_ref();
-        let mut not_before = [Instant::now(); Matrix::GROUPS_MAX];
+    /// Sleeps until the next round, or until all threads are to end.
+    fn rest(&self) {
+        let sleep = lock(&self.sleep);
+        let awake =
+            self.wake.wait_timeout_while(sleep, ROUND, |()| !self.stops()).unwrap_or_else(PoisonError::into_inner);
+        drop(awake);
+    }
+
+    /// The thread that finds devices that hang.
+    pub(crate) fn watch_all(&self, shape: &Shape) {
         while !self.stops() {
-            relay.inspect(|relay| relay.tell());
-            let groups = inner.shape.groups();
-            tell_failures(&groups, relay);
-            for (group, not_before) in groups.iter().zip(&mut not_before) {
-                self.watch(group);
-                if Instant::now() >= *not_before && !self.round(group, inner.seed) {
-                    *not_before = Instant::now() + AFTER_FAILURE;
-                }
-            }
-            let sleep = lock(&self.sleep);
-            let awake =
-                self.wake.wait_timeout_while(sleep, ROUND, |()| !self.stops()).unwrap_or_else(PoisonError::into_inner);
-            drop(awake);
+            shape.groups().iter().for_each(|group| self.watch(group));
+            self.rest();
         }
-        relay.inspect(|relay| relay.tell());
+    }
+
+    /// The thread that tells the owner what happened.
+    pub(crate) fn tell_all(&self, shape: &Shape, relay: &Relay) {
+        loop {
+            let is_last = self.stops();
+            tell_failures(&shape.groups(), relay);
+            relay.tell();
+            if is_last {
+                return;
+            }
+            self.rest();
+        }
+    }
+
+    /// A group's keeper.
+    pub(crate) fn work(&self, group: &Group) {
+        let mut not_before = Instant::now();
+        while !self.stops() {
+            if Instant::now() >= not_before && !self.round(group) {
+                not_before = Instant::now() + AFTER_FAILURE;
+            }
+            self.rest();
+        }
     }
 
     /// Fails devices that hang: with something in their queues, they execute nothing for as long as an operation may take.
@@ -86,35 +111,35 @@ impl Keeper {
         }
     }
 
-    /// Does what is due in a group; false where something failed.
-    pub(crate) fn round(&self, group: &Group, seed: u64) -> bool {
+    /// Does what is due in a group; false where something failed. Copies last, which may take hours.
+    pub(crate) fn round(&self, group: &Group) -> bool {
         let mut is_well = true;
         if group.sole().is_none() && group.active().is_empty() && !self.stops() {
             is_well &= group.revive().unwrap_or(false);
         }
+        let mut copies = Vec::new();
         for device in group.devices() {
             if device.state() == MemberState::Behind && !self.stops() {
-                is_well &= group.catch_up(&device).unwrap_or(false);
+                match group.catch_up(&device) {
+                    Ok(CaughtUp::Active) => {}
+                    Ok(CaughtUp::LacksMore) => copies.push(device),
+                    Ok(CaughtUp::Later) | Err(_) => is_well = false,
+                }
             }
         }
-        let damaged = std::mem::take(&mut *lock(&group.damaged));
-        for key in damaged {
-            let is_repaired = group.repair(&key, KeyHash::of(&key, seed)).is_ok();
-            if !is_repaired {
-                group.note_damage(&key);
-            }
-            is_well &= is_repaired;
-        }
+        is_well &= group.repair_all();
         if group.needs_filter() && !self.stops() {
-            is_well &= group.build_filter(seed, &|| self.stops()).is_ok();
+            is_well &= group.build_filter(group.seed, &|| self.stops()).is_ok();
+        }
+        for device in copies {
+            is_well &= !self.stops() && group.copy(&device).unwrap_or(false);
         }
         is_well
     }
 }
 
-/// Tells the owner which devices have failed.
-fn tell_failures(groups: &[Arc<Group>], relay: Option<&Relay>) {
-    let Some(relay) = relay else { return };
+/// Keeps for the owner which devices have failed.
+fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
     for group in groups {
         for device in group.devices() {
             if let Some(what) = device.news() {
@@ -124,7 +149,55 @@ fn tell_failures(groups: &[Arc<Group>], relay: Option<&Relay>) {
     }
 }
 
+/// What is done of a group beside a copy, between its pairs.
+pub(crate) struct Beside<'a> {
+    group: &'a Group,
+    /// The member that is being copied.
+    copied: &'a Device,
+    not_before: Instant,
+}
+
+impl<'a> Beside<'a> {
+    pub(crate) fn new(group: &'a Group, copied: &'a Device) -> Self {
+        Self { group, copied, not_before: Instant::now() + ROUND }
+    }
+
+    /// Has other members catch up that only lack what logs tell, and damaged pairs put right, where that is due. What fails is tried again.
+    pub(crate) fn turn(&mut self) {
+        if Instant::now() < self.not_before {
+            return;
+        }
+        let mut is_well = self.group.repair_all();
+        for device in self.group.devices() {
+            let is_due = device.id != self.copied.id && device.state() == MemberState::Behind;
+            if is_due && !self.group.stops.load(Ordering::Acquire) {
+                is_well &= matches!(self.group.catch_up(&device), Ok(CaughtUp::Active));
+            }
+        }
+        self.not_before = Instant::now() + if is_well { ROUND } else { AFTER_FAILURE };
+    }
+}
+
 impl Group {
+    /// Puts right what could not be read; false where something failed. What nobody can read any more is left: whoever reads it says so.
+    fn repair_all(&self) -> bool {
+        let mut is_well = true;
+        let damaged = std::mem::take(&mut *lock(&self.damaged));
+        for key in damaged {
+            if self.stops.load(Ordering::Acquire) {
+                return false;
+            }
+            match self.repair(&key, KeyHash::of(&key, self.seed)) {
+                Ok(()) | Err(Error::Corrupt { .. }) => {}
+                Err(_) => {
+                    self.note_damage(&key);
+                    is_well = false;
+                }
+            }
+        }
+        is_well
+    }
+
     /// Gives members that cannot read `key` what another one has.
     ///
     /// # Errors

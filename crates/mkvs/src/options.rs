@@ -114,7 +114,7 @@ pub struct MkvsOptions {
     pub log_ops: u64,
     /// Bytes that it keeps, about.
     pub log_bytes: u64,
-    /// Bytes a second of a full copy; 0: no limit.
+    /// Bytes a second of a full copy, of which each group has one at a time; 0: no limit.
     pub copy_rate: u64,
     /// What a device may take for one operation before it counts as failed; nothing is written to it then.
     pub timeout: Duration,
@@ -123,7 +123,7 @@ pub struct MkvsOptions {
     /// Open with fewer devices than what was acknowledged may need, and keep what they have.
     pub salvage: bool,
     /// Whether it has threads of its own. Without, callers do all work: of a group's devices as many as a write takes do it at once, in an order that is another one for each few
-    /// writes, and the others when they are next asked. What the keeper does, `wait_recovered` and `settle` do.
+    /// writes, and the others when they are next asked. What the keepers do, `wait_recovered` and `settle` do.
     pub threads: bool,
     /// Decides what else is drawn at random when a matrix is made: its ids, and the seed of the keys' hashes.
     pub seed: Option<u64>,
@@ -202,7 +202,7 @@ const SPECS: &[OptionSpec] = &[
     spec!("hard-lag", "8192", false, "operations by which it may trail before it has to catch up, from soft-lag"),
     spec!("log-ops", "65536", true, "operations that a device's log keeps, a power of two from 1024 to 16777216"),
     spec!("log-bytes", "64M", true, "bytes that it keeps, about, from 1M"),
-    spec!("copy-rate", "0", false, "bytes a second of a full copy of a device; 0: no limit"),
+    spec!("copy-rate", "0", false, "bytes a second of a full copy of a device, in each group; 0: no limit"),
     spec!("timeout-ms", "10000", false, "milliseconds that a device may take before it counts as failed, from 10"),
 ];
 

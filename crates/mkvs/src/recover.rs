@@ -301,13 +301,12 @@ impl Group {
             // A full copy takes long: it goes on behind. Nor must one that the description calls active be partial before the epoch says who has everything.
             let caught_up = match self.needs_copy(device, leader) {
                 Ok(true) => continue,
-                Ok(false) => self.catch_up(device),
+                Ok(false) => self.catch_up(device).map(|_| ()),
                 Err(error) => Err(error),
             };
-            match caught_up {
-                Ok(_) => {}
+            if caught_up.is_err() {
                 // The keeper tries it again. What the host's store says it says below.
-                Err(_) => device.fall_behind(),
+                device.fall_behind();
             }
         }
         self.begin_epoch()

@@ -257,7 +257,7 @@ impl Shape {
                     brought => brought?,
                 }
                 let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
-                pace.pass(bytes as usize, stops);
+                pace.pass(bytes as usize, &mut || stops());
                 Ok(())
             });
             if stopped {

@@ -103,14 +103,25 @@ impl Mkvs {
     /// Starts all threads.
     fn spawn_all(&self) -> Result<()> {
         let inner = Arc::clone(&self.inner);
-        self.spawn("mkvs-keeper".into(), move || inner.keeper.work(&inner))?;
+        self.spawn("mkvs-watch".into(), move || inner.keeper.watch_all(&inner.shape))?;
+        if let Some(relay) = self.inner.options.relay.clone() {
+            let inner = Arc::clone(&self.inner);
+            self.spawn("mkvs-events".into(), move || inner.keeper.tell_all(&inner.shape, &relay))?;
+        }
         for group in self.inner.shape.groups() {
+            self.keep(&group)?;
             group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
         }
         if self.inner.shape.is_moving() {
             self.move_behind()?;
         }
         Ok(())
+    }
+
+    /// Gives a group its keeper.
+    pub(crate) fn keep(&self, group: &Arc<Group>) -> Result<()> {
+        let (inner, group) = (Arc::clone(&self.inner), Arc::clone(group));
+        self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&group))
     }
 
     /// Starts a thread that ends with the matrix.
