@@ -127,6 +127,11 @@ impl Places for Stores {
         }
         place(&path, engine.load(&path, pool, &set)?)
     }
+
+    fn remove(&self, directory: &Path, part: Part) -> Result<()> {
+        let path = directory.join(part.directory());
+        std::fs::remove_dir_all(&path).map_err(|error| Error::io("removing", path, error))
+    }
 }
 
 /// The matrix's options, from those of a pool and its own.

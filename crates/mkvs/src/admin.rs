@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
@@ -13,7 +14,7 @@ use crate::filter::Filter;
 use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
-use crate::places::Places;
+use crate::places::{Made, Places};
 use crate::recover;
 use crate::store::Mkvs;
 use crate::{lock, write};
@@ -121,20 +122,23 @@ impl Mkvs {
         group.check_without(device, &group.active())?;
         let member = Member { path: directory.into(), id: recover::new_id(), state: MemberState::Behind };
         let matrix = self.inner.host.matrix();
-        let made = recover::make_device(root, &self.inner.options, places, &matrix, device, &member, group.width)?;
-        if let Some(log) = made.log() {
+        let mut made = Made::new(places);
+        let options = &self.inner.options;
+        let new = recover::make_device(root, options, &mut made, &matrix, device, &member, group.width)?;
+        if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
         group.take_out_in_time(device, old.as_deref())?;
-        self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member)?;
+        let described = self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member);
+        made.keep_unless_refused(described)?;
         {
             let mut members = write(&group.members);
             members.retain(|other| other.index != device);
-            members.push(Arc::clone(&made));
+            members.push(Arc::clone(&new));
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
-        self.employ(group, made)?;
+        self.employ(group, new)?;
         if let Some(old) = old {
             old.stop();
             // It is dead, or will be: what its close has to say helps nobody.
@@ -170,27 +174,46 @@ impl Mkvs {
         let member = |at| Member { path: path(at), id: recover::new_id(), state: MemberState::Active };
         let members: Vec<Member> = (0..width).map(member).collect();
         let matrix = self.inner.host.matrix();
-        let make = |(at, member)| recover::make_device(root, &self.inner.options, places, &matrix, at, member, width);
-        let devices = members.iter().enumerate().map(make).collect::<Result<Vec<_>>>()?;
+        let mut made = Made::new(places);
+        let options = &self.inner.options;
+        let mut make = |(at, member)| recover::make_device(root, options, &mut made, &matrix, at, member, width);
+        let devices = members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?;
         let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], members };
-        // The description first: a crash behind it finds the group, and goes on moving.
-        self.inner.host.change(|matrix| matrix.groups.push(record))?;
-        let group = Arc::new(Group::begin(count, &self.inner.options, &self.inner.host, devices));
+        let group = Arc::new(Group::begin(count, options, &self.inner.host, devices));
         if group.has_filter {
-            group.set_filter(&Arc::new(Filter::new(self.inner.options.filter_keys)), 0);
+            group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);
         }
-        group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
-        self.keep(&group)?;
+        // All that may be refused, then the description: a crash behind it finds the group, and goes on moving. What was started ends where nothing comes of it.
+        let begins = self.start_group(&group).inspect_err(|_| group.dismiss())?;
+        let described = self.inner.host.change(|matrix| matrix.groups.push(record));
+        made.keep_unless_refused(described).inspect_err(|_| group.dismiss())?;
         self.inner.shape.add(group);
-        self.move_behind()
+        // The mover waits for it, or the matrix is being dropped.
+        let _ = begins.send(());
+        Ok(())
+    }
+
+    /// Starts the threads of a group that is to be added. The mover begins when it is told to.
+    fn start_group(&self, group: &Arc<Group>) -> Result<Sender<()>> {
+        group.devices().into_iter().try_for_each(|device| self.employ(group, device))?;
+        self.keep(group)?;
+        let (begins, begun) = mpsc::channel();
+        self.move_when(move || begun.recv().is_ok())?;
+        Ok(begins)
     }
 
     /// Starts the thread that moves keys to the newest group.
     pub(crate) fn move_behind(&self) -> Result<()> {
+        self.move_when(|| true)
+    }
+
+    /// The same, which waits for `begins` first, and ends where that is false.
+    fn move_when(&self, begins: impl FnOnce() -> bool + Send + 'static) -> Result<()> {
         let inner = Arc::clone(&self.inner);
         self.spawn("mkvs-mover".into(), move || {
             let stops = || inner.keeper.stops();
-            while !stops() {
+            let begins = begins();
+            while begins && !stops() {
                 let pause = match inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops) {
                     Ok(true) => return,
                     // All that can be read was moved: a while later some of it may be mended, or written over.
@@ -232,6 +255,12 @@ impl Mkvs {
 }
 
 impl Group {
+    /// Ends the threads of a group of which nothing came.
+    fn dismiss(&self) {
+        self.stops.store(true, Ordering::Release);
+        self.devices().iter().for_each(|device| device.stop());
+    }
+
     /// Whether the member in this place may go. One in use may where the others are enough for a write; one that is out already where another one is active: who is active has
     /// everything, though they may be too few for a write until the new one is there.
     ///

@@ -85,7 +85,7 @@ impl Keeper {
     /// A group's keeper.
     pub(crate) fn work(&self, group: &Group) {
         let mut not_before = Instant::now();
-        while !self.stops() {
+        while !self.stops() && !group.stops.load(Ordering::Acquire) {
             if Instant::now() >= not_before && !self.round(group) {
                 not_before = Instant::now() + AFTER_FAILURE;
             }

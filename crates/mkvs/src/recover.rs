@@ -21,7 +21,7 @@ use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Acks, Inline, MkvsOptions};
-use crate::places::{New, Part, Place, Places};
+use crate::places::{Made, New, Part, Place, Places};
 
 /// The parts of a matrix, ready to serve.
 pub(crate) struct Opened {
@@ -68,15 +68,15 @@ impl Maker<'_> {
     }
 
     /// Makes a device's stores.
-    fn create(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
+    fn create(&self, made: &mut Made<'_>, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
         let new = |part, engine, capacity| New { part, engine, capacity, durability: self.matrix.durability };
-        let place = self.places.create(&directory, new(Part::Device, &self.matrix.engine, self.matrix.device_bytes))?;
+        let place = made.create(&directory, new(Part::Device, &self.matrix.engine, self.matrix.device_bytes))?;
         let log = if members == 1 {
             None
         } else {
             let capacity = self.matrix.device_bytes.saturating_add(2 * self.matrix.log_bytes);
-            let log = self.places.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
+            let log = made.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
             let record =
                 DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
             Some(
@@ -119,13 +119,13 @@ pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
 pub(crate) fn make_device(
     root: &Path,
     options: &Arc<MkvsOptions>,
-    places: &dyn Places,
+    made: &mut Made<'_>,
     matrix: &Matrix,
     index: usize,
     member: &Member,
     members: usize,
 ) -> Result<Arc<Device>> {
-    Maker { root, options, places, matrix }.create(index, member, members)
+    Maker { root, options, places: made.places(), matrix }.create(made, index, member, members)
 }
 
 /// Makes a matrix whose description lies in `root`.
@@ -157,16 +157,17 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
         groups: (0..options.groups).map(group).collect(),
     };
     let maker = Maker { root, options, places, matrix: &matrix };
+    let mut made = Made::new(places);
     let mut devices = Vec::new();
     for group in &matrix.groups {
-        let made =
-            group.members.iter().enumerate().map(|(index, member)| maker.create(index, member, group.members.len()));
-        devices.push(made.collect::<Result<Vec<_>>>()?);
+        let mut make = |(index, member)| maker.create(&mut made, index, member, group.members.len());
+        devices.push(group.members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?);
     }
     // Last: a matrix without a description was never made.
     let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
-    let store = places.create(root, new)?.store;
+    let store = made.create(root, new)?.store;
     let host = Arc::new(Host::create(store, matrix)?);
+    made.keep();
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
         if group.has_filter {

@@ -1,4 +1,4 @@
-//! Devices that are replaced where few are left: a dead one by whoever has everything, though too few for a write.
+//! Devices that are replaced where few are left: a dead one by whoever has everything, though too few for a write. And what is left of a change that is refused.
 
 mod common;
 
@@ -144,4 +144,73 @@ fn a_replacement_that_stops_in_the_middle_goes_on_with_the_next_open() {
     let store = matrix.open().expect("the first has everything");
     assert_holds(&store);
     assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
+}
+
+/// Refuses changes of the description.
+fn refuse_changes(host: &Switch) {
+    host.set(|touch, key| if touch == Touch::Write && key == b"matrix" { Fault::Full } else { Fault::None });
+}
+
+#[test]
+fn a_replacement_that_is_refused_leaves_nothing_and_is_done_again() {
+    let (matrix, switches) = switched("refused", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    // Where something is already nothing is taken away.
+    let there = matrix.device(0, 1);
+    let refused = store.replace(0, 0, &there, &matrix.path(), &matrix.places);
+    assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+    std::fs::create_dir_all(new(&matrix, 2).join("log")).expect("a directory in its way");
+    std::fs::write(new(&matrix, 2).join("log/pool.0000"), b"not ours").expect("a file in its way");
+    assert!(replace(&matrix, &store, 2).is_err());
+    assert!(!new(&matrix, 2).join("store").exists() && new(&matrix, 2).join("log/pool.0000").exists());
+    std::fs::remove_dir_all(new(&matrix, 2)).expect("out of the way");
+    refuse_changes(&switches.host);
+    let refused = replace(&matrix, &store, 2);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert!(!new(&matrix, 2).join("store").exists() && !new(&matrix, 2).join("log").exists());
+    switches.host.clear();
+    replace(&matrix, &store, 2).expect("nothing is in its way");
+    assert_holds(&store);
+    assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
+}
+
+#[test]
+fn a_group_whose_addition_is_refused_leaves_nothing_and_is_added_again() {
+    let (matrix, switches) = switched("no group", 2);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    let add = || store.add_group(&[], &matrix.path(), &matrix.places);
+    refuse_changes(&switches.host);
+    let refused = add();
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    switches.host.clear();
+    // The second device finds something in its way.
+    std::fs::create_dir_all(matrix.device(1, 1).join("store")).expect("a directory in its way");
+    std::fs::write(matrix.device(1, 1).join("store/pool.0000"), b"not ours").expect("a file in its way");
+    assert!(add().is_err());
+    std::fs::remove_dir_all(matrix.device(1, 1)).expect("out of the way");
+    assert!(!matrix.device(1, 0).join("store").exists() && !matrix.device(1, 0).join("log").exists());
+    assert_eq!((store.status().groups, store.status().settled_groups), (1, 1));
+    assert_holds(&store);
+    add().expect("nothing is in its way");
+    store.wait_whole(PATIENCE).expect("all keys have moved");
+    assert_holds(&store);
+    drop(store);
+    let store = matrix.open().expect("open");
+    assert_eq!((store.status().groups, store.status().settled_groups), (2, 2));
+    assert_holds(&store);
+}
+
+#[test]
+fn a_matrix_whose_creation_is_refused_leaves_nothing_and_is_made_again() {
+    let matrix = Matrix::new("not made", 2, 2);
+    std::fs::create_dir_all(matrix.device(1, 1).join("log")).expect("a directory in its way");
+    std::fs::write(matrix.device(1, 1).join("log/pool.0000"), b"not ours").expect("a file in its way");
+    assert!(matrix.create(CAPACITY).is_err());
+    std::fs::remove_dir_all(matrix.device(1, 1)).expect("out of the way");
+    assert_eq!(matrix.files(), Vec::<String>::new());
+    let store = matrix.create(CAPACITY).expect("nothing is in its way");
+    fill(&store);
+    assert_holds(&store);
 }

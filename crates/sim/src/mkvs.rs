@@ -188,6 +188,10 @@ impl Places for SimPlaces {
     fn open(&self, directory: &Path, part: Part, _: &str) -> Result<Place> {
         self.place(directory, part)
     }
+
+    fn remove(&self, _: &Path, _: Part) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Where the description lies: devices' directories are below it.

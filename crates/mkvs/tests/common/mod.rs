@@ -130,6 +130,11 @@ impl Places for Hikvs {
         };
         Ok(self.place(directory, part, store))
     }
+
+    fn remove(&self, directory: &Path, part: Part) -> Result<()> {
+        let path = directory.join(part.directory());
+        std::fs::remove_dir_all(&path).map_err(|error| Error::io("removing", path, error))
+    }
 }
 
 /// A place for one matrix, with the options that it is made and opened with.
