@@ -390,7 +390,11 @@ impl Device {
         }
         self.set_applied(refused.iter().min().map_or(last, |first| first - 1));
         if refused.is_empty() {
-            log.set_record(|record| record.applied = last)?;
+            match log.set_record(|record| record.applied = last) {
+                // It is done again the next time.
+                Err(error) if is_refusal(&error) => {}
+                said => said?,
+            }
         }
         Ok(refused)
     }

@@ -5,10 +5,12 @@
 //! nothing else leads.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use lodestore_contract::Result;
 
+use crate::apply::is_refusal;
 use crate::catchup::{last_epoch, log_of};
 use crate::device::Device;
 
@@ -31,8 +33,8 @@ pub(crate) struct Lead {
     pub(crate) refused: BTreeSet<u64>,
 }
 
-/// Has these members do again what their logs have. One that cannot has failed, and is not among the able.
-pub(crate) fn able(devices: Vec<Arc<Device>>) -> Vec<Able> {
+/// Has these members do again what their logs have, at the same time where there may be `threads`. One that cannot has failed, and is not among the able.
+pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
     let redo = |device: Arc<Device>| -> Option<Able> {
         let done = device.redo().and_then(|refused| {
             let log = log_of(&device)?;
@@ -46,7 +48,13 @@ pub(crate) fn able(devices: Vec<Arc<Device>>) -> Vec<Able> {
             }
         }
     };
-    devices.into_iter().filter_map(redo).collect()
+    if !threads {
+        return devices.into_iter().filter_map(redo).collect();
+    }
+    std::thread::scope(|scope| {
+        let begun: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || redo(device))).collect();
+        begun.into_iter().filter_map(|redone| redone.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 /// Who of these leads, of whose equals `absent` are not there. A write was acknowledged when `needed` of all of them had done it. `None` where nobody has everything
@@ -63,7 +71,7 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     let source = Arc::clone(&source.device);
     let mut levelled = Vec::new();
     for mut able in able {
-        // Whom the newest log cannot tell what it lacks is as one that is not there.
+        // Whom the newest log cannot tell what it lacks, or who has no room for it, is as one that is not there.
         if level(&mut able, &source, last)? {
             levelled.push(able);
         } else {
@@ -80,13 +88,29 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     Ok((!active.is_empty()).then_some(Lead { last, active, refused }))
 }
 
-/// Gives a member what its log lacks of another's, up to `last`, and has it done. False where that does not reach so far back.
+/// Gives a member what its log lacks of another's, up to `last`, and has it done. False where that does not reach so far back, or the member cannot: it has failed then, or has no room.
+///
+/// # Errors
+/// Those of the other's log.
 fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
     let (log, source) = (log_of(&able.device)?, log_of(source)?);
     for seq in log.held().1 + 1..=last {
         let Some(operation) = source.read(seq)? else { return Ok(false) };
-        log.append(&operation, able.device.applied())?;
+        if !is_done(&able.device, log.append(&operation, able.device.applied())) {
+            return Ok(false);
+        }
     }
-    able.refused = able.device.redo()?;
-    Ok(true)
+    let mut refused = Vec::new();
+    let is_level = is_done(&able.device, able.device.redo().map(|lacking| refused = lacking));
+    able.refused = refused;
+    Ok(is_level)
+}
+
+/// Whether a member has done something. One whose medium fails has failed.
+fn is_done(device: &Device, done: Result<()>) -> bool {
+    match &done {
+        Err(error) if !is_refusal(error) => device.fail(error.to_string()),
+        _ => {}
+    }
+    done.is_ok()
 }

@@ -20,7 +20,7 @@ use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, Memb
 use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
 use crate::oplog::OpLog;
-use crate::options::{Acks, Inline, MkvsOptions};
+use crate::options::{Inline, MkvsOptions};
 use crate::places::{Made, New, Part, Place, Places};
 
 /// The parts of a matrix, ready to serve.
@@ -244,7 +244,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
         return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
     }
-    let chosen = choose(maker.options.salvage, maker.matrix.acks, index, record, &devices);
+    let chosen = choose(maker.options, index, record, &devices);
     let Lead { last, active, refused } = match chosen {
         Err(too_few @ Error::TooFewDevices { .. }) => {
             let said = losses.into_iter().map(|(_, _, error)| error).find(|error| !is_loss(error));
@@ -267,8 +267,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
 /// # Errors
 /// [`Error::TooFewDevices`] where that cannot be said of them, unless in salvage; the devices'.
 pub(crate) fn choose(
-    salvage: bool,
-    acks: Acks,
+    options: &MkvsOptions,
     index: usize,
     record: &GroupRecord,
     devices: &[Arc<Device>],
@@ -276,13 +275,13 @@ pub(crate) fn choose(
     let is_active =
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
-    let acks = acks.needed(record.members.len(), active);
+    let acks = options.acks.needed(record.members.len(), active);
     let needed = (active + 1).saturating_sub(acks).max(1);
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
-    let able = able_of(able.cloned().collect());
+    let able = able_of(able.cloned().collect(), options.threads);
     let live = able.len();
-    if live < needed && !salvage {
+    if live < needed && !options.salvage {
         return Err(Error::TooFewDevices { group: index, live, needed });
     }
     let lead = lead(able, active - live, acks)?;

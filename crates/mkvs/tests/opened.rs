@@ -4,16 +4,19 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use common::Matrix;
+use common::faulty::{Fault, Touch};
+use common::switched::switched;
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Durability, Error, Store};
 use lodestore_mkvs::{Mkvs, Part};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn key(i: u64) -> Vec<u8> {
     format!("key{i:05}").into_bytes()
@@ -115,4 +118,71 @@ fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
     assert_holds(&matrix.open().expect("salvage"));
     (matrix.options.salvage, matrix.places.refuse) = (false, None);
     assert_holds(&matrix.open().expect("two of three"));
+}
+
+#[test]
+fn a_device_whose_log_has_no_room_ends_no_open() {
+    let (matrix, switches) = switched("log full", 3);
+    let matrix = matrix.with(|options| options.threads = false);
+    let store = matrix.create(CAPACITY).expect("create");
+    (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
+    // Two have it in their logs alone, the third nowhere; then the host stops. Nor is there room when it is done again, as itself and as the leader's.
+    let has_no_room = |most: usize| {
+        for at in [0, 2] {
+            let writes = AtomicUsize::new(0);
+            switches.stores[at].set(move |touch, key| {
+                let is_put = touch == Touch::Write && key == b"new";
+                if is_put && writes.fetch_add(1, Ordering::Relaxed) < most { Fault::Full } else { Fault::None }
+            });
+        }
+    };
+    has_no_room(usize::MAX);
+    let fails = |touch, _: &[u8]| if touch == Touch::Write { Fault::Io } else { Fault::None };
+    switches.logs[1].set(fails);
+    switches.host.set(fails);
+    assert!(store.put(b"new", b"value").is_err());
+    drop(store);
+    switches.host.clear();
+    has_no_room(2);
+    switches.logs[1].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    let store = matrix.open().expect("two of three");
+    assert_eq!(store.get(b"new").expect("get"), None);
+    assert_holds(&store);
+    assert_eq!(
+        store.status().devices.iter().map(|device| device.state).collect::<Vec<_>>(),
+        ["active", "behind", "active"]
+    );
+    switches.logs[1].clear();
+    store.settle().expect("settle");
+    store.wait_whole(PATIENCE).expect("three devices");
+    assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
+}
+
+#[test]
+fn the_devices_of_a_group_do_again_what_their_logs_have_at_the_same_time() {
+    let (matrix, switches) = switched("redone", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
+    drop(store);
+    // Each waits for the others where it is first touched.
+    let begun = Arc::new(AtomicUsize::new(0));
+    for switch in &switches.stores {
+        let (begun, is_first) = (Arc::clone(&begun), AtomicBool::new(true));
+        switch.set(move |_, _| {
+            if is_first.swap(false, Ordering::AcqRel) {
+                begun.fetch_add(1, Ordering::AcqRel);
+                let waits = Instant::now();
+                while begun.load(Ordering::Acquire) < 3 {
+                    if waits.elapsed() > PATIENCE {
+                        return Fault::Io;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Fault::None
+        });
+    }
+    let store = matrix.open().expect("open");
+    store.wait_whole(PATIENCE).expect("nobody waited in vain");
+    assert_holds(&store);
 }
