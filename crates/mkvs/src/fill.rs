@@ -2,7 +2,8 @@
 //!
 //! The member is given the group's operations from a number on. Then a walk over another's keys puts what the group has of each behind them in its queue. A pair is read with its
 //! key's stripe held, so no write of the key is under way: what is in the pair is not behind it in the queue, and what is not in it is. What is written meanwhile comes by the queue,
-//! wherever the walk is; so the walk needs no second round.
+//! wherever the walk is; so the walk needs no second round. When the last pair of it is in the member's store, its record says that it is whole: every operation that is in a pair is in its
+//! log, or stood before the copy began, so what it lacks from then on is told by logs, if it trails before it has joined.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,6 +49,17 @@ impl Pace {
     }
 }
 
+/// A copy's way over keys.
+struct Walk {
+    pace: Pace,
+    /// What was queued last.
+    last: Option<Arc<Copied>>,
+    /// Pairs that nobody can read.
+    unread: u64,
+    /// Neither did the device fall behind nor is the matrix being stopped.
+    is_whole: bool,
+}
+
 impl Group {
     /// Makes `device` what the group is, and takes it into use. False where it is to be tried again.
     ///
@@ -71,50 +83,71 @@ impl Group {
             last
         };
         device.wake();
-        let copied = self.copy_keys(device, cut);
+        let mut walk = Walk { pace: Pace::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
+        let copied = self
+            .copy_keys(device, cut, &mut walk)
+            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take())?));
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
             return copied;
         }
-        let is_back = self.join(device)?;
-        if is_back {
-            self.counts.copied.fetch_add(1, Ordering::Relaxed);
+        self.counts.copied.fetch_add(1, Ordering::Relaxed);
+        self.join(device)
+    }
+
+    /// Waits until `device` has all of its copy, and has its record say so: if it falls behind from now on, the logs tell what it lacks. False where it fell behind before.
+    fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>) -> Result<bool> {
+        let (mut seen, mut since) = (device.progress(), Instant::now());
+        // Its queue lets it go when it is done.
+        while last.as_ref().is_some_and(|last| Arc::strong_count(last) > 1) && device.is_filling() {
+            if self.stops.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            device.kick();
+            if device.progress() != seen {
+                (seen, since) = (device.progress(), Instant::now());
+            } else if since.elapsed() > self.options.timeout {
+                device.fail(self.too_late());
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
-        Ok(is_back)
+        let applied = device.applied();
+        if !device.is_filling() {
+            return Ok(false);
+        }
+        log_of(device)?
+            .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
+        Ok(true)
     }
 
     /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone. What nobody can read is left out, and told: without that no device could ever
     /// take the place of another.
-    fn copy_keys(&self, device: &Device, cut: u64) -> Result<bool> {
-        let mut pace = Pace::new(self.options.copy_rate);
-        let (mut unread, mut is_whole) = (0, true);
+    fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
         let own = [Arc::clone(device.store())];
-        self.copy_each(device, &own, Question::There, &mut pace, &mut unread, &mut is_whole)?;
-        if is_whole {
+        self.copy_each(device, &own, Question::There, walk)?;
+        if walk.is_whole {
             let donors = self.stores_at(cut)?;
-            unread = 0;
-            let damage = self.copy_each(device, &donors, Question::Pair, &mut pace, &mut unread, &mut is_whole)?;
-            unread = unread.max(u64::from(damage.is_some()));
+            walk.unread = 0;
+            let damage = self.copy_each(device, &donors, Question::Pair, walk)?;
+            walk.unread = walk.unread.max(u64::from(damage.is_some()));
         }
-        if is_whole && unread != 0 {
-            self.counts.uncopied.fetch_add(unread, Ordering::Relaxed);
+        if walk.is_whole && walk.unread != 0 {
+            self.counts.uncopied.fetch_add(walk.unread, Ordering::Relaxed);
             let place = format!("group {} device {}", self.index, device.index);
-            let what = format!("pairs that no other device can read may be missing in its copy, {unread} or more");
+            let what =
+                format!("pairs that no other device can read may be missing in its copy, {} or more", walk.unread);
             self.options.relay.as_ref().inspect(|relay| relay.keep(Event::Corruption { place, what }));
         }
-        Ok(is_whole)
+        Ok(walk.is_whole)
     }
 
-    /// Puts into the queue of `device` what the group has of each key of these stores, or only which of them it has not; how many nobody can read goes to `unread`. What stood in the way of
-    /// knowing all keys. Not `is_whole` where the device fell behind, or the matrix is being stopped.
+    /// Puts into the queue of `device` what the group has of each key of these stores, or only which of them it has not. What stood in the way of knowing all keys.
     fn copy_each(
         &self,
         device: &Device,
         of: &[Arc<dyn Store>],
         question: Question,
-        pace: &mut Pace,
-        unread: &mut u64,
-        is_whole: &mut bool,
+        walk: &mut Walk,
     ) -> Result<Option<Error>> {
         let mut beside = Beside::new(self, device);
         // Asked at least each 50 ms, also while it waits.
@@ -128,14 +161,14 @@ impl Group {
                 device.kick();
                 std::thread::sleep(Duration::from_micros(50));
             }
-            *is_whole &= !stops();
-            if !*is_whole {
+            walk.is_whole &= !stops();
+            if !walk.is_whole {
                 return Err(Error::Closed);
             }
             let stripe = self.stripes.share(KeyHash::of(key, self.seed));
             let found = match self.compete(&stripe, key, question, &mut value) {
                 Err(Error::Corrupt { .. }) => {
-                    *unread += 1;
+                    walk.unread += 1;
                     return Ok(());
                 }
                 found => found?,
@@ -145,15 +178,16 @@ impl Group {
                 (true, Question::Pair) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
                 (true, _) => return Ok(()),
             };
-            let copied = Copied { key: key.to_vec(), mutation };
+            let copied = Arc::new(Copied { key: key.to_vec(), mutation });
             let bytes = copied.key.len() + copied.mutation.bytes();
-            device.push(Command::Copy(Arc::new(copied)));
+            device.push(Command::Copy(Arc::clone(&copied)));
+            walk.last = Some(copied);
             drop(stripe);
             device.wake();
-            pace.pass(bytes, &mut stops);
+            walk.pace.pass(bytes, &mut stops);
             Ok(())
         });
         device.kick();
-        if *is_whole { walked } else { Ok(None) }
+        if walk.is_whole { walked } else { Ok(None) }
     }
 }

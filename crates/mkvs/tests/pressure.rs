@@ -13,7 +13,7 @@ use lodestore_contract::{Error, ScanRange, Store, Visit};
 use lodestore_mkvs::{Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One group of three, whose devices' stores and host have these switches.
 fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Switch) {
@@ -110,6 +110,52 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
     assert!(store.status().devices.iter().all(|device| device.keys == 200), "{:?}", store.status());
     assert_sound(&store);
     assert_eq!(store.stats().engine_counters["devices_copied"], 1);
+}
+
+#[test]
+fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
+    const KEYS: u64 = 200;
+    let (matrix, switches, _) = switched("copied and trails");
+    let matrix = matrix.with(|options| options.inline = Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    switches[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    // More than the logs hold.
+    for i in 0..1500 {
+        store.put(&key(i % KEYS), &i.to_le_bytes()).expect("two have it");
+    }
+    wait_active(&store, 2);
+    // It stands still at the last pair of the copy until there are writes behind it, and then at the first of those.
+    let (is_last, goes_on, is_free) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let (at_last, goes, free) = (Arc::clone(&is_last), Arc::clone(&goes_on), Arc::clone(&is_free));
+    switches[2].set(move |touch, touched| {
+        let gate = if touched == key(KEYS - 1) { &goes } else { &free };
+        let stands = touch == Touch::Write && (touched == key(KEYS - 1) || touched == b"behind");
+        at_last.fetch_or(stands, Ordering::AcqRel);
+        while stands && !gate.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Fault::None
+    });
+    let begun = Instant::now();
+    let wait = |what: &dyn Fn() -> bool| {
+        while !what() {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", store.stats().engine_counters);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let write = |count: u64| (0..count).for_each(|i| store.put(b"behind", &i.to_le_bytes()).expect("two have it"));
+    wait(&|| is_last.load(Ordering::Acquire));
+    write(100);
+    goes_on.store(true, Ordering::Release);
+    wait(&|| store.stats().engine_counters["devices_copied"] == 1);
+    assert_eq!(active(&store), 2, "it has not joined");
+    // By more than it may trail.
+    write(500);
+    is_free.store(true, Ordering::Release);
+    wait_active(&store, 3);
+    let counts = store.stats().engine_counters;
+    assert_eq!((counts["devices_copied"], counts["devices_caught_up"]), (1, 1));
+    assert_sound(&store);
 }
 
 #[test]

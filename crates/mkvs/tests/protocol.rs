@@ -8,7 +8,7 @@
 //! good.
 //!
 //! A member that comes back is filling: it is given operations and has no vote; it refuses, trails or fails. What came before it has by a donor's log, its processor held, or by a
-//! copy, key by key through its queue while clients write; before it is emptied, an epoch leaves it out. It joins with the sequencer held: its record, a crash or not, then the
+//! copy, key by key through its queue while clients write; before it is emptied, an epoch leaves it out, and when it has all of the copy its record says that logs tell the rest. It joins with the sequencer held: its record, a crash or not, then the
 //! description.
 //!
 //! # What is not

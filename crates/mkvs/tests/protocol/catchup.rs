@@ -25,6 +25,8 @@ enum Stage {
     Counted,
     /// It is filling: the next key of the walk over a member that has everything up to `cut`.
     Copy { key: u8, cut: u8 },
+    /// What is left of its copy is in its queue.
+    Copied,
     /// It has what its queue has not.
     Joining,
     /// With the sequencer held: its record says that it is whole up to here.
@@ -157,7 +159,7 @@ impl Group {
         let Catch { member, donor, stage } = self.catching?;
         let is_due = match stage {
             Stage::Forget { .. } | Stage::Replay | Stage::Counted => State::Behind,
-            Stage::Last(_) | Stage::Copy { .. } | Stage::Joining | Stage::Taking(_) => State::Filling,
+            Stage::Last(_) | Stage::Copy { .. } | Stage::Copied | Stage::Joining | Stage::Taking(_) => State::Filling,
         };
         if self.index(member).state != is_due {
             self.ends(member);
@@ -178,6 +180,7 @@ impl Group {
                 }
             }
             Stage::Copy { key, cut } => return self.copy(rules, member, key, cut),
+            Stage::Copied => return self.end_copy(rules, member),
             Stage::Joining => return self.join(rules, member),
             Stage::Taking(_) => self.take_in(rules, member),
         }
@@ -262,7 +265,18 @@ impl Group {
             }
         }
         let is_last = at + 1 == self.stripes.len();
-        self.goes_on(if is_last { Stage::Joining } else { Stage::Copy { key: key + 1, cut } });
+        self.goes_on(if is_last { Stage::Copied } else { Stage::Copy { key: key + 1, cut } });
+        Some(())
+    }
+
+    /// The member has all of the copy: what it lacks if it falls behind now, its log and another's tell.
+    fn end_copy(&mut self, rules: &Rules, member: u8) -> Option<()> {
+        let device = self.device(member);
+        if rules.copied_before_whole && device.queue.iter().any(|queued| matches!(queued, Command::Copy { .. })) {
+            return None;
+        }
+        (device.saved, device.is_partial) = (device.applied, false);
+        self.goes_on(Stage::Joining);
         Some(())
     }
 

@@ -261,7 +261,7 @@ pub const MUTANTS: &[Mutant] = &[
             1,
             Bounds { writes: 2, demotions: 1, crashes: 1, ..NOTHING },
         ),
-        |rules| rules.joins_copied = false,
+        |rules| (rules.copied_before_whole, rules.joins_copied) = (false, false),
         KEPT,
     ),
     (
@@ -286,6 +286,18 @@ pub const MUTANTS: &[Mutant] = &[
             Bounds { writes: 2, demotions: 1, crashes: 1, ..NOTHING },
         ),
         |rules| rules.partial_until_whole = false,
+        AGREED,
+    ),
+    (
+        (
+            "a member is whole with a copy in its queue",
+            3,
+            1,
+            Acks::Majority,
+            1,
+            Bounds { writes: 2, demotions: 1, crashes: 1, ..NOTHING },
+        ),
+        |rules| rules.copied_before_whole = false,
         AGREED,
     ),
     (

@@ -80,8 +80,10 @@ pub struct Rules {
     pub copy_by_queue: bool,
     /// A copy's walk is over a member that has all that was numbered when the copy began.
     pub copy_of_whole: bool,
-    /// The record says that a member is partial until it has everything.
+    /// The record says that a member is partial until it has all of its copy.
     pub partial_until_whole: bool,
+    /// It says that a member which was copied is whole when nothing of the copy is in its queue.
+    pub copied_before_whole: bool,
     /// Before a member is partial that the description calls active, an epoch counts those that are left.
     pub left_out_first: bool,
     /// An epoch counts those of whom the sequencer knows, though they may have failed since; it is not begun where there are none.
@@ -131,6 +133,7 @@ impl Rules {
             copy_by_queue: true,
             copy_of_whole: true,
             partial_until_whole: true,
+            copied_before_whole: true,
             left_out_first: true,
             said_by_sequencer: true,
             joins_whole: true,
