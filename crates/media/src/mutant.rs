@@ -171,6 +171,8 @@ pub enum Mutant {
     ForkCutUnsaid = 127,
     /// The filter that a clean stop of a matrix left is not taken away when it is opened.
     FilterLeftKept = 128,
+    /// A matrix is opened only with all devices that were active.
+    OpenAsksForAll = 129,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -183,7 +185,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 85] = [
+    pub const ALL: [Self; 86] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -265,6 +267,7 @@ impl Mutant {
         Self::EpochNotBegun,
         Self::ForkCutUnsaid,
         Self::FilterLeftKept,
+        Self::OpenAsksForAll,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

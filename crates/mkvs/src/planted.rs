@@ -15,6 +15,7 @@ pub(crate) enum Fault {
     EpochNotBegun,
     ForkCutUnsaid,
     FilterLeftKept,
+    OpenAsksForAll,
 }
 
 /// The fault of one matrix, if it has one.
@@ -38,6 +39,7 @@ impl Planted {
             Mutant::EpochNotBegun => Fault::EpochNotBegun,
             Mutant::ForkCutUnsaid => Fault::ForkCutUnsaid,
             Mutant::FilterLeftKept => Fault::FilterLeftKept,
+            Mutant::OpenAsksForAll => Fault::OpenAsksForAll,
             _ => return Self::default(),
         };
         Self { fault: Some(fault) }

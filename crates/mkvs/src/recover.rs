@@ -22,6 +22,7 @@ use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{Made, New, Part, Place, Places};
+use crate::planted::Fault;
 
 /// The parts of a matrix, ready to serve.
 pub(crate) struct Opened {
@@ -276,7 +277,8 @@ pub(crate) fn choose(
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
     let acks = options.acks.needed(record.members.len(), active);
-    let needed = (active + 1).saturating_sub(acks).max(1);
+    let asks_for_all = devices.iter().any(|device| device.planted_is(Fault::OpenAsksForAll));
+    let needed = if asks_for_all { active } else { (active + 1).saturating_sub(acks).max(1) };
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
     let able = able_of(able.cloned().collect(), options.threads);

@@ -31,6 +31,10 @@ pub struct Counts {
     pub ops_after: u64,
     /// Recoveries done twice to compare the allocator's account.
     pub leak_checks: u64,
+    /// Images that were opened without a part of the store.
+    pub losses_borne: u64,
+    /// Images that refused to be, as they must.
+    pub losses_refused: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
     /// Stores, flushes and fences seen.
@@ -63,6 +67,8 @@ impl Counts {
         self.repeated += other.repeated;
         self.ops_after += other.ops_after;
         self.leak_checks += other.leak_checks;
+        self.losses_borne += other.losses_borne;
+        self.losses_refused += other.losses_refused;
         self.failed_syncs += other.failed_syncs;
         self.events += other.events;
     }
@@ -81,6 +87,9 @@ impl fmt::Display for Counts {
             f,
             "images by depth: {first} after one crash, {second} in its recovery, {third} in the recovery of that"
         )?;
+        if self.losses_borne + self.losses_refused > 0 {
+            writeln!(f, "a part taken away: {} opened, {} refused rightly", self.losses_borne, self.losses_refused)?;
+        }
         write!(
             f,
             "{} scripts, {} events, {} failed syncs, {} repeated images left out, {} operations after recoveries, {} accounts compared",

@@ -1,6 +1,7 @@
 //! A matrix of devices on simulated media: every store, every operation log and the host's store is a pool of its own, and all of them share one recorder. So a crash is one
 //! moment of all of them.
 
+mod image;
 mod scripts;
 
 use std::path::Path;
@@ -17,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
 use crate::script::{HASH_SEED, Script};
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::subject::{Engine, Losses, Pair, Shape, Subject};
 use crate::{hikv, nvht};
 
 /// The MKVS engine without threads, so that a run is the same each time: HiKV devices, NVHT logs and host. Devices trail by some operations; logs hold some tens.
@@ -137,24 +138,41 @@ impl SimPlaces {
     }
 
     fn pool(&self, region: u16, engine: &str, format: u32, options: PoolOptions) -> Result<(Arc<Pool>, OpenReport)> {
-        let recorder = self.recorder.at(region);
+        self.pool_on(self.recorder.at(region), engine, format, options)
+    }
+
+    fn pool_on(
+        &self,
+        recorder: Recorder,
+        engine: &str,
+        format: u32,
+        options: PoolOptions,
+    ) -> Result<(Arc<Pool>, OpenReport)> {
         match &self.image {
             Some(image) => Pool::open_sim_on(recorder, image, engine, format, options),
             None => Pool::create_sim_on(recorder, &self.spec, engine, format, options),
         }
     }
 
+    /// The shape of a store of so many bytes.
+    fn part(&self, bytes: u64) -> Shape {
+        Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode: 0, ..self.shape }
+    }
+
+    /// The shape of a log and of the host's store.
+    fn beside(&self) -> Shape {
+        self.part(BESIDE)
+    }
+
     fn place(&self, directory: &Path, part: Part) -> Result<Place> {
         let region = self.region(directory, part)?;
-        let bytes = if part == Part::Device { self.shape.capacity } else { BESIDE };
-        let shape = Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode: 0, ..self.shape };
         let store: Arc<dyn Store> = if part == Part::Device {
-            let options = hikv::options(&shape);
+            let options = hikv::options(&self.part(self.shape.capacity));
             let (pool, report) =
                 self.pool(region, lodestore_hikv::ENGINE, lodestore_hikv::FORMAT, options.pool.clone())?;
             Arc::new(HiKv::start(pool, &report, &options)?)
         } else {
-            let options = nvht::options(&shape);
+            let options = nvht::options(&self.beside());
             let (pool, report) =
                 self.pool(region, lodestore_nvht::ENGINE, lodestore_nvht::FORMAT, options.pool.clone())?;
             if part == Part::Host {
@@ -165,14 +183,14 @@ impl SimPlaces {
         Ok(Place { store, is_memory: true })
     }
 
-    fn start(self, store: Mkvs) -> Result<Box<dyn Subject>> {
+    fn start(self, store: Mkvs, losses: Losses) -> Result<Box<dyn Subject>> {
         let host = self.host.into_inner().unwrap_or_else(PoisonError::into_inner);
         let pool = host.ok_or_else(|| Error::corrupt("mkvs", "it has not asked for the host's store"))?;
         let store = Arc::new(store);
         let keeper = Arc::clone(&store);
         let sweep = Box::new(move || keeper.settle());
         let inner = PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep };
-        Ok(Box::new(MatrixSubject { inner, has_lost: self.lost.is_some() }))
+        Ok(Box::new(MatrixSubject { inner, losses }))
     }
 }
 
@@ -213,6 +231,7 @@ impl Engine for MkvsEngine {
             Mutant::EpochNotBegun,
             Mutant::ForkCutUnsaid,
             Mutant::FilterLeftKept,
+            Mutant::OpenAsksForAll,
         ]
     }
 
@@ -232,7 +251,7 @@ impl Engine for MkvsEngine {
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let places = SimPlaces::new(shape, Recorder::new(spec), spec, None);
         let store = Mkvs::create(Path::new(ROOT), &options(shape, spec.mutant), &places)?;
-        places.start(store)
+        places.start(store, Losses::None)
     }
 
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
@@ -240,13 +259,16 @@ impl Engine for MkvsEngine {
         let places = || SimPlaces::new(shape, Recorder::of_image(image), &image.spec, Some(image.clone()));
         let mut all = places();
         match Mkvs::open(Path::new(ROOT), &options, &all) {
-            // The one that had everything while another was being copied from it, since a third was taken away before: two are lost.
-            Err(Error::TooFewDevices { .. }) if all.lost.is_some() => {
+            // Another one than that which is taken away is not whole: one that was being copied from a third, with which this one was open alone. Two are lost, and the image says so.
+            Err(Error::TooFewDevices { group, .. }) if all.lost.is_some() && all.may_refuse(group)? => {
                 all = SimPlaces { lost: None, ..places() };
                 let store = Mkvs::open(Path::new(ROOT), &options, &all)?;
-                all.start(store)
+                all.start(store, Losses::Refused)
             }
-            opened => all.start(opened?),
+            opened => {
+                let losses = if all.lost.is_some() { Losses::Borne } else { Losses::None };
+                all.start(opened?, losses)
+            }
         }
     }
 }
@@ -254,8 +276,8 @@ impl Engine for MkvsEngine {
 /// A matrix, as the explorer sees it.
 struct MatrixSubject {
     inner: PoolSubject,
-    /// A device was taken away when it was opened.
-    has_lost: bool,
+    /// What became of the open without a device.
+    losses: Losses,
 }
 
 impl Subject for MatrixSubject {
@@ -287,13 +309,15 @@ impl Subject for MatrixSubject {
         self.inner.len()
     }
 
-    /// Devices that trail too far, and one that was taken away, are as they should be.
+    /// One that was taken away is as it should be.
     fn verify(&self) -> Result<Vec<String>> {
         let mut wrong = self.inner.verify()?;
-        wrong.retain(|what| {
-            !(what.ends_with("it is to catch up") || self.has_lost && what.contains("cannot be opened"))
-        });
+        wrong.retain(|what| !(self.losses == Losses::Borne && what.contains("cannot be opened")));
         Ok(wrong)
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses
     }
 
     fn live_bytes(&self) -> Option<u64> {

@@ -51,6 +51,18 @@ pub fn simulated_pool(region_bytes: u64, chunk_bytes: u32) -> PoolOptions {
     }
 }
 
+/// Whether a store was opened without a part of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Losses {
+    /// All of it was there.
+    #[default]
+    None,
+    /// A part was taken away, and it was opened without.
+    Borne,
+    /// A part was taken away, and it refused to be opened without, as the image says that it must; it was opened with all of it then.
+    Refused,
+}
+
 /// An engine on simulated media.
 pub trait Engine: Send + Sync {
     /// Its name.
@@ -158,6 +170,11 @@ pub trait Subject: Send + Sync {
     /// What one of the engine's own counters says; 0 where it has none of this name.
     fn counter(&self, _name: &str) -> u64 {
         0
+    }
+
+    /// Whether it was opened without a part of it.
+    fn losses(&self) -> Losses {
+        Losses::None
     }
 
     /// Clean stop.

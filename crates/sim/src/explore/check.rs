@@ -10,7 +10,7 @@ use crate::explore::{Shared, Sites};
 use crate::op::State;
 use crate::oracle::{self, Oracle, Wrong, judged};
 use crate::script::random_op;
-use crate::subject::{Engine, Shape, Subject};
+use crate::subject::{Engine, Losses, Shape, Subject};
 
 /// Largest value of the operations after a recovery.
 const VALUE_AFTER: u64 = 120;
@@ -112,6 +112,8 @@ impl<'a> Checker<'a> {
             Err(wrong) if may_be_missing && wrong.missing => return Ok(()),
             other => other.map_err(failed)?,
         };
+        self.counts.losses_borne += u64::from(store.losses() == Losses::Borne);
+        self.counts.losses_refused += u64::from(store.losses() == Losses::Refused);
         judged(Oracle::Open, || store.wait_recovered()).map_err(failed)?;
         let recovery = store.recorder().take();
         store.recorder().set_recording(plan.account);

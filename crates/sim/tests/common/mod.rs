@@ -1,17 +1,19 @@
 //! What explorations of one engine share.
 
 use lodestore_sim::config::Config;
+use lodestore_sim::counts::Counts;
 use lodestore_sim::explore::explore;
 use lodestore_sim::mutation::{Fault, try_fault};
 use lodestore_sim::subject::Engine;
 
 /// Explores, and prints how much. `LODESTORE_SIM_IMAGES` makes the share larger.
-pub fn must_pass(engine: &dyn Engine, config: Config) {
+pub fn must_pass(engine: &dyn Engine, config: Config) -> Counts {
     let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
     let config = Config { images: share.unwrap_or(config.images), ..config };
     let report = explore(engine, &config);
     println!("seed {}, grain {}: {}", config.seed, config.grain, report.counts);
     assert!(report.failure.is_none(), "{}", report.failure.map(|failure| failure.to_string()).unwrap_or_default());
+    report.counts
 }
 
 /// Rare faults show in some scripts only, so many short runs see more than a long one.

@@ -1,0 +1,115 @@
+//! What an image says of a matrix, read by the documented formats and not by the engine: whether it may refuse to be opened without a device.
+
+use lodestore_contract::{Error, Result, Store};
+use lodestore_media::sim::Recorder;
+use lodestore_nvht::Nvht;
+
+use super::SimPlaces;
+use crate::nvht;
+
+/// Key of the description in the host's store.
+const DESCRIPTION: &[u8] = b"matrix";
+/// Key of what a device says of itself in its log's store, and where it says there that it is partial.
+const DEVICE: &[u8] = b"device";
+const PARTIAL_AT: usize = 2;
+/// State of a member that is active.
+const ACTIVE: u8 = 0;
+
+/// Bytes of a record, from the first that was not read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        let (field, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    }
+
+    fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.get(bytes..)?;
+        Some(())
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let len = self.number(2)? as usize;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+}
+
+/// A group as the description has it.
+#[derive(Debug)]
+struct Described {
+    members: usize,
+    /// Directories of those that are active.
+    active: Vec<String>,
+    /// How many of them an open takes, by the table of `docs/mkvs.md`.
+    asked: usize,
+}
+
+/// The group of this index in a description.
+fn described(bytes: &[u8], index: usize) -> Option<Described> {
+    let mut fields = Fields(bytes);
+    fields.skip(2)?;
+    let acks = fields.number(1)?;
+    fields.skip(1 + 4 + 5 * 8)?;
+    fields.text()?;
+    fields.text()?;
+    let groups = fields.number(2)? as usize;
+    for group in 0..groups {
+        fields.skip(8)?;
+        let epochs = fields.number(2)? as usize;
+        fields.skip(16 * epochs)?;
+        let members = fields.number(2)? as usize;
+        let mut active = Vec::new();
+        for _ in 0..members {
+            fields.skip(8)?;
+            let (state, path) = (fields.number(1)? as u8, fields.text()?);
+            if state == ACTIVE {
+                active.push(path);
+            }
+        }
+        if group == index {
+            let all = active.len();
+            let asked = [all, all.saturating_sub(members / 2), 1][acks as usize % 3].max(1);
+            return Some(Described { members, active, asked });
+        }
+    }
+    None
+}
+
+impl SimPlaces {
+    /// A record in a store of the image that is a hash table.
+    fn record_of(&self, region: u16, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(image) = &self.image else { return Ok(None) };
+        let options = nvht::options(&self.beside());
+        let recorder = Recorder::of_image(image);
+        recorder.set_recording(false);
+        let (format, pool) = (lodestore_nvht::FORMAT, options.pool.clone());
+        let (pool, report) = self.pool_on(recorder.at(region), lodestore_nvht::ENGINE, format, pool)?;
+        Nvht::start(pool, &report, &options)?.get(key)
+    }
+
+    /// Whether those of a group that are there, and whole, are fewer than an open takes.
+    ///
+    /// # Errors
+    /// Those of the image's stores; a description that is not as it is documented.
+    pub(super) fn may_refuse(&self, group: usize) -> Result<bool> {
+        let bytes = self.record_of(self.host_region(), DESCRIPTION)?.unwrap_or_default();
+        let described = described(&bytes, group);
+        let Described { members, active, asked } =
+            described.ok_or_else(|| Error::corrupt("mkvs", "its description is not as the format says"))?;
+        let mut whole = 0;
+        for path in active {
+            let Some((_, device)) = Self::device(path.as_ref()) else { continue };
+            if Some(device) == self.lost || members == 1 {
+                continue;
+            }
+            let log = self.region(path.as_ref(), lodestore_mkvs::Part::Log)?;
+            let said = self.record_of(log, DEVICE)?.unwrap_or_default();
+            whole += usize::from(said.get(PARTIAL_AT) == Some(&0));
+        }
+        Ok(whole < asked)
+    }
+}
