@@ -173,6 +173,10 @@ pub enum Mutant {
     FilterLeftKept = 128,
     /// A matrix is opened only with all devices that were active.
     OpenAsksForAll = 129,
+    /// A key that goes to another group of a matrix is removed from the old one before the new one has it.
+    MovedDeletedFirst = 130,
+    /// A device of a matrix is replaced before the others have all that it acknowledged.
+    ReplacedEarly = 131,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -185,7 +189,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 86] = [
+    pub const ALL: [Self; 88] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -268,6 +272,8 @@ impl Mutant {
         Self::ForkCutUnsaid,
         Self::FilterLeftKept,
         Self::OpenAsksForAll,
+        Self::MovedDeletedFirst,
+        Self::ReplacedEarly,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -39,13 +39,18 @@ impl Inner {
 
     /// Does what threads would be at, where there are none.
     pub(crate) fn keep(&self) {
-        for group in self.shape.groups().iter().filter(|_| !self.options.threads) {
+        if self.options.threads {
+            return;
+        }
+        // What fails is tried again the next time.
+        for group in self.shape.groups() {
             for device in group.active() {
                 device.run_if_idle();
             }
             // What fails is tried again the next time.
             self.keeper.round(group);
         }
+        let _ = self.shape.rebalance(&self.host, self.seed, 0, &|| false);
     }
 
     /// Has what is queued done by those who do not hang, and notes who does. Nobody writes any more.

@@ -15,6 +15,7 @@ use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
 use crate::places::{Made, Places};
+use crate::planted::Fault;
 use crate::recover;
 use crate::store::Mkvs;
 use crate::{lock, write};
@@ -120,8 +121,9 @@ impl Mkvs {
         let old = group.devices().into_iter().find(|other| other.index == device);
         // Before anything is made; and again when the old one goes.
         group.check_without(device, &group.active())?;
-        let member = Member { path: directory.into(), id: recover::new_id(), state: MemberState::Behind };
         let matrix = self.inner.host.matrix();
+        let id = recover::id_of_new(&self.inner.options, &matrix, device);
+        let member = Member { path: directory.into(), id, state: MemberState::Behind };
         let mut made = Made::new(places);
         let options = &self.inner.options;
         let new = recover::make_device(root, options, &mut made, &matrix, device, &member, group.width)?;
@@ -171,9 +173,10 @@ impl Mkvs {
             return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
         }
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| recover::default_path(count, at));
-        let member = |at| Member { path: path(at), id: recover::new_id(), state: MemberState::Active };
-        let members: Vec<Member> = (0..width).map(member).collect();
         let matrix = self.inner.host.matrix();
+        let id = |at| recover::id_of_new(&self.inner.options, &matrix, at);
+        let member = |at| Member { path: path(at), id: id(at), state: MemberState::Active };
+        let members: Vec<Member> = (0..width).map(member).collect();
         let mut made = Made::new(places);
         let options = &self.inner.options;
         let mut make = |(at, member)| recover::make_device(root, options, &mut made, &matrix, at, member, width);
@@ -202,13 +205,16 @@ impl Mkvs {
         Ok(begins)
     }
 
-    /// Starts the thread that moves keys to the newest group.
+    /// Starts the thread that moves keys to the newest group, if there are threads.
     pub(crate) fn move_behind(&self) -> Result<()> {
         self.move_when(|| true)
     }
 
     /// The same, which waits for `begins` first, and ends where that is false.
     fn move_when(&self, begins: impl FnOnce() -> bool + Send + 'static) -> Result<()> {
+        if !self.inner.options.threads {
+            return Ok(());
+        }
         let inner = Arc::clone(&self.inner);
         self.spawn("mkvs-mover".into(), move || {
             let stops = || inner.keeper.stops();
@@ -286,7 +292,7 @@ impl Group {
             };
             let others = self.devices().into_iter().filter(|other| other.index != place);
             let late: Vec<_> = others.filter(|other| is_late(other)).collect();
-            let waits = matches!(taken, Err(Error::TooFewDevices { .. })) && !late.is_empty();
+            let waits = self.options.threads && matches!(taken, Err(Error::TooFewDevices { .. })) && !late.is_empty();
             if !waits || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
                 return taken;
             }
@@ -303,6 +309,10 @@ impl Group {
             if let Some(old) = old {
                 old.fail("it was replaced");
             }
+        }
+        if self.options.planted.is(Fault::ReplacedEarly) {
+            self.sequence().active.retain(|device| device.is_active());
+            return Ok(());
         }
         let mut sequencer = self.settled()?;
         let is_counted = self.host.matrix().groups[self.index].members[place].state == MemberState::Active;

@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     ForkCutUnsaid,
     FilterLeftKept,
     OpenAsksForAll,
+    MovedDeletedFirst,
+    ReplacedEarly,
 }
 
 /// The fault of one matrix, if it has one.
@@ -40,6 +42,8 @@ impl Planted {
             Mutant::ForkCutUnsaid => Fault::ForkCutUnsaid,
             Mutant::FilterLeftKept => Fault::FilterLeftKept,
             Mutant::OpenAsksForAll => Fault::OpenAsksForAll,
+            Mutant::MovedDeletedFirst => Fault::MovedDeletedFirst,
+            Mutant::ReplacedEarly => Fault::ReplacedEarly,
             _ => return Self::default(),
         };
         Self { fault: Some(fault) }

@@ -33,7 +33,7 @@ pub(crate) struct Opened {
 }
 
 /// A number that no other matrix or device has, most likely.
-pub(crate) fn new_id() -> u64 {
+fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() | 1
 }
@@ -41,6 +41,14 @@ pub(crate) fn new_id() -> u64 {
 /// The number of this place in a new matrix.
 fn id_of(options: &MkvsOptions, place: u64) -> u64 {
     options.seed.map_or_else(new_id, |seed| xxhash_rust::xxh3::xxh3_64_with_seed(&place.to_le_bytes(), seed) | 1)
+}
+
+/// The number of a device that comes to a matrix, the one in this place of its group.
+pub(crate) fn id_of_new(options: &MkvsOptions, matrix: &Matrix, place: usize) -> u64 {
+    // Each that comes changes the description.
+    options.seed.map_or_else(new_id, |seed| {
+        xxhash_rust::xxh3::xxh3_64_with_seed(&matrix.encode(), seed).wrapping_add(2 * place as u64) | 1
+    })
 }
 
 /// Bytes of a host's store: the description, and filters of 5 bytes a key.

@@ -24,6 +24,7 @@ use crate::group::Group;
 use crate::host::Host;
 use crate::layout::Matrix;
 use crate::operation::Mutation;
+use crate::planted::Fault;
 use crate::route::KeyHash;
 use crate::stripes::{Alone, Stripe};
 use crate::write;
@@ -213,6 +214,9 @@ impl Shape {
                 Some(pair) => Ok(pair),
             },
         };
+        if from.0.options.planted.is(Fault::MovedDeletedFirst) {
+            from.0.change(from.1, key, hash, Mutation::Delete)?;
+        }
         if !to.1.may_have(hash) || !to.0.contains(to.1, key)? {
             let (value, expiry) = match pair {
                 Ok(pair) => pair,

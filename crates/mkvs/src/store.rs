@@ -136,9 +136,9 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a device its own thread, where there are several in its group.
+    /// Gives a device its own thread, where there are several in its group, and threads.
     pub(crate) fn employ(&self, group: &Group, device: Arc<Device>) -> Result<()> {
-        if group.sole().is_some() {
+        if group.sole().is_some() || !self.inner.options.threads {
             return Ok(());
         }
         device.start();

@@ -4,7 +4,8 @@
 mod image;
 mod scripts;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestore_contract::{Direction, Error, Result, Store};
@@ -32,6 +33,7 @@ pub(crate) const TWO_GROUPS: u32 = 1;
 pub(crate) const ACKS_ALL: u32 = 2;
 pub(crate) const ACKS_ONE: u32 = 3;
 pub(crate) const SOLE_DEVICES: u32 = 4;
+pub(crate) const TWO_OF_THREE: u32 = 7;
 /// Mode of a [`Shape`]: each open finds one of the group's three devices taken away, or none. Where a write is acknowledged by most of three.
 pub const MODE_LOSSES: u32 = 8;
 
@@ -47,6 +49,8 @@ const GEOMETRIES: [(usize, usize, Acks); 8] = [
     (2, 3, Acks::Majority),
 ];
 
+/// Engine of logs and of the host, and its format.
+const NVHT: (&str, u32) = (lodestore_nvht::ENGINE, lodestore_nvht::FORMAT);
 /// Bytes of a log's pool and of the host's.
 const BESIDE: u64 = 32 << 10;
 /// Operations and bytes that a log keeps: it turns all the time.
@@ -92,13 +96,25 @@ struct SimPlaces {
     image: Option<SimImage>,
     /// The device of each group that is taken away.
     lost: Option<usize>,
+    /// The first region that is not used.
+    next: AtomicU16,
     host: Mutex<Option<Arc<Pool>>>,
 }
 
 impl SimPlaces {
     fn new(shape: &Shape, recorder: Recorder, spec: &SimSpec, image: Option<SimImage>) -> Self {
-        let mut places =
-            Self { shape: *shape, recorder, spec: spec.clone(), image, lost: None, host: Mutex::default() };
+        let mut places = Self {
+            shape: *shape,
+            recorder,
+            spec: spec.clone(),
+            image,
+            lost: None,
+            next: AtomicU16::default(),
+            host: Mutex::default(),
+        };
+        // Behind what a device or a group was to be whose coming was cut short.
+        let there = places.image.as_ref().map_or(0, |image| image.regions.len() as u16);
+        places.next = AtomicU16::new(there.max(places.host_region() + 1));
         let (_, devices, acks) = geometry(shape);
         if let (true, 3, Acks::Majority, Some(image)) = (shape.mode & MODE_LOSSES != 0, devices, acks, &places.image) {
             // By what the image holds, so that the same is lost each time that it is opened.
@@ -114,41 +130,49 @@ impl SimPlaces {
         (groups * devices * if devices == 1 { 1 } else { 2 }) as u16
     }
 
-    /// Group and place of the device of this directory.
-    fn device(directory: &Path) -> Option<(usize, usize)> {
-        let name = directory.file_name()?.to_str()?.strip_prefix("group")?;
-        let (group, device) = name.split_once(".device")?;
-        Some((group.parse().ok()?, device.parse().ok()?))
+    /// The directory of a device that comes to the matrix in this place of its group, behind so many others that come as well.
+    fn new_directory(&self, device: usize, behind: usize) -> PathBuf {
+        let pools = if geometry(&self.shape).1 == 1 { 1 } else { 2 };
+        let region = usize::from(self.next.load(Ordering::Relaxed)) + pools * behind;
+        format!("region{region}.device{device}").into()
     }
 
-    /// The region of a part. A device that is taken away has none.
-    fn region(&self, directory: &Path, part: Part) -> Result<u16> {
+    /// The first region of the device of this directory, and its place in its group.
+    fn device(&self, directory: &Path) -> Option<(u16, usize)> {
         let (_, devices, _) = geometry(&self.shape);
+        let (name, device) = directory.file_name()?.to_str()?.split_once(".device")?;
+        let device: usize = device.parse().ok()?;
+        if let Some(region) = name.strip_prefix("region") {
+            return Some((region.parse().ok()?, device));
+        }
+        let group: usize = name.strip_prefix("group")?.parse().ok()?;
+        let at = group * devices + device;
+        Some((if devices == 1 { at } else { 2 * at } as u16, device))
+    }
+
+    /// The region of a part.
+    fn region(&self, directory: &Path, part: Part) -> Result<u16> {
         if part == Part::Host {
             return Ok(self.host_region());
         }
-        let found = Self::device(directory).filter(|(_, device)| self.image.is_none() || Some(*device) != self.lost);
-        let (group, device) = found.ok_or_else(|| Error::Missing { path: directory.into() })?;
-        let at = group * devices + device;
-        Ok(match part {
-            _ if devices == 1 => at,
-            Part::Log => 2 * at + 1,
-            _ => 2 * at,
-        } as u16)
+        let (first, _) = self.device(directory).ok_or_else(|| Error::Missing { path: directory.into() })?;
+        Ok(if part == Part::Log { first + 1 } else { first })
     }
 
-    fn pool(&self, region: u16, engine: &str, format: u32, options: PoolOptions) -> Result<(Arc<Pool>, OpenReport)> {
-        self.pool_on(self.recorder.at(region), engine, format, options)
+    /// Whether it is of a device that is taken away.
+    fn is_lost(&self, directory: &Path) -> bool {
+        self.lost.is_some() && self.device(directory).is_some_and(|(_, device)| Some(device) == self.lost)
     }
 
-    fn pool_on(
+    /// The pool that stands in the image from this recorder's region on, or where there is none to be opened, a new one.
+    fn pool(
         &self,
         recorder: Recorder,
-        engine: &str,
-        format: u32,
+        image: Option<&SimImage>,
+        (engine, format): (&str, u32),
         options: PoolOptions,
     ) -> Result<(Arc<Pool>, OpenReport)> {
-        match &self.image {
+        match image {
             Some(image) => Pool::open_sim_on(recorder, image, engine, format, options),
             None => Pool::create_sim_on(recorder, &self.spec, engine, format, options),
         }
@@ -164,17 +188,17 @@ impl SimPlaces {
         self.part(BESIDE)
     }
 
-    fn place(&self, directory: &Path, part: Part) -> Result<Place> {
-        let region = self.region(directory, part)?;
+    /// Opens a part of the image, or makes one.
+    fn place(&self, directory: &Path, part: Part, image: Option<&SimImage>) -> Result<Place> {
+        let recorder = self.recorder.at(self.region(directory, part)?);
         let store: Arc<dyn Store> = if part == Part::Device {
             let options = hikv::options(&self.part(self.shape.capacity));
-            let (pool, report) =
-                self.pool(region, lodestore_hikv::ENGINE, lodestore_hikv::FORMAT, options.pool.clone())?;
+            let engine = (lodestore_hikv::ENGINE, lodestore_hikv::FORMAT);
+            let (pool, report) = self.pool(recorder, image, engine, options.pool.clone())?;
             Arc::new(HiKv::start(pool, &report, &options)?)
         } else {
             let options = nvht::options(&self.beside());
-            let (pool, report) =
-                self.pool(region, lodestore_nvht::ENGINE, lodestore_nvht::FORMAT, options.pool.clone())?;
+            let (pool, report) = self.pool(recorder, image, NVHT, options.pool.clone())?;
             if part == Part::Host {
                 *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&pool));
             }
@@ -184,13 +208,15 @@ impl SimPlaces {
     }
 
     fn start(self, store: Mkvs, losses: Losses) -> Result<Box<dyn Subject>> {
-        let host = self.host.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pool = host.ok_or_else(|| Error::corrupt("mkvs", "it has not asked for the host's store"))?;
         let store = Arc::new(store);
         let keeper = Arc::clone(&store);
         let sweep = Box::new(move || keeper.settle());
+        let matrix = Arc::clone(&store);
         let inner = PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep };
-        Ok(Box::new(MatrixSubject { inner, losses }))
+        let [replaced, added] = Default::default();
+        Ok(Box::new(MatrixSubject { inner, matrix, places: self, losses, replaced, added }))
     }
 }
 
@@ -200,11 +226,15 @@ impl Places for SimPlaces {
     }
 
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
-        self.place(directory, new.part)
+        self.next.fetch_max(self.region(directory, new.part)? + 1, Ordering::Relaxed);
+        self.place(directory, new.part, None)
     }
 
     fn open(&self, directory: &Path, part: Part, _: &str) -> Result<Place> {
-        self.place(directory, part)
+        if self.is_lost(directory) {
+            return Err(Error::Missing { path: directory.into() });
+        }
+        self.place(directory, part, self.image.as_ref())
     }
 
     fn remove(&self, _: &Path, _: Part) -> Result<()> {
@@ -232,6 +262,8 @@ impl Engine for MkvsEngine {
             Mutant::ForkCutUnsaid,
             Mutant::FilterLeftKept,
             Mutant::OpenAsksForAll,
+            Mutant::MovedDeletedFirst,
+            Mutant::ReplacedEarly,
         ]
     }
 
@@ -276,8 +308,32 @@ impl Engine for MkvsEngine {
 /// A matrix, as the explorer sees it.
 struct MatrixSubject {
     inner: PoolSubject,
+    matrix: Arc<Mkvs>,
+    places: SimPlaces,
     /// What became of the open without a device.
     losses: Losses,
+    /// Devices that were replaced, and groups that were added.
+    replaced: AtomicU64,
+    added: AtomicU64,
+}
+
+impl MatrixSubject {
+    /// Puts a new device in the place of one.
+    fn replace(&self, group: usize, device: usize) -> Result<()> {
+        let (group, device) = (group % self.matrix.status().groups, device % geometry(&self.places.shape).1);
+        let directory = self.places.new_directory(device, 0);
+        self.matrix.replace(group, device, &directory, Path::new(ROOT), &self.places)?;
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn add_group(&self) -> Result<()> {
+        let (_, devices, _) = geometry(&self.places.shape);
+        let directories: Vec<_> = (0..devices).map(|device| self.places.new_directory(device, device)).collect();
+        self.matrix.add_group(&directories, Path::new(ROOT), &self.places)?;
+        self.added.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl Subject for MatrixSubject {
@@ -290,7 +346,16 @@ impl Subject for MatrixSubject {
     }
 
     fn apply(&self, op: &Op) -> Result<Outcome> {
-        self.inner.apply(op)
+        let changed = match op {
+            Op::Replace { group, device } => self.replace(*group, *device),
+            Op::AddGroup => self.add_group(),
+            _ => return self.inner.apply(op),
+        };
+        match changed {
+            // Others are not back, or it is the only device; keys are on their way to the group before.
+            Err(Error::TooFewDevices { .. } | Error::Unsupported { .. }) => Ok(Outcome::Full),
+            changed => changed.map(|()| Outcome::Done),
+        }
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
@@ -325,7 +390,11 @@ impl Subject for MatrixSubject {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        self.inner.counter(name)
+        match name {
+            "devices_replaced" => self.replaced.load(Ordering::Relaxed),
+            "groups_added" => self.added.load(Ordering::Relaxed),
+            _ => self.inner.counter(name),
+        }
     }
 
     fn close(&self) -> Result<()> {

@@ -70,6 +70,15 @@ pub enum Op {
     Sync,
     /// Removes what has expired, where the engine does so on request.
     Sweep,
+    /// Puts a new device in the place of one, where the store has several; the numbers wrap round.
+    Replace {
+        /// Its group.
+        group: usize,
+        /// Its place there.
+        device: usize,
+    },
+    /// Adds a group of devices, where the store has them.
+    AddGroup,
     /// Clean stop, then open.
     Reopen,
     /// The process is killed, the medium keeps every store; then open.
@@ -94,10 +103,22 @@ impl Op {
             Self::Batch { .. } => "batch",
             Self::Sync => "sync",
             Self::Sweep => "sweep",
+            Self::Replace { .. } => "replace a device",
+            Self::AddGroup => "add a group",
             Self::Reopen => "close and open",
             Self::Kill => "kill and open",
             Self::PowerCut => "power cut and open",
         }
+    }
+
+    /// Whether it changes of what devices the store is.
+    pub fn is_of_devices(&self) -> bool {
+        matches!(self, Self::Replace { .. } | Self::AddGroup)
+    }
+
+    /// Whether it is done in steps, of which a crash may leave some.
+    pub fn has_steps(&self) -> bool {
+        matches!(self, Self::Batch { .. }) || self.is_of_devices()
     }
 
     /// Every key that it may change or read.
@@ -117,7 +138,8 @@ impl Op {
             | Self::Append { key, .. }
             | Self::Remove { key }
             | Self::Get { key } => Some(key),
-            Self::Batch { .. } | Self::Sync | Self::Sweep | Self::Reopen | Self::Kill | Self::PowerCut => None,
+            Self::Batch { .. } | Self::Sync | Self::Sweep => None,
+            Self::Replace { .. } | Self::AddGroup | Self::Reopen | Self::Kill | Self::PowerCut => None,
         }
     }
 }
@@ -232,7 +254,8 @@ impl State {
                 batch.ops.iter().for_each(|op| self.apply_batch_op(op));
                 Outcome::Done
             }
-            Op::Sync | Op::Sweep | Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
+            Op::Sync | Op::Sweep | Op::Replace { .. } | Op::AddGroup => Outcome::Done,
+            Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
         }
     }
 

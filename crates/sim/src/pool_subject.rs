@@ -67,6 +67,8 @@ impl PoolSubject {
                 (self.sweep)()?;
                 Outcome::Done
             }
+            // There is one.
+            Op::Replace { .. } | Op::AddGroup => Outcome::Full,
             Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
         })
     }

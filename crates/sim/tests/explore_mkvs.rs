@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use lodestore_media::Mutant;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
+use lodestore_sim::counts::Counts;
 use lodestore_sim::explore::script_of;
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::mutation::{Fault, planted};
@@ -14,12 +15,12 @@ use lodestore_sim::op::Op;
 use lodestore_sim::script::Script;
 use lodestore_sim::subject::Engine;
 
-fn must_pass(config: Config) {
-    common::must_pass(&MkvsEngine, config);
+fn must_pass(config: Config) -> Counts {
+    common::must_pass(&MkvsEngine, config)
 }
 
 fn script_named(name: &str) -> Option<u64> {
-    let index = (0..24).find(|index| script_of(&MkvsEngine, 1, *index).name == name);
+    let index = (0..40).find(|index| script_of(&MkvsEngine, 1, *index).name == name);
     assert!(index.is_some(), "the script {name:?} is there");
     index
 }
@@ -51,6 +52,31 @@ fn every_geometry_and_rule_of_acknowledging_recovers() {
     must_pass(thin(3_000, 6, "full devices"));
 }
 
+/// Each step of a replacement, of a copy, of a group's coming, and of the keys' going there.
+#[test]
+fn every_step_of_a_change_of_the_devices_recovers() {
+    for (at, script) in [
+        "devices are replaced",
+        "devices are replaced, and one of three is taken away",
+        "both acknowledge, and are replaced",
+        "groups of one device are added",
+        "a group is added, and one device of three is taken away",
+        "groups are added and their devices replaced",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let counts = must_pass(Config { store_point_every: 6, ..thin(5_000, 1 + at as u64, script) });
+        let images: u64 = ["replace a device", "add a group"]
+            .iter()
+            .filter_map(|name| counts.ops.get(name))
+            .map(|counts| counts.images)
+            .sum();
+        println!("{script}: {images} images in changes of the devices");
+        assert!(images > 100, "{script}: {images} images in changes of the devices");
+    }
+}
+
 /// A member that was out of use had an operation of the last epoch that the leader lacked, and nobody cut it off: the epoch that tells of it begins when all have caught up. It was active then
 /// with an operation too many in its log, and its store came to have it.
 #[test]
@@ -69,7 +95,7 @@ fn what_a_member_has_of_the_last_epoch_and_the_leader_lacks_is_cut_off() {
 fn an_open_without_a_device_is_refused_where_the_image_says_so_alone() {
     let (mut borne, mut refused) = (0, 0);
     for script in ["one device of three is taken away", "two groups of three, of which one is taken away"] {
-        let counts = common::must_pass(&MkvsEngine, thin(4_000, 1, script));
+        let counts = must_pass(thin(4_000, 1, script));
         (borne, refused) = (borne + counts.losses_borne, refused + counts.losses_refused);
     }
     println!("{borne} opened without a device, {refused} refused");
@@ -102,12 +128,14 @@ fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
 }
 
 /// Counters that rise in the first 48 scripts, and in how many at least.
-const REACHED: [(&str, usize); 5] = [
+const REACHED: [(&str, usize); 7] = [
     ("devices_caught_up", 24),
     ("devices_copied", 8),
     ("writes_taken_back", 1),
     ("reads_filtered", 4),
     ("devices_behind", 4),
+    ("devices_replaced", 2),
+    ("groups_added", 2),
 ];
 
 #[test]
@@ -123,6 +151,8 @@ fn scripts_reach_what_the_engine_does_about_its_members() {
 /// The script that a fault is looked for in, where it shows in few.
 fn place_of(fault: &Fault) -> Option<&'static str> {
     match fault {
+        Fault::Planted(Mutant::MovedDeletedFirst) => Some("groups of one device are added"),
+        Fault::Planted(Mutant::ReplacedEarly) => Some("devices are replaced, and one of three is taken away"),
         Fault::Planted(Mutant::FilterLeftKept) => Some("filters that a clean stop leaves"),
         Fault::Planted(Mutant::MemberBackUnsaid | Mutant::OpenAsksForAll) => Some("one device of three is taken away"),
         Fault::Planted(Mutant::OpEvictedEarly) => Some("logs turn"),
@@ -134,7 +164,7 @@ fn place_of(fault: &Fault) -> Option<&'static str> {
 #[test]
 fn every_planted_fault_is_seen() {
     let faults = planted(&MkvsEngine);
-    assert!(faults.len() >= 10);
+    assert!(faults.len() >= 12);
     let is_seen = |fault: &Fault| {
         let base = match place_of(fault) {
             Some(script) => thin(30_000, 1, script),

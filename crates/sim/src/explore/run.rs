@@ -226,14 +226,14 @@ impl Run<'_> {
         }
     }
 
-    /// A moment of a batch, mostly next to one of its last fences, or of a sweep, next to any: there it tells most.
+    /// A moment of a batch, mostly next to one of its last fences, or of what else has steps, next to any: there it tells most.
     fn moment(&mut self, op: &Op, events: &[Event]) -> usize {
         let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. } | What::Sync { .. });
         let fences: Vec<usize> = (0..events.len()).filter(is_fence).collect();
         if fences.is_empty() || self.rng.one_in(3) {
             return self.rng.index(events.len() + 1);
         }
-        let count = if matches!(op, Op::Sweep) { fences.len() } else { LAST_FENCES };
+        let count = if matches!(op, Op::Batch { .. }) { LAST_FENCES } else { fences.len() };
         let last = &fences[fences.len().saturating_sub(count)..];
         (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
     }
@@ -307,7 +307,7 @@ impl Run<'_> {
         }
         self.state = after.clone();
         let is_long = trace.events.len() > LONG_STEP;
-        let has_steps = matches!(op, Op::Batch { .. }) || (self.script.cuts_sweeps && *op == Op::Sweep);
+        let has_steps = op.has_steps() || (self.script.cuts_sweeps && *op == Op::Sweep);
         let one_in = [CUT_SHORT, CUT_LONG][usize::from(is_long)];
         let cut = self.rng.one_in(if has_steps { CUT_STEPS } else { one_in }).then(|| {
             let at = if has_steps { self.moment(op, &trace.events) } else { self.rng.index(trace.events.len() + 1) };
@@ -324,7 +324,7 @@ impl Run<'_> {
         let during: Vec<&State> = allowed.iter().collect();
         let behind = if self.config.prefix && *op != Op::Sync { during.clone() } else { vec![&after] };
         let step = Step { name, place: place_of, during, behind, creating: false };
-        if is_long || self.rng.one_in(self.script.explore_every) {
+        if is_long || op.is_of_devices() || self.rng.one_in(self.script.explore_every) {
             self.explore(&step, &trace)?;
         } else {
             trace.events.iter().for_each(|event| self.model.apply(event));

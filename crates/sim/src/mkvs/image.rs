@@ -4,7 +4,7 @@ use lodestore_contract::{Error, Result, Store};
 use lodestore_media::sim::Recorder;
 use lodestore_nvht::Nvht;
 
-use super::SimPlaces;
+use super::{NVHT, SimPlaces};
 use crate::nvht;
 
 /// Key of the description in the host's store.
@@ -86,8 +86,7 @@ impl SimPlaces {
         let options = nvht::options(&self.beside());
         let recorder = Recorder::of_image(image);
         recorder.set_recording(false);
-        let (format, pool) = (lodestore_nvht::FORMAT, options.pool.clone());
-        let (pool, report) = self.pool_on(recorder.at(region), lodestore_nvht::ENGINE, format, pool)?;
+        let (pool, report) = self.pool(recorder.at(region), Some(image), NVHT, options.pool.clone())?;
         Nvht::start(pool, &report, &options)?.get(key)
     }
 
@@ -102,8 +101,7 @@ impl SimPlaces {
             described.ok_or_else(|| Error::corrupt("mkvs", "its description is not as the format says"))?;
         let mut whole = 0;
         for path in active {
-            let Some((_, device)) = Self::device(path.as_ref()) else { continue };
-            if Some(device) == self.lost || members == 1 {
+            if self.is_lost(path.as_ref()) || members == 1 {
                 continue;
             }
             let log = self.region(path.as_ref(), lodestore_mkvs::Part::Log)?;

@@ -2,7 +2,7 @@
 
 use lodestore_media::sim::Rng;
 
-use super::{ACKS_ALL, ACKS_ONE, MODE_LOSSES, SOLE_DEVICES, TWO_GROUPS};
+use super::{ACKS_ALL, ACKS_ONE, MODE_LOSSES, SOLE_DEVICES, TWO_GROUPS, TWO_OF_THREE};
 use crate::op::Op;
 use crate::script::{Script, key, put};
 use crate::subject::Shape;
@@ -31,12 +31,18 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         script("two groups", TWO_GROUPS, trailing(&mut rng, round, 70, 14, 30)),
         script(
             "two groups of three, of which one is taken away",
-            7 | MODE_LOSSES,
+            TWO_OF_THREE | MODE_LOSSES,
             trailing(&mut rng, round, 60, 12, 30),
         ),
         script("one device of three is taken away, and logs turn", MODE_LOSSES, turning(&mut rng, round)),
         script("operations that the device taken away alone has", MODE_LOSSES, trailing(&mut rng, round, 60, 20, 400)),
         script("full devices", 0, full(&mut rng, round)),
+        script("devices are replaced", 0, replaced(&mut rng, round)),
+        script("devices are replaced, and one of three is taken away", MODE_LOSSES, replaced(&mut rng, round)),
+        script("both acknowledge, and are replaced", ACKS_ALL, replaced(&mut rng, round)),
+        script("groups of one device are added", SOLE_DEVICES, grown(&mut rng, round)),
+        script("a group is added, and one device of three is taken away", MODE_LOSSES, grown(&mut rng, round)),
+        script("groups are added and their devices replaced", TWO_OF_THREE, reshaped(&mut rng, round)),
     ]
 }
 
@@ -81,6 +87,44 @@ fn turning(rng: &mut Rng, round: u64) -> Vec<Op> {
         }
     }
     ops
+}
+
+/// Behind every few steps a change of the devices; then what the keeper does, or a stop, or both, or neither.
+fn changed(rng: &mut Rng, round: u64, steps: u64, mut change: impl FnMut(&mut Rng) -> Op) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (step, op) in trailing(rng, round, steps, 13, 40).into_iter().enumerate() {
+        ops.push(op);
+        if step % 14 == 9 {
+            if !rng.one_in(3) {
+                // All devices have everything.
+                ops.push(Op::Sweep);
+            }
+            ops.push(change(rng));
+            if rng.one_in(2) {
+                ops.push(Op::Sweep);
+            }
+            if rng.one_in(2) {
+                ops.push(stop(rng.below(3)));
+            }
+        }
+    }
+    ops
+}
+
+fn replace(rng: &mut Rng) -> Op {
+    Op::Replace { group: rng.index(3), device: rng.index(3) }
+}
+
+fn replaced(rng: &mut Rng, round: u64) -> Vec<Op> {
+    changed(rng, round, 56, replace)
+}
+
+fn grown(rng: &mut Rng, round: u64) -> Vec<Op> {
+    changed(rng, round, 42, |_| Op::AddGroup)
+}
+
+fn reshaped(rng: &mut Rng, round: u64) -> Vec<Op> {
+    changed(rng, round, 56, |rng| if rng.one_in(2) { Op::AddGroup } else { replace(rng) })
 }
 
 /// Clean stops, and new keys behind them that the filters left there do not know.
