@@ -7,10 +7,11 @@
 //! whole or not at all. A counter that all threads increment must lie
 //! between the acknowledged increments and those plus one a thread.
 //!
-//! Devices of a matrix can be lost as well (`losses.rs`), which nothing acknowledged may be.
+//! Devices of a matrix can be lost as well (`losses.rs`), or replaced, and groups added, while the child writes (`changes.rs`); nothing acknowledged may be lost.
 //!
 //! This shows what survives the process, not what survives power: for that see [`crate::explore`].
 
+mod changes;
 mod judge;
 mod losses;
 mod work;
@@ -25,6 +26,7 @@ use lodestore::{CreateOptions, Durability, Handle, OpenOptions};
 use lodestore_media::sim::Rng;
 
 use crate::op::State;
+use changes::Seen;
 use judge::{judge_thread, judge_whole};
 use losses::{Losses, Opened};
 pub use work::child;
@@ -65,6 +67,8 @@ pub struct Plan {
     pub life_ms: u64,
     /// Whether devices of the matrix are lost and replaced.
     pub lose: bool,
+    /// Whether the child replaces devices of the matrix and adds groups while it writes.
+    pub change: bool,
 }
 
 /// What was done.
@@ -90,8 +94,10 @@ pub struct Totals {
     pub lost_stopped: u64,
     /// Devices that were lost while the child had them open.
     pub lost_running: u64,
-    /// Lost devices that were replaced.
+    /// Devices that were replaced: lost ones, or by the child.
     pub replaced: u64,
+    /// Groups that the child added.
+    pub added: u64,
 }
 
 fn store_path(plan: &Plan) -> PathBuf {
@@ -135,6 +141,7 @@ struct Known {
     states: Vec<State>,
     counter: u64,
     losses: Losses,
+    devices: Seen,
 }
 
 /// Runs rounds until `enough` says so; `program` is the child's program, to which `arguments` are given, then `--child ROUND`.
@@ -157,8 +164,12 @@ pub fn rounds(
     store.close().map_err(|error| format!("close: {error}"))?;
     drop(store);
     Losses::check(plan)?;
-    let mut known =
-        Known { states: vec![State::default(); plan.threads as usize], counter: 0, losses: Losses::default() };
+    let mut known = Known {
+        states: vec![State::default(); plan.threads as usize],
+        counter: 0,
+        losses: Losses::default(),
+        devices: Seen::default(),
+    };
     let mut totals = Totals::default();
     let mut rng = Rng::part(plan.seed, 0xdead);
     while !enough(&totals) {
@@ -221,6 +232,7 @@ fn round_of(
     known.losses.mend(plan, &opened, rng, totals)?;
     judge_whole(store, known)?;
     let status = losses::status(&opened);
+    known.devices.look(plan, status.as_ref(), totals)?;
     if rng.one_in(3) {
         store.close().map_err(|error| format!("close: {error}"))?;
     }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn run(name: &str, arguments: &[&str]) {
+fn run(name: &str, arguments: &[&str]) -> String {
     let shm = Path::new("/dev/shm");
     let base: PathBuf = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
-    run_in(&base, name, arguments);
+    run_in(&base, name, arguments)
 }
 
-fn run_in(base: &Path, name: &str, arguments: &[&str]) {
+/// What it told.
+fn run_in(base: &Path, name: &str, arguments: &[&str]) -> String {
     let dir = base.join(format!("lodestore-test-{}-{name}", std::process::id()));
     let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
         .arg("--dir")
@@ -21,6 +22,7 @@ fn run_in(base: &Path, name: &str, arguments: &[&str]) {
     println!("{out}{err}");
     assert!(output.status.success(), "{err}");
     assert!(!dir.exists(), "the directory is removed");
+    out.into_owned()
 }
 
 const TWO_WRITERS: [&str; 10] =
@@ -155,6 +157,17 @@ fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
     for acks in ["acks=majority", "acks=all"] {
         let rest = ["--lose", "--shape", acks, "--set", "inline=off"];
         run(&format!("mkvs-lose-{}", &acks[5..]), &[&TWO_WRITERS[..], &MKVS, &rest].concat());
+    }
+}
+
+/// The child is killed while it replaces devices and adds groups, while they are copied, and while keys move.
+#[test]
+fn two_writers_of_mkvs_lose_nothing_where_the_matrix_is_changed_meanwhile() {
+    for acks in ["acks=majority", "acks=all"] {
+        let rest = ["--change", "--rounds", "20", "--life-ms", "250", "--shape", acks, "--set", "inline=off"];
+        let told = run(&format!("mkvs-change-{}", &acks[5..]), &[&TWO_WRITERS[..], &MKVS, &rest].concat());
+        let changed = told.lines().find(|line| line.starts_with("devices: ")).expect("what was changed is told");
+        assert!(!changed.contains(": 0 replaced"), "{changed}");
     }
 }
 

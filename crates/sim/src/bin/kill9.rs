@@ -1,8 +1,9 @@
 //! Kills a writing process again and again, and looks what its store kept.
 //!
 //! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht|fluidkv|hashkv|mkvs]
-//! [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]... [--lose]`: `--shape` for options that are fixed when the store is made.
-//! A matrix of devices (`mkvs`) has 2 groups of 3 if it is not told otherwise; with `--lose` it loses a device now and then, between two rounds or while the child has it open, which is replaced before the next one is lost. The directory must not hold a store; it is removed at
+//! [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]... [--lose | --change]`: `--shape` for options that are fixed when the store is made.
+//! A matrix of devices (`mkvs`) has 2 groups of 3 if it is not told otherwise; with `--lose` it loses a device now and then, between two rounds or while the child has it open, which is replaced before the next one is lost; with `--change` the child itself
+//! replaces devices and adds groups while it writes, up to four. The directory must not hold a store; it is removed at
 //! the end unless something failed.
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,7 @@ use lodestore::Durability;
 use lodestore_sim::kill9::{Plan, Totals, child, rounds};
 
 const USAGE: &str = "usage: kill9 --dir DIR [--rounds N] [--seconds S] [--threads N] [--keys N] [--life-ms N] [--engine hikv|nvht|fluidkv|hashkv|mkvs] \
-                     [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]... [--lose]";
+                     [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]... [--lose | --change]";
 
 struct Args {
     plan: Plan,
@@ -42,6 +43,7 @@ fn arguments() -> Result<Args, String> {
         keys: 2000,
         life_ms: 300,
         lose: false,
+        change: false,
     };
     let mut args = Args { plan, rounds: 0, seconds: 0, child: None };
     let mut given = env::args().skip(1);
@@ -54,6 +56,7 @@ fn arguments() -> Result<Args, String> {
                 plan.durability = given.next().ok_or(USAGE)?.parse().map_err(|error| format!("{error}"))?;
             }
             "--lose" => plan.lose = true,
+            "--change" => plan.change = true,
             "--emulate-dax" => plan.emulate_dax = true,
             "--set" => plan.set.push(given.next().ok_or(USAGE)?),
             "--shape" => plan.shape.push(given.next().ok_or(USAGE)?),
@@ -71,8 +74,13 @@ fn arguments() -> Result<Args, String> {
     if args.plan.dir.as_os_str().is_empty() {
         return Err(USAGE.into());
     }
-    if args.plan.lose && args.plan.engine != "mkvs" {
-        return Err(format!("--lose takes --engine mkvs: other stores have no devices; {USAGE}"));
+    if (args.plan.lose || args.plan.change) && args.plan.engine != "mkvs" {
+        return Err(format!("--lose and --change take --engine mkvs: other stores have no devices; {USAGE}"));
+    }
+    if args.plan.lose && args.plan.change {
+        return Err(format!(
+            "--lose or --change: a device that is lost while another one is copied is one too many; {USAGE}"
+        ));
     }
     if args.rounds == 0 && args.seconds == 0 {
         args.rounds = 20;
@@ -119,6 +127,9 @@ fn run() -> Result<(), String> {
             "devices: {} lost while stopped and {} while in use, {} replaced",
             totals.lost_stopped, totals.lost_running, totals.replaced
         );
+    }
+    if plan.change {
+        println!("devices: {} replaced and {} groups added by the child", totals.replaced, totals.added);
     }
     fs::remove_dir_all(&plan.dir).map_err(|error| format!("removing {}: {error}", plan.dir.display()))
 }

@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Tries at a directory in which the child makes files.
 const TRIES: u32 = 100;
 
-/// A store that the parent has open.
+/// A store that is open.
 pub(super) struct Opened {
     pub(super) store: Handle,
-    matrix: Option<Matrix>,
+    pub(super) matrix: Option<Matrix>,
 }
 
 impl Opened {

@@ -7,7 +7,9 @@ use std::thread;
 use lodestore::{Batch, BatchOp, Change, Expiry, Handle, Swap};
 use lodestore_media::sim::Rng;
 
-use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number, open_store};
+use super::changes::change;
+use super::losses::Opened;
+use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number};
 use crate::op::{Op, Outcome};
 
 /// One in this many operations increments it.
@@ -96,16 +98,18 @@ pub(super) fn thread_key(thread: u64, index: u64) -> Vec<u8> {
 /// Whatever ends the work before the kill.
 pub fn child(plan: &Plan, round: u64) -> Result<(), String> {
     let acks = FileOptions::new().write(true).open(acks_path(plan)).map_err(|error| format!("acks: {error}"))?;
-    let store = open_store(plan).map_err(|error| format!("open in the child: {error}"))?;
+    let opened = Opened::of(plan).map_err(|error| format!("open in the child: {error}"))?;
     acknowledge(&acks, OPEN_SLOT, 1)?;
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..plan.threads)
-            .map(|thread| {
-                let (store, acks) = (&store, &acks);
-                scope.spawn(move || work(plan, store, acks, round, thread))
-            })
-            .collect();
+        let workers = (0..plan.threads).map(|thread| {
+            let (store, acks) = (&opened.store, &acks);
+            scope.spawn(move || work(plan, store, acks, round, thread))
+        });
+        let changed = opened.matrix.as_ref().filter(|_| plan.change);
+        let changes = changed.map(|matrix| scope.spawn(move || change(plan, matrix, round)));
         workers
+            .chain(changes)
+            .collect::<Vec<_>>()
             .into_iter()
             .try_for_each(|worker| worker.join().map_err(|_| "a thread of the child panicked".to_string())?)
     })
