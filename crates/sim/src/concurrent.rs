@@ -6,9 +6,10 @@
 //! durable linearizability (Izraelevitz et al., DISC 2016): whatever returned, reads included, stays.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use lodestore_contract::{Batch, BatchOp, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
@@ -17,7 +18,8 @@ use crate::config::Config;
 use crate::history::{self, Action, Answer, Call, KeyOp};
 use crate::op::{Op, Outcome};
 use crate::oracle::{Oracle, Wrong, judged};
-use crate::subject::{Engine, Shape, Subject};
+use crate::scans::{self, Refused, Shown};
+use crate::subject::{Engine, Pair, Shape, Subject};
 
 /// Size of a run.
 #[derive(Debug, Clone, Copy)]
@@ -33,19 +35,25 @@ pub struct Load {
     pub batches: bool,
 }
 
+/// What keys begin with.
+const KEY: &str = "shared key ";
+/// Between two scans.
+const SCAN_EVERY: Duration = Duration::from_millis(1);
+
 /// The bytes of a key.
 pub fn key_bytes(key: u64) -> Vec<u8> {
-    format!("shared key {key}").into_bytes()
+    format!("{KEY}{key}").into_bytes()
 }
 
 /// The bytes of a value: its number, then a tail of a length that depends on it.
-fn value_bytes(value: u64) -> Vec<u8> {
+pub fn value_bytes(value: u64) -> Vec<u8> {
     let mut bytes = value.to_le_bytes().to_vec();
     bytes.resize(8 + (value % 7 * 9) as usize, value as u8);
     bytes
 }
 
-fn value_number(bytes: &[u8]) -> u64 {
+/// The number of a value; one that no value has, where these are none's bytes.
+pub fn value_number(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
     let len = bytes.len().min(8);
     head[..len].copy_from_slice(&bytes[..len]);
@@ -72,8 +80,8 @@ fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
         KeyOp::Put(value) => Op::Put { key, value: value_bytes(value), expiry: None },
         KeyOp::Insert(value) => Op::Insert { key, value: value_bytes(value) },
         KeyOp::Update(value) => Op::Update { key, value: value_bytes(value) },
-        KeyOp::Delete => Op::Delete { key },
-        KeyOp::Get => Op::Get { key },
+        KeyOp::Delete | KeyOp::Clear => Op::Delete { key },
+        KeyOp::Get | KeyOp::Contains => Op::Get { key },
         KeyOp::Swap(expected, new) => Op::Swap { key, expected: expected.map(value_bytes), new: new.map(value_bytes) },
     }
 }
@@ -91,8 +99,18 @@ fn answer_of(outcome: Outcome) -> Option<Answer> {
 /// What is tried on a store: `None` where it failed, and nobody knows what came of it.
 type Try<'a> = &'a (dyn Fn(&Op) -> Result<Option<Outcome>> + Sync);
 
+/// What was done by its answer: a store that is to read a key may say no more than whether it is there, and one that is to remove it not say whether it was.
+fn as_answered(action: Action, outcome: Option<&Outcome>) -> Action {
+    match (action, outcome) {
+        (Action::One(key, KeyOp::Get), Some(Outcome::Changed(_))) => Action::One(key, KeyOp::Contains),
+        (Action::One(key, KeyOp::Delete), Some(Outcome::Done)) => Action::One(key, KeyOp::Clear),
+        (action, _) => action,
+    }
+}
+
 /// The call of an action: with its answer; open where it failed, so that it may take effect at any time to come, or never; none where nothing was done.
 fn call_of(action: Action, called: u64, returned: u64, outcome: Option<Outcome>) -> Option<Call> {
+    let action = as_answered(action, outcome.as_ref());
     match outcome {
         Some(outcome) => answer_of(outcome).map(|answer| Call { action, called, returned: Some((returned, answer)) }),
         // A read that failed says nothing.
@@ -195,6 +213,8 @@ pub struct FailingCounts {
     pub failed: u64,
     /// Operations that were refused and did nothing.
     pub refused: u64,
+    /// Scans beside them.
+    pub scans: u64,
 }
 
 /// As [`check_live`], for a store some of whose operations fail in the middle: where `apply` answers an error the operation has taken effect, or does so at any time to come, or never.
@@ -208,15 +228,43 @@ pub fn check_failing(
     apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync),
     behind: impl FnOnce(),
 ) -> Result<FailingCounts, Wrong> {
-    let clock = AtomicU64::new(0);
-    let (failed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    check_scanned(load, seed, apply, &|| None, behind)
+}
+
+/// As [`check_failing`], and one thread more scans: `scan` answers keys with their values, or none where it failed, and is called until the others have ended.
+///
+/// # Errors
+/// As [`check_failing`].
+pub fn check_scanned(
+    load: Load,
+    seed: u64,
+    apply: &(dyn Fn(&Op) -> Result<Outcome> + Sync),
+    scan: &(dyn Fn() -> Option<Vec<Pair>> + Sync),
+    behind: impl FnOnce(),
+) -> Result<FailingCounts, Wrong> {
+    let (clock, failed, ended) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let refused = Mutex::new(Vec::new());
     let tries = |op: &Op| {
+        let called = clock.load(Ordering::SeqCst);
         let outcome = apply(op).ok();
         failed.fetch_add(u64::from(outcome.is_none()), Ordering::Relaxed);
-        refused.fetch_add(u64::from(outcome == Some(Outcome::Full)), Ordering::Relaxed);
+        if outcome == Some(Outcome::Full) {
+            let returned = clock.load(Ordering::SeqCst);
+            let (key, value) = refused_of(op);
+            let write = Refused { key, value, called, returned };
+            refused.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+        }
         Ok(outcome)
     };
-    let mut history = run_threads(load, seed, &tries, &|_, _| clock.fetch_add(1, Ordering::SeqCst))?;
+    let (history, scans) = thread::scope(|scope| {
+        let scans = scope.spawn(|| scan_until(&ended, &clock, scan));
+        let history = run_threads(load, seed, &tries, &|_, _| clock.fetch_add(1, Ordering::SeqCst));
+        ended.store(true, Ordering::Release);
+        (history, scans.join())
+    });
+    let mut history = history?;
+    let told = |what| Wrong::new(Oracle::History, what);
+    let scans = scans.unwrap_or_else(|_| Err("a scan panicked".into())).map_err(told)?;
     behind();
     let end = clock.into_inner();
     for key in 0..load.keys {
@@ -224,8 +272,52 @@ pub fn check_failing(
         history.extend(call_of(Action::One(key, KeyOp::Get), end, end + 1, Some(outcome)));
     }
     history::check(&history, &BTreeMap::new()).map_err(|what| Wrong::new(Oracle::History, what))?;
-    let (failed, refused) = (failed.into_inner(), refused.into_inner());
-    Ok(FailingCounts { answered: load.threads * load.ops - failed - refused, failed, refused })
+    let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+    scans::check(load.keys, &history, &refused, &scans).map_err(told)?;
+    let (failed, refused) = (failed.into_inner(), refused.len() as u64);
+    let answered = load.threads * load.ops - failed - refused;
+    Ok(FailingCounts { answered, failed, refused, scans: scans.len() as u64 })
+}
+
+/// The number of a key; one that no key has, where these are none's bytes.
+fn key_number(key: &[u8]) -> u64 {
+    let number = std::str::from_utf8(key).ok().and_then(|text| text.strip_prefix(KEY)?.parse().ok());
+    number.unwrap_or(u64::MAX)
+}
+
+/// The key of an operation that was refused, and what it would have left there.
+fn refused_of(op: &Op) -> (u64, Option<u64>) {
+    let value = match op {
+        Op::Put { value, .. } | Op::Insert { value, .. } | Op::Update { value, .. } => Some(value),
+        Op::Swap { new, .. } => new.as_ref(),
+        _ => None,
+    };
+    (op.key().map_or(u64::MAX, key_number), value.map(|value| value_number(value)))
+}
+
+/// Scans until the others have ended.
+fn scan_until(
+    ended: &AtomicBool,
+    clock: &AtomicU64,
+    scan: &(dyn Fn() -> Option<Vec<Pair>> + Sync),
+) -> Result<Vec<Shown>, String> {
+    let mut scans = Vec::new();
+    while !ended.load(Ordering::Acquire) {
+        let called = clock.fetch_add(1, Ordering::SeqCst);
+        let shown = scan();
+        let returned = clock.fetch_add(1, Ordering::SeqCst);
+        if let Some(shown) = shown {
+            let pairs = shown.len();
+            let values: BTreeMap<u64, u64> =
+                shown.iter().map(|(key, value)| (key_number(key), value_number(value))).collect();
+            if values.len() != pairs {
+                return Err(format!("a scan from {called} to {returned} shows {pairs} pairs of {} keys", values.len()));
+            }
+            scans.push(Shown { values, called, returned });
+        }
+        thread::sleep(SCAN_EVERY);
+    }
+    Ok(scans)
 }
 
 /// What a durable check did.

@@ -23,8 +23,12 @@ pub enum KeyOp {
     Update(Value),
     /// Removes it.
     Delete,
+    /// Removes it, and does not say whether it was there.
+    Clear,
     /// Reads it.
     Get,
+    /// Asks whether it is there.
+    Contains,
     /// From this to that, if it is this.
     Swap(Option<Value>, Option<Value>),
 }
@@ -102,7 +106,9 @@ impl KeyOp {
             Self::Update(value) if state.is_some() => (Answer::Changed(true), Some(value)),
             Self::Insert(_) | Self::Update(_) => (Answer::Changed(false), state),
             Self::Delete => (Answer::Changed(state.is_some()), None),
+            Self::Clear => (Answer::Done, None),
             Self::Get => (Answer::Value(state), state),
+            Self::Contains => (Answer::Changed(state.is_some()), state),
             Self::Swap(expected, new) if expected == state => (Answer::Changed(true), new),
             Self::Swap(..) => (Answer::Value(state), state),
         }
@@ -252,6 +258,16 @@ mod tests {
         assert!(!is_linearizable(&[put.clone(), delete(true), delete(true)]));
         assert!(is_linearizable(&[put.clone(), delete(true), delete(false)]));
         assert!(!is_linearizable(&[put.clone(), delete(false), delete(false)]));
+    }
+
+    #[test]
+    fn presence_is_asked_for_and_ended() {
+        let put = call(KeyOp::Put(1), 0, 1, Answer::Done);
+        let contains = |at, is_there| call(KeyOp::Contains, at, at + 1, Answer::Changed(is_there));
+        let clear = call(KeyOp::Clear, 4, 5, Answer::Done);
+        assert!(is_linearizable(&[put.clone(), contains(2, true), clear.clone(), contains(6, false)]));
+        assert!(!is_linearizable(&[put.clone(), contains(2, false)]));
+        assert!(!is_linearizable(&[put, clear, contains(6, true)]));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod op;
 pub mod oracle;
 pub mod panics;
 pub mod pool_subject;
+pub mod scans;
 pub mod script;
 pub mod subject;
 pub mod toy;

@@ -2,6 +2,9 @@
 
 use lodestore_mkvs::Acks;
 
+/// Groups of a matrix, at most.
+const GROUPS_MAX: usize = 16;
+
 /// What happens to a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -48,13 +51,19 @@ impl Event {
         matches!(self, Self::LoseAlone | Self::Fork)
     }
 
-    /// Whether what is acknowledged must survive it.
-    pub fn is_borne(self, acks: Acks) -> bool {
-        match acks {
-            Acks::One => !self.is_loss(),
-            Acks::Majority => true,
+    /// Whether it can happen to a matrix of so many groups of so many devices, and what is acknowledged must survive it.
+    pub fn is_borne(self, acks: Acks, groups: usize, devices: usize) -> bool {
+        let is_loss_borne = match acks {
+            Acks::One => false,
+            Acks::Majority => devices > devices / 2 + 1,
             // The one that is left acknowledges.
-            Acks::All => !self.is_of_one(),
+            Acks::All => devices > 1 && !self.is_of_one(),
+        };
+        match self {
+            Self::FailOne => devices > 1,
+            Self::Full(count) | Self::Fail(count) => count <= devices,
+            Self::AddGroup => groups < GROUPS_MAX,
+            _ => !self.is_loss() || is_loss_borne,
         }
     }
 }
