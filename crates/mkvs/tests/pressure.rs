@@ -112,6 +112,7 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
     assert_eq!(store.stats().engine_counters["devices_copied"], 1);
 }
 
+/// All writes wait behind one gate; then each takes its time, a twentieth of what a device may take, and there are so many that the last one waits longer than that.
 #[test]
 fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
     const KEYS: u64 = 200;
@@ -160,23 +161,29 @@ fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
 
 #[test]
 fn a_device_that_is_slow_and_goes_on_has_not_failed() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
     let (matrix, switches, _) = switched("slow");
-    let matrix = matrix.with(|options| {
-        options.inline = Inline::Off;
-        options.timeout = Duration::from_millis(150);
-    });
+    let matrix = matrix.with(|options| (options.inline, options.timeout) = (Inline::Off, TIMEOUT));
+    let gate = Arc::new(AtomicBool::new(false));
     for switch in &switches {
-        let slow = |touch, _: &[u8]| {
-            if touch == Touch::Write { Fault::Slow(Duration::from_millis(40)) } else { Fault::None }
-        };
-        switch.set(slow);
+        let opened = Arc::clone(&gate);
+        switch.set(move |touch, _| {
+            while touch == Touch::Write && !opened.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if touch == Touch::Write { Fault::Slow(TIMEOUT / 20) } else { Fault::None }
+        });
     }
     let store = matrix.create(CAPACITY).expect("create");
     std::thread::scope(|scope| {
-        for writer in 0..12 {
+        for writer in 0..26 {
             let store = &store;
-            scope.spawn(move || (0..3).for_each(|i| store.put(&key(writer * 10 + i), b"value").expect("put")));
+            scope.spawn(move || store.put(&key(writer), b"value").expect("put"));
         }
+        while store.status().devices[0].last < 26 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        gate.store(true, Ordering::Release);
     });
     assert_eq!(active(&store), 3, "{:?}", store.status());
 }

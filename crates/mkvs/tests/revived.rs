@@ -2,14 +2,15 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Store};
-use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
+use lodestore_mkvs::{Acks, DeviceStatus, Filtering, Inline, Mkvs};
 
 const CAPACITY: u64 = 16 << 20;
 
@@ -20,10 +21,25 @@ fn switched(name: &'static str, acks: Acks, inline: Inline) -> (Matrix, Vec<Swit
     (matrix, switches.stores, switches.logs)
 }
 
-fn slow(switch: &Switch, millis: u64) {
+/// A device that does not write `x` before its gate is opened.
+fn gated(switch: &Switch) -> Arc<AtomicBool> {
+    let gate = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&gate);
     switch.set(move |touch, key| {
-        if touch == Touch::Write && key == b"x" { Fault::Slow(Duration::from_millis(millis)) } else { Fault::None }
+        while touch == Touch::Write && key == b"x" && !opened.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Fault::None
     });
+    gate
+}
+
+fn wait_device(store: &Mkvs, device: usize, what: &str, is_so: impl Fn(&DeviceStatus) -> bool) {
+    let begun = Instant::now();
+    while !is_so(&store.status().devices[device]) {
+        assert!(begun.elapsed() < Duration::from_secs(8), "device {device} {what}: {:#?}", store.status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Device 0 has voted for `x` when its medium fails with `y`. The others do `x`, and nobody else failed: it should be acknowledged, and it is told as one that too few have.
@@ -31,12 +47,15 @@ fn a_write_stands_whose_first_voter_fails_with_another_write(acks: Acks) {
     let (matrix, stores, _) = switched("first voter fails", acks, Inline::Off);
     let store = matrix.create(CAPACITY).expect("create");
     stores[0].set(|touch, key| if touch == Touch::Write && key == b"y" { Fault::Io } else { Fault::None });
-    slow(&stores[1], 300);
-    slow(&stores[2], 600);
+    let gates = [gated(&stores[1]), gated(&stores[2])];
     std::thread::scope(|scope| {
         let x = scope.spawn(|| store.put(b"x", b"1"));
-        std::thread::sleep(Duration::from_millis(100));
+        wait_device(&store, 0, "has done x", |device| device.applied == 1);
         let y = scope.spawn(|| store.put(b"y", b"1"));
+        wait_device(&store, 0, "has failed", |device| device.state == "failed");
+        gates[0].store(true, Ordering::Release);
+        wait_device(&store, 1, "has done x", |device| device.applied >= 1);
+        gates[1].store(true, Ordering::Release);
         let (x, y) = (x.join().expect("x"), y.join().expect("y"));
         assert!(y.is_ok(), "y: {y:?}");
         assert!(x.is_ok(), "x: {x:?}, and two of three devices are active and have it");
