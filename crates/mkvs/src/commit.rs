@@ -80,12 +80,19 @@ impl Group {
         changed.map_err(|(Failure::NotDone(error) | Failure::Undecided(error))| error)
     }
 
-    /// Gives `mutation` the next number and queues it at every active member.
-    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
+    /// Gives `mutation` the next number and queues it at every active member; those that are active will do for it where `few` may.
+    fn submit(
+        &self,
+        key: &[u8],
+        mutation: Mutation,
+        is_new: bool,
+        few: bool,
+    ) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
         self.make_room(&self.sequence());
         let mut sequencer = self.settled()?;
         let active = sequencer.active.clone();
         let needed = self.options.acks.needed(self.width, active.len());
+        let needed = if few { needed.min(active.len()).max(1) } else { needed };
         if active.len() < needed {
             return Err(self.too_few(active.len(), needed));
         }
@@ -132,7 +139,7 @@ impl Group {
     fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         self.wait_for_room().map_err(Failure::NotDone)?;
-        let (op, devices, needed) = self.submit(key, mutation, is_new).map_err(Failure::NotDone)?;
+        let (op, devices, needed) = self.submit(key, mutation, is_new, false).map_err(Failure::NotDone)?;
         stripe.last = op.operation.seq;
         match self.settle_op(stripe, &op, &devices, needed) {
             Ok(Settled::Stands(was_there)) => {
@@ -267,10 +274,11 @@ impl Group {
     /// Takes back a write that too many members had no room for. Those that have done that go to `by`.
     fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
-        self.restore(&op.operation, devices, &mut stripe.last, by)
+        self.restore(&op.operation, devices, &mut stripe.last, by, false)
     }
 
-    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`.
+    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`. `few`: whether
+    /// those that are active will do, though they are too few for a write, since the epoch counts them alone.
     ///
     /// # Errors
     /// As a write's; [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
@@ -280,6 +288,7 @@ impl Group {
         devices: &[Arc<Device>],
         last: &mut u64,
         by: &mut u32,
+        few: bool,
     ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
@@ -287,7 +296,7 @@ impl Group {
             return Err(self.too_few(0, 1));
         };
         let mutation = Mutation::Restore { aborts, value: value? };
-        let (restore, devices, needed) = self.submit(&operation.key, mutation, false)?;
+        let (restore, devices, needed) = self.submit(&operation.key, mutation, false, few)?;
         *last = restore.operation.seq;
         let driven = self.drive(&restore, &devices, devices.len());
         let lacking = restore.read(|votes| {

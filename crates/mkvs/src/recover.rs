@@ -322,7 +322,7 @@ impl Group {
         self.begin_epoch()
     }
 
-    /// Takes back what was under way when all stopped and may stand nowhere. Members that lack more than that are the keeper's.
+    /// Takes back what was under way when all stopped and may stand nowhere; one member of two alone as well. Members that lack more than that are the keeper's.
     pub(crate) fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
         self.begin_epoch()?;
         for seq in refused {
@@ -333,7 +333,7 @@ impl Group {
             };
             let operation =
                 operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
-            self.restore(&operation, &active, &mut 0, &mut 0)?;
+            self.restore(&operation, &active, &mut 0, &mut 0, true)?;
         }
         Ok(())
     }

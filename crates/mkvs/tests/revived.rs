@@ -123,3 +123,29 @@ fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
     stores.iter().for_each(Switch::clear);
     all_come_back(&store);
 }
+
+/// One of two is lost when both had no room for a write and all stopped before it was taken back. An open takes one of two; what is left takes the write back alone.
+#[test]
+fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
+    let (matrix, switches) = common::switched::switched("one of two", 2);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"before", b"v").expect("put");
+    store.put(b"k", b"old").expect("put");
+    for full in &switches.stores {
+        full.set(|touch, key| if touch == Touch::Write && key == b"k" { Fault::Full } else { Fault::None });
+    }
+    for log in &switches.logs {
+        let writes = AtomicUsize::new(0);
+        log.set(move |touch, _| {
+            let is_later = touch == Touch::Write && writes.fetch_add(1, Ordering::Relaxed) > 0;
+            if is_later { Fault::Io } else { Fault::None }
+        });
+    }
+    store.put(b"k", b"new").expect_err("no room, and then the media fail");
+    drop(store);
+    switches.logs.iter().for_each(Switch::clear);
+    std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose a device");
+    let store = matrix.open().expect("open with one of two");
+    assert_eq!(store.get(b"before").expect("get"), Some(b"v".to_vec()));
+    assert_eq!(store.get(b"k").expect("get"), Some(b"old".to_vec()));
+}
