@@ -34,7 +34,7 @@ pub(crate) const ACKS_ALL: u32 = 2;
 pub(crate) const ACKS_ONE: u32 = 3;
 pub(crate) const SOLE_DEVICES: u32 = 4;
 pub(crate) const TWO_OF_THREE: u32 = 7;
-/// Mode of a [`Shape`]: each open finds one of the group's three devices taken away, or none. Where a write is acknowledged by most of three.
+/// Mode of a [`Shape`]: each open finds one of the group's devices taken away, or none. Where a write is acknowledged by most of three, or by all.
 pub const MODE_LOSSES: u32 = 8;
 
 /// Groups, devices of each, and how many of them acknowledge.
@@ -116,11 +116,12 @@ impl SimPlaces {
         let there = places.image.as_ref().map_or(0, |image| image.regions.len() as u16);
         places.next = AtomicU16::new(there.max(places.host_region() + 1));
         let (_, devices, acks) = geometry(shape);
-        if let (true, 3, Acks::Majority, Some(image)) = (shape.mode & MODE_LOSSES != 0, devices, acks, &places.image) {
+        let is_borne = matches!((devices, acks), (3, Acks::Majority) | (2.., Acks::All));
+        if let (true, true, Some(image)) = (shape.mode & MODE_LOSSES != 0, is_borne, &places.image) {
             // By what the image holds, so that the same is lost each time that it is opened.
             let held = |region: u16| image.regions.get(usize::from(region)).map_or(0, |bytes| xxh3_64(bytes));
             let mixed = held(places.host_region()) ^ held(1).rotate_left(13);
-            places.lost = Some((mixed >> 32) as usize % 4).filter(|lost| *lost < 3);
+            places.lost = Some((mixed >> 32) as usize % (devices + 1)).filter(|lost| *lost < devices);
         }
         places
     }

@@ -50,6 +50,7 @@ fn every_geometry_and_rule_of_acknowledging_recovers() {
     }
     must_pass(thin(3_000, 5, "two groups of three, of which one is taken away"));
     must_pass(thin(3_000, 6, "full devices"));
+    must_pass(thin(3_000, 7, "both acknowledge, and one is taken away"));
 }
 
 /// Each step of a replacement, of a copy, of a group's coming, and of the keys' going there.

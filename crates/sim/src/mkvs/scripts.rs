@@ -40,6 +40,11 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         script("devices are replaced", 0, replaced(&mut rng, round)),
         script("devices are replaced, and one of three is taken away", MODE_LOSSES, replaced(&mut rng, round)),
         script("both acknowledge, and are replaced", ACKS_ALL, replaced(&mut rng, round)),
+        script(
+            "both acknowledge, and one is taken away",
+            ACKS_ALL | MODE_LOSSES,
+            trailing(&mut rng, round, 60, 12, 30),
+        ),
         script("groups of one device are added", SOLE_DEVICES, grown(&mut rng, round)),
         script("a group is added, and one device of three is taken away", MODE_LOSSES, grown(&mut rng, round)),
         script("groups are added and their devices replaced", TWO_OF_THREE, reshaped(&mut rng, round)),
