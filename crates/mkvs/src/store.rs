@@ -156,7 +156,9 @@ impl Mkvs {
         let patience = self.inner.options.timeout;
         let devices: Vec<_> = groups.iter().flat_map(|group| group.devices()).collect();
         let begun = Instant::now();
-        for Thread { handle, .. } in others {
+        // The owner may be told something when he drops the matrix: that thread does not wait for itself.
+        let own = std::thread::current().id();
+        for Thread { handle, .. } in others.into_iter().filter(|thread| thread.handle.thread().id() != own) {
             let is_stuck = || {
                 let waited = begun.elapsed();
                 waited > ENDS_WITHIN || (waited > patience && devices.iter().any(|device| device.hangs(HANGS_AFTER)))
