@@ -15,7 +15,7 @@
 mod processor;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ enum Use {
     Active,
     /// Nothing: it lacks something.
     Behind,
-    /// Nothing, for good.
+    /// Nothing, for good, or until it answers again.
     Failed,
     /// It lacks something still, and is given the group's operations already.
     Filling,
@@ -49,6 +49,29 @@ impl Use {
         matches!(self, Self::Active | Self::Filling)
     }
 }
+
+/// Why a device failed.
+pub(crate) struct Failure {
+    why: String,
+    /// Since when it has not answered; none where it says itself that it cannot go on.
+    late: Option<Instant>,
+}
+
+impl Failure {
+    /// It did not answer in time: it may later.
+    pub(crate) fn late(why: String) -> Self {
+        Self { why, late: Some(Instant::now()) }
+    }
+}
+
+impl<T: Into<String>> From<T> for Failure {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), late: None }
+    }
+}
+
+/// Most doublings of the time after which a device that failed for being late is used again.
+const DOUBLINGS_MAX: u32 = 10;
 
 /// The device.
 pub(crate) struct Device {
@@ -85,7 +108,9 @@ pub(crate) struct Device {
     has_thread: AtomicBool,
     stops: AtomicBool,
     /// Why it failed.
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<Failure>>,
+    /// How often it was used again after it had failed for being late.
+    recalls: AtomicU32,
     /// The owner was told that it failed.
     is_told: AtomicBool,
     planted: Planted,
@@ -125,6 +150,7 @@ impl Device {
             has_thread: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
+            recalls: AtomicU32::new(0),
             is_told: AtomicBool::new(false),
             planted: Planted::default(),
         }
@@ -289,7 +315,7 @@ impl Device {
 
     /// Why it failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        lock(&self.failure).as_ref().map(|failure| failure.why.clone())
     }
 
     /// Why it failed, once: for the owner.
@@ -339,10 +365,31 @@ impl Device {
         true
     }
 
-    /// Takes it out of use for good, and says why.
-    pub(crate) fn fail(&self, why: impl Into<String>) {
-        lock(&self.failure).get_or_insert_with(|| why.into());
+    /// Takes it out of use, and says why: for good, unless it was only late.
+    pub(crate) fn fail(&self, why: impl Into<Failure>) {
+        let why = why.into();
+        {
+            let mut failure = lock(&self.failure);
+            let is_late = why.late.is_some();
+            let failure = failure.get_or_insert(why);
+            failure.late = failure.late.filter(|_| is_late);
+        }
         self.change_use(Use::Failed, |_| true);
+    }
+
+    /// Has it catch up, where it failed for being late and its processor has ended what it was at: after this time, and after twice as long each time that it happens again.
+    pub(crate) fn recall(&self, after: Duration) {
+        let mut failure = lock(&self.failure);
+        let Some(late) = failure.as_ref().and_then(|failure| failure.late) else { return };
+        let recalls = self.recalls.load(Ordering::Acquire);
+        let is_due = late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
+        // Who fails it for good waits for this, and is heard.
+        if is_due && self.try_hold(Duration::ZERO).is_some() && self.change_use(Use::Behind, |used| used == Use::Failed)
+        {
+            *failure = None;
+            self.is_told.store(false, Ordering::Release);
+            self.recalls.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Queues a command. False where it is not in use: then nothing is queued.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Expiry, Result, Store};
 
 use crate::command::Question;
-use crate::device::Device;
+use crate::device::{Device, Failure};
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::MemberState;
@@ -302,8 +302,8 @@ impl Group {
         }
     }
 
-    pub(crate) fn too_late(&self) -> String {
-        format!("it did not answer in {} ms", self.options.timeout.as_millis())
+    pub(crate) fn too_late(&self) -> Failure {
+        Failure::late(format!("it did not answer in {} ms", self.options.timeout.as_millis()))
     }
 
     /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.

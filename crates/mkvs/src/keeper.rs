@@ -114,6 +114,7 @@ impl Keeper {
     /// Does what is due in a group; false where something failed. Copies last, which may take hours.
     pub(crate) fn round(&self, group: &Group) -> bool {
         let mut is_well = true;
+        group.recall();
         if group.sole().is_none() && group.active().is_empty() && !self.stops() {
             is_well &= group.revive().unwrap_or(false);
         }
@@ -167,6 +168,7 @@ impl<'a> Beside<'a> {
         if Instant::now() < self.not_before {
             return;
         }
+        self.group.recall();
         let mut is_well = self.group.repair_all();
         for device in self.group.devices() {
             let is_due = device.id != self.copied.id && device.state() == MemberState::Behind;
@@ -179,6 +181,13 @@ impl<'a> Beside<'a> {
 }
 
 impl Group {
+    /// Has those members catch up that failed for being late, and answer again.
+    fn recall(&self) {
+        if self.sole().is_none() && !self.stops.load(Ordering::Acquire) {
+            self.devices().iter().for_each(|device| device.recall(self.options.timeout));
+        }
+    }
+
     /// Puts right what could not be read; false where something failed. What nobody can read any more is left: whoever reads it says so.
     fn repair_all(&self) -> bool {
         let mut is_well = true;

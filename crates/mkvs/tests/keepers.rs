@@ -14,7 +14,7 @@ use lodestore_contract::{Event, Store};
 use lodestore_mkvs::{Acks, Inline, Mkvs, Part, Relay};
 
 const CAPACITY: u64 = 64 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A matrix in which a copy takes longer than any test, with the switch of the store of one device.
 fn matrix(name: &'static str, groups: usize, of: &'static str) -> (Matrix, Switch) {
@@ -157,4 +157,76 @@ fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(state(&store, 0, 0), "behind", "it is copied still");
+}
+
+#[test]
+fn a_device_that_did_not_answer_comes_back_when_it_does_and_one_that_failed_stays_out() {
+    for copied in [false, true] {
+        let (matrix, switch) = matrix("answers again", 1, "group0.device2");
+        let matrix = matrix.with(|options| {
+            (options.timeout, options.acks) = (Duration::from_millis(100), Acks::One);
+        });
+        let store = matrix.create(CAPACITY).expect("create");
+        write(&store, 0);
+        if copied {
+            copy_for_ever(&matrix, &store);
+        }
+        for round in 1..3 {
+            let goes_on = GoesOn::default();
+            let waits = Arc::clone(&goes_on.0);
+            switch.set(move |touch, _| {
+                while touch == Touch::Write && !waits.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Fault::None
+            });
+            write(&store, round);
+            wait(&store, 0, 2, "failed");
+            assert!(store.status().devices[2].why.is_some());
+            write(&store, round + 10);
+            drop(goes_on);
+            wait(&store, 0, 2, "active");
+            assert_eq!(store.status().devices[2].why, None);
+            assert_eq!(store.get(b"key1").expect("get"), Some(vec![round as u8 + 10; 100]));
+        }
+        if !copied {
+            assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
+        }
+        // What says itself that it cannot go on is used no more.
+        switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+        write(&store, 9);
+        wait(&store, 0, 2, "failed");
+        switch.clear();
+        std::thread::sleep(Duration::from_millis(1000));
+        assert_eq!(state(&store, 0, 2), "failed");
+    }
+}
+
+#[test]
+fn an_owner_who_closes_the_matrix_when_he_is_told_something_does_not_wait_for_himself() {
+    let store: Arc<Mutex<Option<Mkvs>>> = Arc::default();
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let (owned, closed) = (Arc::clone(&store), Arc::clone(&is_closed));
+    let owner = move |event: &Event| {
+        if matches!(event, Event::Corruption { .. })
+            && let Some(store) = owned.lock().expect("the store").take()
+        {
+            store.close().expect("close");
+            drop(store);
+            closed.store(true, Ordering::Release);
+        }
+    };
+    let (matrix, switch) = matrix("closed by its owner", 1, "group0.device2");
+    let matrix = matrix.with(|options| options.relay = Some(Relay::new(Arc::new(owner))));
+    let mut held = store.lock().expect("the store");
+    let made = held.insert(matrix.create(CAPACITY).expect("create"));
+    write(made, 0);
+    switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    write(made, 1);
+    drop(held);
+    let begun = Instant::now();
+    while !is_closed.load(Ordering::Acquire) {
+        assert!(begun.elapsed() < PATIENCE, "it is closed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

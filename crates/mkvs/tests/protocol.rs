@@ -7,7 +7,7 @@
 //! (redo, choice of the leader, levelling, following, taking back) with a crash between its steps, and the loss of one device while the host is stopped, for one open or for
 //! good.
 //!
-//! A member that comes back is filling: it is given operations and has no vote; it refuses, trails or fails. What came before it has by a donor's log, its processor held, or by a
+//! One that failed for being late and is used again when its processor rests is as one that was demoted. A member that comes back is filling: it is given operations and has no vote; it refuses, trails or fails. What came before it has by a donor's log, its processor held, or by a
 //! copy, key by key through its queue while clients write; before it is emptied, an epoch leaves it out, and when it has all of the copy its record says that logs tell the rest. It joins with the sequencer held: its record, a crash or not, then the
 //! description.
 //!
