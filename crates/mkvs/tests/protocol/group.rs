@@ -105,6 +105,9 @@ pub struct Group {
     pub ops: BTreeMap<u8, WriteOp>,
     /// The last operation of each key's stripe.
     pub stripes: Vec<u8>,
+    /// Of each key the last write whose end was not known, and the last that was acknowledged.
+    pub undecided: Vec<u8>,
+    pub acknowledged: u8,
     pub clients: [Client; CLIENTS],
     pub catching: Option<Catch>,
     // What is observed, and what may still happen.
@@ -131,6 +134,8 @@ impl Group {
             active: (0..devices as u8).collect(),
             ops: BTreeMap::new(),
             stripes: vec![0; keys],
+            undecided: vec![0; keys],
+            acknowledged: 0,
             clients: [Client::Idle; CLIENTS],
             catching: None,
             histories: vec![History::new(); keys],
@@ -301,6 +306,7 @@ impl Group {
         if done.count_ones() as usize >= needed {
             self.set_behind(op.refused);
             self.histories[usize::from(key)].acknowledge(write);
+            self.decide(seq);
         } else if op.pending != 0 && rules.waits_for_pending {
             // Another one may do it in the place of who was taken out.
             return Some(());

@@ -25,6 +25,10 @@ pub enum Event {
     Finish {
         client: usize,
     },
+    /// It is decided, and who failed by it cannot be noted.
+    Unnoted {
+        client: usize,
+    },
     /// A client begins to read: this member's store itself, or through its queue.
     Read {
         client: usize,
@@ -86,10 +90,11 @@ pub struct Matrix {
 }
 
 /// What must have happened at least once, so that the model is not empty.
-pub const SEEN: [&str; 11] = [
+pub const SEEN: [&str; 12] = [
     "acknowledged",
     "read",
     "refused",
+    "not noted",
     "joined",
     "forgotten",
     "copied",
@@ -174,8 +179,15 @@ impl Matrix {
                 group.write(rules, client, key, true)
             }
             Event::Finish { client } => group.finish(rules, client),
+            Event::Unnoted { client } => {
+                group.left.unnoted -= 1;
+                group.fail_note(rules, client)
+            }
             Event::Read { client, key, member, is_direct } => {
                 group.left.reads -= 1;
+                if !group.is_known(rules, key) {
+                    return None;
+                }
                 group.clients[client] = Client::Reading { key, direct: None };
                 group.histories[usize::from(key)].read(client);
                 self.ask(group, client, member, is_direct)
@@ -289,7 +301,12 @@ impl Matrix {
                         }
                     }
                 }
-                Client::Writing { .. } => events.push(Event::Finish { client }),
+                Client::Writing { .. } => {
+                    events.push(Event::Finish { client });
+                    if group.left.unnoted != 0 {
+                        events.push(Event::Unnoted { client });
+                    }
+                }
                 Client::Reading { direct: Some(_), .. } => events.push(Event::Look { client }),
                 Client::Reading { direct: None, .. } => {
                     events.push(Event::GiveUp { client });
@@ -330,6 +347,7 @@ impl Matrix {
                 let is_restore = matches!(before.clients[client], Client::Writing { restore: Some(_), .. });
                 self.see(if is_restore { "refused" } else { "acknowledged" });
             }
+            Event::Unnoted { .. } => self.see("not noted"),
             Event::Look { .. } => self.see("read"),
             Event::GoOn | Event::OpenOn if after.active.len() > before.active.len() => self.see("joined"),
             _ => {}

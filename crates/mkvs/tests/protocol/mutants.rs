@@ -12,6 +12,7 @@ pub const NOTHING: Bounds = Bounds {
     fills: 0,
     empties: 0,
     losses: 0,
+    unnoted: 0,
     hedges: 0,
 };
 
@@ -346,6 +347,18 @@ pub const MUTANTS: &[Mutant] = &[
             Bounds { writes: 2, demotions: 1, crashes: 1, losses: 1, ..NOTHING },
         ),
         |rules| rules.joins_said = false,
+        KEPT,
+    ),
+    (
+        (
+            "what is not known to stand is read",
+            3,
+            1,
+            Acks::Majority,
+            16,
+            Bounds { writes: 1, reads: 1, failures: 1, fills: 2, crashes: 1, losses: 1, unnoted: 1, ..NOTHING },
+        ),
+        |rules| rules.undecided_unread = false,
         KEPT,
     ),
 ];

@@ -27,6 +27,8 @@ impl Group {
         self.active.clear();
         self.ops.clear();
         self.stripes.iter_mut().for_each(|last| *last = 0);
+        self.undecided.iter_mut().for_each(|undecided| *undecided = 0);
+        self.acknowledged = 0;
         self.clients = [Client::Idle; CLIENTS];
         self.catching = None;
     }

@@ -58,6 +58,8 @@ pub struct Rules {
     pub levelled_open: bool,
     /// Where a write cannot be taken back, members that refused it are behind.
     pub refused_are_behind: bool,
+    /// Nobody reads a key of which it is not known how its last write ended.
+    pub undecided_unread: bool,
     /// Where the vote of who was taken out is missing, those are waited for that have not voted.
     pub waits_for_pending: bool,
     /// The log of a member says that it is partial before it is cut.
@@ -121,6 +123,7 @@ impl Rules {
             forks_by_last: true,
             levelled_open: true,
             refused_are_behind: true,
+            undecided_unread: true,
             waits_for_pending: true,
             fork_cut_said: true,
             fork_said_until_joined: true,
@@ -160,6 +163,8 @@ pub struct Bounds {
     pub empties: u8,
     /// Opens without the unlucky device.
     pub losses: u8,
+    /// Times that the host's store fails when it is to be noted who is active.
+    pub unnoted: u8,
     /// Reads that are given to another member as well.
     pub hedges: u8,
 }
