@@ -67,6 +67,16 @@ fn with_too_few_devices_a_matrix_is_not_opened_and_says_so() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(12), "{told}");
     assert!(told.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{told}");
+    // Which of them are gone is seen all the same.
+    for _ in 0..2 {
+        let output = place.run(&["mkvs", "status", "matrix"]);
+        assert_eq!(output.status.code(), Some(12));
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(told.starts_with("1 groups, acks majority\n"), "{told}");
+        for (device, stands) in [(0, "failed: no store at "), (1, "active, "), (2, "failed: no store at ")] {
+            assert!(told.contains(&format!("group 0 device {device}  {stands}")), "{told}");
+        }
+    }
 }
 
 #[test]

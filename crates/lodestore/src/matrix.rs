@@ -193,6 +193,20 @@ impl Matrix {
         Ok(Self { mkvs: Arc::new(mkvs), path: path.into(), stores })
     }
 
+    /// The matrix in the directory `path` as its description has it, and which of its devices are gone, without opening them: for one whose open is refused. Numbers that only an
+    /// open tells are 0.
+    ///
+    /// # Errors
+    /// Those of the opening of the matrix's own store: [`Error::Locked`] where a program has it open.
+    pub fn describe(path: impl AsRef<Path>, options: &OpenOptions) -> Result<MatrixStatus> {
+        let path = path.as_ref();
+        let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
+        let (pool, set) = engine.opening(options)?;
+        let (stores, _) = Stores::of(&pool, &set)?;
+        let look = |directory: &Path, part: Part| Pool::inspect(&directory.join(part.directory())).map(drop);
+        lodestore_mkvs::describe(path, &stores, &look)
+    }
+
     /// The matrix as a store.
     pub fn store(&self) -> Lodestore {
         Lodestore::of(Arc::clone(&self.mkvs) as Arc<dyn Store>)

@@ -12,9 +12,10 @@ use crate::ENGINE;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::Group;
+use crate::host::Host;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
-use crate::places::{Made, Places};
+use crate::places::{Made, Part, Places};
 use crate::planted::Fault;
 use crate::recover;
 use crate::store::Mkvs;
@@ -41,6 +42,44 @@ pub struct DeviceStatus {
     pub keys: u64,
     /// Why it failed, if it did.
     pub why: Option<String>,
+}
+
+/// A matrix as its description has it, without opening its devices: for one whose open is refused. `look` says whether a store of a part is in a directory, and what is wrong with it.
+/// Numbers that only an open tells are 0.
+///
+/// # Errors
+/// Those of the opening of the host's store.
+pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> Result<()>) -> Result<MatrixStatus> {
+    let host = Host::open(places.open(root, Part::Host, "")?.store, root)?;
+    let matrix = host.matrix();
+    let mut devices = Vec::new();
+    for (group, record) in matrix.groups.iter().enumerate() {
+        for (device, member) in record.members.iter().enumerate() {
+            let directory = root.join(&member.path);
+            let log = if record.members.len() == 1 { Ok(()) } else { look(&directory, Part::Log) };
+            let found = look(&directory, Part::Device).and(log);
+            devices.push(DeviceStatus {
+                group,
+                device,
+                path: member.path.clone(),
+                state: if found.is_err() { MemberState::Failed } else { member.state }.name(),
+                applied: 0,
+                last: 0,
+                queued: 0,
+                keys: 0,
+                why: found.err().map(|error| error.to_string()),
+            });
+        }
+    }
+    host.store().close()?;
+    Ok(MatrixStatus {
+        acks: matrix.acks,
+        groups: matrix.groups.len(),
+        settled_groups: matrix.settled_groups as usize,
+        epochs: matrix.groups.iter().map(|group| group.epoch).collect(),
+        moved: 0,
+        devices,
+    })
 }
 
 /// A matrix, as it stands.

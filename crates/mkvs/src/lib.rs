@@ -47,7 +47,7 @@ mod walk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use admin::{DeviceStatus, MatrixStatus};
+pub use admin::{DeviceStatus, MatrixStatus, describe};
 pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};

@@ -13,7 +13,7 @@ use crate::out::{Out, thousands};
 /// Runs one of the commands.
 pub fn run(command: &MkvsCommand) -> Outcome {
     match command {
-        MkvsCommand::Status(store) => with_matrix(store, |_| Ok(())),
+        MkvsCommand::Status(store) => status(store),
         MkvsCommand::Replace { store, group, device, directory, patience } => with_matrix(store, |matrix| {
             let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
             matrix.replace(*group, *device, directory)?;
@@ -31,23 +31,43 @@ pub fn run(command: &MkvsCommand) -> Outcome {
     }
 }
 
-/// Opens the matrix, does `work`, writes how it stands then, and closes it.
-fn with_matrix(args: &StoreArgs, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
+/// How the matrix stands; where it cannot be opened, which of its devices are gone, and why it is refused.
+fn status(args: &StoreArgs) -> Outcome {
+    let opened = open(args);
+    if opened.is_err()
+        && let Ok(status) = Matrix::describe(&args.store, &OpenOptions::new())
+    {
+        let mut out = Out::new();
+        tell(&status, false, args.json, &mut out).and_then(|()| out.flush())?;
+    }
+    with_opened(args, &opened?, |_| Ok(()))
+}
+
+fn open(args: &StoreArgs) -> lodestore::Result<Matrix> {
     let mut options = OpenOptions::new();
     for text in &args.set {
         options = options.set_text(text)?;
     }
-    let matrix = Matrix::open(&args.store, &options)?;
-    let done = work(&matrix);
+    Matrix::open(&args.store, &options)
+}
+
+fn with_matrix(args: &StoreArgs, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
+    with_opened(args, &open(args)?, work)
+}
+
+/// Does `work`, writes how the matrix stands then, and closes it.
+fn with_opened(args: &StoreArgs, matrix: &Matrix, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
+    let done = work(matrix);
     let mut out = Out::new();
-    let told = tell(&matrix.status(), args.json, &mut out).and_then(|()| out.flush());
+    let told = tell(&matrix.status(), true, args.json, &mut out).and_then(|()| out.flush());
     let closed = close(&matrix.store());
     done?;
     told?;
     Ok(closed?)
 }
 
-fn tell(status: &MatrixStatus, as_json: bool, out: &mut Out) -> Outcome {
+/// Numbers are told of a matrix that is open.
+fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> Outcome {
     if as_json {
         let devices: Vec<_> = status
             .devices
@@ -76,14 +96,10 @@ fn tell(status: &MatrixStatus, as_json: bool, out: &mut Out) -> Outcome {
         .map(|device| {
             let why = device.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             let name = format!("group {} device {}", device.group, device.device);
-            let stands = format!(
-                "{}{why}, {} keys, operation {} of {}, {}",
-                device.state,
-                thousands(device.keys),
-                device.applied,
-                device.last,
-                device.path.display()
-            );
+            let keys = thousands(device.keys);
+            let numbers = format!(", {keys} keys, operation {} of {}", device.applied, device.last);
+            let numbers = if is_open { &numbers } else { "" };
+            let stands = format!("{}{why}{numbers}, {}", device.state, device.path.display());
             (name, stands)
         })
         .collect();
