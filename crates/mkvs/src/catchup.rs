@@ -144,10 +144,14 @@ impl Group {
     /// Whether the logs do not tell all that `device` lacks, or has and the donor has not.
     pub(crate) fn needs_copy(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
+        // Its log is not asked: it may be damaged.
+        if log.record().is_partial {
+            return Ok(true);
+        }
         let Some(common) = self.common_of(log)? else { return Ok(true) };
         let (first, last) = log_of(donor)?.held();
         let next = device.applied().min(common) + 1;
-        Ok(log.record().is_partial || common + 1 < log.held().0 || next < first || next > last + 1)
+        Ok(common + 1 < log.held().0 || next < first || next > last + 1)
     }
 
     /// Up to which operation a log says what the group's does. `None` where nobody remembers.

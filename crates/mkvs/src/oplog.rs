@@ -338,12 +338,20 @@ impl OpLog {
         let mut run = lock(&self.run);
         debug_assert!(run.record.is_partial, "what it lacks is not in its log any more");
         let mut keys = Vec::new();
-        self.store.for_each(&mut |key, _| {
+        let walked = self.store.for_each(&mut |key, _| {
             if key != DEVICE_KEY {
                 keys.push(key.to_vec());
             }
             Visit::More
-        })?;
+        });
+        match walked {
+            Ok(_) => {}
+            // A walk does not say what is damaged: then each slot is emptied.
+            Err(Error::Corrupt { .. }) => {
+                keys = (0..self.slots).flat_map(|slot| [entry_key(slot).to_vec(), value_key(slot).to_vec()]).collect();
+            }
+            Err(other) => return Err(other),
+        }
         keys.sort_unstable();
         for key in keys {
             self.store.delete(&key)?;

@@ -149,3 +149,28 @@ fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
     assert_eq!(store.get(b"before").expect("get"), Some(b"v".to_vec()));
     assert_eq!(store.get(b"k").expect("get"), Some(b"old".to_vec()));
 }
+
+/// An entry of a device's log is damaged while nobody has it open: the device is copied. The walk that empties its log met the damage each time.
+#[test]
+fn a_device_whose_log_is_damaged_is_copied() {
+    let matrix = Matrix::new("damaged log", 1, 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    for i in 0..50 {
+        store.put(format!("key{i}").as_bytes(), format!("value number {i}").as_bytes()).expect("put");
+    }
+    store.close().expect("close");
+    drop(store);
+    let mut flipped = 0;
+    for file in matrix.files().iter().filter(|file| file.contains("group0.device1/log/")) {
+        matrix.alter(file, &mut |bytes| {
+            let value = b"value number 49";
+            let places: Vec<_> = (0..bytes.len() - value.len()).filter(|at| bytes[*at..].starts_with(value)).collect();
+            places.iter().for_each(|at| bytes[*at] ^= 1);
+            flipped += places.len();
+        });
+    }
+    assert!(flipped > 0, "the entry is in the log");
+    let store = matrix.open().expect("open");
+    store.wait_whole(Duration::from_secs(20)).expect("all three are back");
+    assert_eq!(store.stats().engine_counters["devices_copied"], 1);
+}
