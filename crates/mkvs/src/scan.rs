@@ -190,7 +190,10 @@ struct Walk {
 
 impl Walk {
     fn new(inner: &Arc<Inner>, range: &ScanRange) -> Self {
-        let cuts = inner.shape.groups().iter().map(|group| group.last()).collect();
+        // Asked before: a key that moves is not in them.
+        let is_moving = inner.shape.is_moving();
+        let groups = inner.shape.groups();
+        let cuts = groups.iter().filter(|_| !is_moving).map(|group| group.last()).collect();
         Self {
             inner: Arc::clone(inner),
             range: range.clone(),
@@ -320,8 +323,9 @@ impl Inner {
     /// The next pairs of each group, at one moment for keys that move.
     fn pages(&self, range: &ScanRange, cuts: &[u64], size: usize) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
-        // Keys that have come meanwhile are numbered behind the cut.
-        let stores = if self.shape.is_moving() { self.stores(&[])? } else { self.stores(cuts)? };
+        // Keys that have come meanwhile are numbered behind the cut; also where all have come since.
+        let is_as_before = !self.shape.is_moving() && cuts.len() == self.shape.counts().0;
+        let stores = self.stores(if is_as_before { cuts } else { &[] })?;
         let most = Most { pairs: size, bytes: PAGE_BYTES, values: true };
         stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()
     }
