@@ -2,6 +2,8 @@
 
 use lodestore_mkvs::Acks;
 
+use crate::torn::Tear;
+
 /// Groups of a matrix, at most.
 const GROUPS_MAX: usize = 16;
 
@@ -38,12 +40,15 @@ pub enum Event {
     LoseAlone,
     /// Such a device is away for an open, and comes back at another one.
     Fork,
+    /// A device's operation log is damaged while the matrix is stopped.
+    Tear(Tear),
 }
 
 impl Event {
     /// Whether a device is away behind it.
     pub fn is_loss(self) -> bool {
-        matches!(self, Self::LoseRunning | Self::LoseAndCut | Self::LoseStopped | Self::LoseAhead) || self.is_of_one()
+        matches!(self, Self::LoseRunning | Self::LoseAndCut | Self::LoseStopped | Self::LoseAhead | Self::Tear(_))
+            || self.is_of_one()
     }
 
     /// Whether the device that is lost has what no other one has.
@@ -69,7 +74,7 @@ impl Event {
 }
 
 /// All of it.
-pub const EVENTS: [Event; 18] = [
+pub const EVENTS: [Event; 21] = [
     Event::Slow,
     Event::Still,
     Event::Full(1),
@@ -88,4 +93,7 @@ pub const EVENTS: [Event; 18] = [
     Event::LoseAhead,
     Event::LoseAlone,
     Event::Fork,
+    Event::Tear(Tear::Flipped),
+    Event::Tear(Tear::Gone),
+    Event::Tear(Tear::Cut),
 ];

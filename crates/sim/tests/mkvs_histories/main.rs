@@ -10,6 +10,7 @@ mod asked;
 #[path = "../../../mkvs/tests/common/mod.rs"]
 mod common;
 mod event;
+mod torn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Part, Reads};
 use lodestore_sim::concurrent::{FailingCounts, Load, check_scanned};
 use lodestore_sim::op::{Op, Outcome};
 use lodestore_sim::subject::Pair;
+use torn::Tear;
 
 /// Groups, and devices of each.
 type Size = (usize, usize);
@@ -283,7 +285,20 @@ impl Stage {
             }
             Event::Reopen => self.open_again(true, || {}),
             Event::Cut => self.open_again(false, || {}),
+            Event::Tear(tear) => self.tears(tear, group, devices[0], rng),
             _ => self.loses(event, group, &devices, rng.one_in(2)),
+        }
+    }
+
+    /// A device's log is damaged while the matrix is stopped.
+    fn tears(&self, tear: Tear, group: usize, device: usize, rng: &mut Rng) {
+        let directory = self.directory(group, device);
+        let mut is_torn = false;
+        let closes = tear == Tear::Gone || rng.one_in(2);
+        self.open_again(closes, || is_torn = torn::tear(&self.matrix.places, &directory, tear, rng));
+        self.pass(40, 20);
+        if is_torn && tear == Tear::Cut {
+            self.replace(group, device);
         }
     }
 
