@@ -87,6 +87,8 @@ pub(crate) struct Device {
     holes: Mutex<BTreeSet<u64>>,
     queue: Mutex<VecDeque<Command>>,
     ready: Condvar,
+    /// Its own thread waits for something to do.
+    sleeps: AtomicBool,
     /// Commands that are queued or being executed, and their bytes.
     depth: AtomicUsize,
     bytes: AtomicUsize,
@@ -136,6 +138,7 @@ impl Device {
             holes: Mutex::default(),
             queue: Mutex::default(),
             ready: Condvar::new(),
+            sleeps: AtomicBool::new(false),
             depth: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
@@ -416,7 +419,7 @@ impl Device {
     /// Wakes its own thread, if it has one.
     pub(crate) fn wake(&self) {
         if self.has_thread.load(Ordering::Acquire) {
-            self.ready.notify_one();
+            self.rouse();
         }
     }
 

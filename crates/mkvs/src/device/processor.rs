@@ -42,6 +42,13 @@ impl Device {
         if self.is_inline || !self.has_thread.load(Ordering::Acquire) {
             self.run_if_idle();
         } else {
+            self.rouse();
+        }
+    }
+
+    /// Wakes its own thread if that sleeps, which is a system call. What is in the queue was put there before: so it sees that, or sleeps by now.
+    pub(super) fn rouse(&self) {
+        if self.sleeps.load(Ordering::Acquire) {
             self.ready.notify_one();
         }
     }
@@ -68,7 +75,7 @@ impl Device {
             }
             if left == 0 {
                 // The rest is the thread's.
-                self.ready.notify_one();
+                self.rouse();
                 return true;
             }
         }
@@ -83,7 +90,12 @@ impl Device {
     pub(crate) fn work(&self) {
         loop {
             let queue = lock(&self.queue);
-            let idle = |queue: &mut VecDeque<Command>| queue.is_empty() && !self.stops.load(Ordering::Acquire);
+            let idle = |queue: &mut VecDeque<Command>| {
+                let is_idle = queue.is_empty() && !self.stops.load(Ordering::Acquire);
+                // Under the queue's lock: whoever puts something into it later knows.
+                self.sleeps.store(is_idle, Ordering::Release);
+                is_idle
+            };
             drop(self.ready.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner));
             if self.stops.load(Ordering::Acquire) {
                 return;
