@@ -9,7 +9,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
-use lodestore_contract::{Error, Result, Store};
+use lodestore_contract::{Error, Expiry, Result, Store};
 use lodestore_mkvs::{Acks, Mkvs};
 
 const CAPACITY: u64 = 32 << 20;
@@ -213,4 +213,19 @@ fn a_matrix_whose_creation_is_refused_leaves_nothing_and_is_made_again() {
     let store = matrix.create(CAPACITY).expect("nothing is in its way");
     fill(&store);
     assert_holds(&store);
+}
+
+#[test]
+fn a_key_that_expires_while_it_is_copied_is_not_copied_without_its_expiry() {
+    let (matrix, switches) = switched("expired", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    let expiry = Expiry::after(Duration::from_secs(3600));
+    store.put_expiring(b"session", b"value", Some(expiry)).expect("put");
+    switches.stores.iter().for_each(Switch::expire);
+    replace(&matrix, &store, 2).expect("replace");
+    store.wait_whole(PATIENCE).expect("all devices are active");
+    for switch in &switches.stores[..2] {
+        switch.set(|touch, _| if touch == Touch::Read { Fault::Io } else { Fault::None });
+    }
+    assert_eq!(store.get(b"session").expect("get"), None);
 }

@@ -43,6 +43,7 @@ pub struct Switch {
     left_out: Arc<AtomicU64>,
     recovers: Arc<AtomicBool>,
     cuts: Arc<AtomicBool>,
+    expires: Arc<AtomicBool>,
 }
 
 impl Switch {
@@ -52,6 +53,7 @@ impl Switch {
             left_out: Arc::default(),
             recovers: Arc::default(),
             cuts: Arc::default(),
+            expires: Arc::default(),
         }
     }
 
@@ -72,6 +74,11 @@ impl Switch {
     /// Scans that own what they need end at a pair that is damaged, as those of some engines do.
     pub fn cut_scans(&self) {
         self.cuts.store(true, Ordering::Release);
+    }
+
+    /// A key has expired by the time when somebody asks when it does.
+    pub fn expire(&self) {
+        self.expires.store(true, Ordering::Release);
     }
 
     fn wait_recovered(&self) {
@@ -131,6 +138,9 @@ impl Store for Faulty {
     }
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         self.switch.ask(Touch::Read, key)?;
+        if self.switch.expires.load(Ordering::Acquire) {
+            return Ok(None);
+        }
         self.store.expiry(key)
     }
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
