@@ -8,6 +8,7 @@
 //!
 //! Where too few can do it, for want of room, those that did take it back by a `Restore` of what the others have there: the write is refused, and no reader has seen it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -77,7 +78,15 @@ impl Group {
             }
             _ => {}
         }
-        changed.map_err(|(Failure::NotDone(error) | Failure::Undecided(error))| error)
+        changed.map_err(|failure| match failure {
+            Failure::NotDone(error) => error,
+            // The host's, which has no room to note who is active: a refusal would say that nobody has the write.
+            Failure::Undecided(error) if is_refusal(&error) => {
+                let source = io::Error::new(io::ErrorKind::StorageFull, error.to_string());
+                Error::io("noting who is active in", "the matrix's description", source)
+            }
+            Failure::Undecided(error) => error,
+        })
     }
 
     /// Gives `mutation` the next number and queues it at every active member; those that are active will do for it where `few` may.

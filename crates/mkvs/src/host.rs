@@ -2,7 +2,6 @@
 //!
 //! The description is one record, replaced as a whole: a crash leaves the old one or the new one.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -74,7 +73,7 @@ impl Host {
     /// Begins an epoch of a group, whose first operation is `first`, with these states of its members.
     ///
     /// # Errors
-    /// The store's; [`Error::Io`] where it has no room, since a refusal would say that nobody has the write that it was begun for.
+    /// The store's.
     pub(crate) fn begin_epoch(
         &self,
         group: usize,
@@ -93,14 +92,6 @@ impl Host {
             for (id, state) in states {
                 group.members.iter_mut().filter(|member| member.id == *id).for_each(|member| member.state = *state);
             }
-        })
-        .map_err(|error| match is_refusal(&error) {
-            true => Error::io(
-                "noting who is active in",
-                "the matrix's description",
-                io::Error::new(io::ErrorKind::StorageFull, error.to_string()),
-            ),
-            false => error,
         })
     }
 
