@@ -110,6 +110,10 @@ impl Places for Stores {
         (self.engine.name.into(), LOG_ENGINE.into())
     }
 
+    fn has_files(&self) -> bool {
+        true
+    }
+
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         let New { part, engine, capacity, durability } = new;
         let path = directory.join(part.directory());

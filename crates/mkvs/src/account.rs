@@ -9,6 +9,7 @@ use crate::ENGINE;
 use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
+use crate::recover;
 use crate::store::{HANGS_AFTER, Inner};
 
 /// Numbers of a device's account that add up over all of them.
@@ -93,6 +94,15 @@ impl Inner {
                 let closed = store.close();
                 // What one that failed has to say was told when it did.
                 first = if has_failed { first } else { first.and(closed) };
+            }
+        }
+        for (group, clean) in self.shape.groups().iter().zip(&mut clean.groups) {
+            // A filter of it counts if its store is still as it was left: nothing else tells an older one.
+            if let (true, [device]) = (first.is_ok() && group.sole().is_some() && clean.2 != 0, &group.devices()[..]) {
+                match device.leave_stamp(self.host.matrix().id, recover::new_id()) {
+                    Ok(stamp) => clean.1 = stamp,
+                    Err(error) => first = Err(error),
+                }
             }
         }
         if first.is_ok() {

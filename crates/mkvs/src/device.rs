@@ -15,13 +15,15 @@
 mod processor;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::Store;
+use lodestore_contract::{Result, Store};
 
 use crate::command::Command;
+use crate::label::Label;
 use crate::layout::MemberState;
 use crate::lock;
 use crate::oplog::OpLog;
@@ -116,6 +118,9 @@ pub(crate) struct Device {
     /// The owner was told that it failed.
     is_told: AtomicBool,
     planted: Planted,
+    /// Where its label lies, and the stamp of the clean stop that this told of.
+    label: Option<PathBuf>,
+    stamp: u64,
 }
 
 impl Device {
@@ -156,12 +161,33 @@ impl Device {
             recalls: AtomicU32::new(0),
             is_told: AtomicBool::new(false),
             planted: Planted::default(),
+            label: None,
+            stamp: 0,
         }
     }
 
     /// The same device with a fault.
     pub(crate) fn planted(self, planted: Planted) -> Self {
         Self { planted, ..self }
+    }
+
+    /// The same device, whose label lies here and tells of this clean stop.
+    pub(crate) fn labelled(self, label: Option<PathBuf>, stamp: u64) -> Self {
+        Self { label, stamp, ..self }
+    }
+
+    /// The stamp of the clean stop that its label told of when it was opened; 0 of none.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// Leaves a label of a clean stop, if there are labels; the stamp of it, else 0. Its store is closed.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn leave_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
+        let Some(directory) = &self.label else { return Ok(0) };
+        Label { matrix, id: self.id, stamp, is_coming: false }.leave(directory).map(|()| stamp)
     }
 
     pub(crate) fn planted_is(&self, fault: Fault) -> bool {

@@ -1,6 +1,7 @@
 //! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `fuzz` only.
 
 use crate::filter::Filter;
+use crate::label::Label;
 use crate::layout::{CleanRecord, DeviceRecord, Matrix, VERSION};
 use crate::operation::Operation;
 
@@ -11,7 +12,7 @@ use crate::operation::Operation;
 pub fn parts(bytes: &[u8]) -> usize {
     let mut known = bytes.to_vec();
     known.splice(..known.len().min(2), VERSION.to_le_bytes());
-    [bytes, &known].into_iter().map(|bytes| records(bytes) + operation(bytes) + filter(bytes)).sum()
+    [bytes, &known].into_iter().map(|bytes| records(bytes) + operation(bytes) + filter(bytes) + label(bytes)).sum()
 }
 
 fn records(bytes: &[u8]) -> usize {
@@ -30,6 +31,13 @@ fn operation(bytes: &[u8]) -> usize {
     let (entry, apart) = operation.encode();
     let again = Operation::decode(&entry, || Ok(apart.map(<[u8]>::to_vec)));
     assert_eq!(again.ok(), Some(operation), "an operation");
+    1
+}
+
+/// The first bytes, as they are.
+fn label(bytes: &[u8]) -> usize {
+    let Some(label) = Label::decode(&bytes[..bytes.len().min(48)]) else { return 0 };
+    assert_eq!(label.encode()[..], bytes[..48], "a label");
     1
 }
 

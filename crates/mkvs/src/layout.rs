@@ -110,6 +110,11 @@ impl Matrix {
     pub(crate) const GROUPS_MAX: usize = 16;
     pub(crate) const MEMBERS_MAX: usize = 5;
 
+    /// All devices that it names.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.groups.iter().flat_map(|group| &group.members)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         bytes.extend([self.acks as u8, u8::from(self.durability == Durability::Power)]);

@@ -25,6 +25,7 @@ pub mod fuzz;
 mod group;
 mod host;
 mod keeper;
+mod label;
 mod latency;
 mod layout;
 mod lead;

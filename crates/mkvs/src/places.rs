@@ -1,4 +1,5 @@
-//! Where the stores of a matrix come from. The engine opens no file itself: whoever owns it gives it stores of any engine.
+//! Where the stores of a matrix come from. Whoever owns the matrix gives it stores of any engine; the engine itself leaves labels beside them (`label.rs`), if they are files, and opens no
+//! other file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use lodestore_contract::{Durability, Result, Store};
 
 use crate::apply::is_refusal;
+use crate::label::{Label, Labelled};
 
 /// What a store is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,9 @@ pub trait Places: Send + Sync + 'static {
     /// Engines of a new matrix's devices and of their logs, by name.
     fn engines(&self) -> (String, String);
 
+    /// Whether its stores are files below the directories that it is given, each in that of its part ([`Part::directory`]): labels are left beside them then.
+    fn has_files(&self) -> bool;
+
     /// Makes a store in `directory`. Directories that lead there are made.
     ///
     /// # Errors
@@ -78,11 +83,12 @@ pub trait Places: Send + Sync + 'static {
 pub(crate) struct Made<'a> {
     places: &'a dyn Places,
     stores: Vec<(PathBuf, Part, Arc<dyn Store>)>,
+    directories: Vec<Labelled>,
 }
 
 impl<'a> Made<'a> {
     pub(crate) fn new(places: &'a dyn Places) -> Self {
-        Self { places, stores: Vec::new() }
+        Self { places, stores: Vec::new(), directories: Vec::new() }
     }
 
     pub(crate) fn places(&self) -> &'a dyn Places {
@@ -96,13 +102,52 @@ impl<'a> Made<'a> {
         Ok(place)
     }
 
+    /// Labels the directory of a device before anything is made in it. What a stop in the middle left there of a device that was coming to the same matrix, and is `unknown` there, is taken away.
+    ///
+    /// # Errors
+    /// [`Error::Io`](lodestore_contract::Error::Io).
+    pub(crate) fn label(&mut self, directory: &Path, label: Label, unknown: impl Fn(u64) -> bool) -> Result<()> {
+        if !self.places.has_files() {
+            return Ok(());
+        }
+        let left = Label::read(directory)?;
+        match left {
+            Some(left) if left.is_coming && left.matrix == label.matrix && unknown(left.id) => {
+                for part in [Part::Device, Part::Log] {
+                    if directory.join(part.directory()).exists() {
+                        self.places.remove(directory, part)?;
+                    }
+                }
+            }
+            // Whoever it belongs to finds it as it was; its store says that there is one.
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.directories.push(Labelled::begin(directory, label)?);
+        Ok(())
+    }
+
+    /// Leaves the label of a device's store beside it.
+    ///
+    /// # Errors
+    /// [`Error::Io`](lodestore_contract::Error::Io).
+    pub(crate) fn label_store(&self, directory: &Path, label: Label) -> Result<()> {
+        if self.places.has_files() { label.leave(&directory.join(Part::Device.directory())) } else { Ok(()) }
+    }
+
     /// They are in use from now on, if this says so; unless it was refused for sure, they stay: the description may name them.
     ///
     /// # Errors
     /// What it says.
-    pub(crate) fn keep_unless_refused(self, described: Result<()>) -> Result<()> {
-        if !described.as_ref().is_err_and(is_refusal) {
-            self.keep();
+    pub(crate) fn keep_unless_refused(mut self, described: Result<()>) -> Result<()> {
+        match &described {
+            Ok(()) => self.keep(),
+            Err(error) if is_refusal(error) => {}
+            Err(_) => {
+                // Their labels go on saying that they are coming: the next open knows whether they are.
+                self.stores.clear();
+                self.directories.clear();
+            }
         }
         described
     }
@@ -110,6 +155,10 @@ impl<'a> Made<'a> {
     /// They are in use from now on.
     pub(crate) fn keep(mut self) {
         self.stores.clear();
+        for Labelled { directory, label, .. } in self.directories.drain(..) {
+            // One that goes on saying that it is coming is put right by the next open.
+            let _ = Label { is_coming: false, ..label }.leave(&directory);
+        }
     }
 }
 
@@ -120,5 +169,6 @@ impl Drop for Made<'_> {
             let _ = store.close();
             let _ = self.places.remove(&directory, part);
         }
+        self.directories.drain(..).for_each(|labelled| labelled.undo());
     }
 }

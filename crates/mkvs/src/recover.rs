@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
+use crate::label::Label;
 use crate::layout::{CleanRecord, DeviceRecord, GroupRecord, Matrix, Member, MemberState};
 use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
@@ -33,7 +34,7 @@ pub(crate) struct Opened {
 }
 
 /// A number that no other matrix or device has, most likely.
-fn new_id() -> u64 {
+pub(crate) fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() | 1
 }
@@ -67,20 +68,25 @@ impl Maker<'_> {
         self.root.join(path)
     }
 
-    fn device(&self, index: usize, id: u64, place: Place, log: Option<OpLog>) -> Arc<Device> {
+    fn device(&self, index: usize, member: &Member, place: Place, log: Option<OpLog>, stamp: u64) -> Arc<Device> {
         let is_inline = match self.options.inline {
             Inline::On => true,
             Inline::Off => false,
             Inline::Auto => place.is_memory,
         };
-        Arc::new(Device::new(index, id, place.store, log, is_inline, place.is_memory).planted(self.options.planted))
+        let store = self.directory(&member.path).join(Part::Device.directory());
+        let device = Device::new(index, member.id, place.store, log, is_inline, place.is_memory);
+        Arc::new(device.planted(self.options.planted).labelled(self.places.has_files().then_some(store), stamp))
     }
 
     /// Makes a device's stores.
     fn create(&self, made: &mut Made<'_>, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
+        let label = Label { matrix: self.matrix.id, id: member.id, stamp: 0, is_coming: true };
+        made.label(&directory, label, |id| self.matrix.members().all(|member| member.id != id))?;
         let new = |part, engine, capacity| New { part, engine, capacity, durability: self.matrix.durability };
         let place = made.create(&directory, new(Part::Device, &self.matrix.engine, self.matrix.device_bytes))?;
+        made.label_store(&directory, Label { is_coming: false, ..label })?;
         let log = if members == 1 {
             None
         } else {
@@ -93,12 +99,13 @@ impl Maker<'_> {
                     .planted(self.options.planted),
             )
         };
-        Ok(self.device(index, member.id, place, log))
+        Ok(self.device(index, member, place, log, 0))
     }
 
     /// Opens a device's stores.
     fn open(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
+        let stamp = self.check_labels(&directory, member)?;
         let place = self.places.open(&directory, Part::Device, &self.matrix.engine)?;
         let log = if members == 1 {
             None
@@ -112,7 +119,34 @@ impl Maker<'_> {
             }
             Some(log)
         };
-        Ok(self.device(index, member.id, place, log))
+        Ok(self.device(index, member, place, log, stamp))
+    }
+    /// The stamp of the clean stop that a device's label tells of; 0 of none. One that is not there, or damaged, is left anew.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] where its pairs are those of another device; [`Error::Io`].
+    fn check_labels(&self, directory: &Path, member: &Member) -> Result<u64> {
+        let store = directory.join(Part::Device.directory());
+        // A device that is gone is gone: nothing is made there.
+        if !self.places.has_files() || self.options.salvage || !store.is_dir() {
+            return Ok(0);
+        }
+        let own = Label { matrix: self.matrix.id, id: member.id, stamp: 0, is_coming: false };
+        let stamp = match Label::read(&store)? {
+            Some(label) if label.is_of(own.matrix, own.id) => label.stamp,
+            Some(_) => {
+                let what = "its pairs are of another matrix, or of another device of this one".into();
+                return Err(Error::Foreign { path: store, what });
+            }
+            None => {
+                own.leave(&store)?;
+                0
+            }
+        };
+        if Label::read(directory)?.is_none_or(|label| label.is_coming && label.is_of(own.matrix, own.id)) {
+            own.leave(directory)?;
+        }
+        Ok(stamp)
     }
 }
 
@@ -251,7 +285,12 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
-        return Ok((Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer), 0));
+        // Its store's alone, which numbers nothing: whether a clean stop left it so says the stamp.
+        let stamp = devices[0].stamp();
+        return Ok((
+            Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer),
+            stamp,
+        ));
     }
     let chosen = choose(maker.options, index, record, &devices);
     let Lead { last, active, refused } = match chosen {

@@ -226,6 +226,10 @@ impl Places for SimPlaces {
         (lodestore_hikv::ENGINE.into(), lodestore_nvht::ENGINE.into())
     }
 
+    fn has_files(&self) -> bool {
+        false
+    }
+
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         self.next.fetch_max(self.region(directory, new.part)? + 1, Ordering::Relaxed);
         self.place(directory, new.part, None)

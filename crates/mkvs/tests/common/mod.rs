@@ -101,6 +101,10 @@ impl Places for Hikvs {
         (if self.is_unordered { "nvht" } else { "hikv" }.into(), "nvht".into())
     }
 
+    fn has_files(&self) -> bool {
+        true
+    }
+
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         let New { part, capacity, .. } = new;
         std::fs::create_dir_all(directory).expect("a device's directory");
