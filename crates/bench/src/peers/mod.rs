@@ -1,8 +1,9 @@
-//! Stores of others, driven beside ours: std's map, and with the feature `peers` those of crate `lodestore-peers`.
+//! Stores of others, driven beside ours: std's maps, and with the feature `peers` those of crate `lodestore-peers`.
 
 mod btreemap;
 #[cfg(feature = "peers")]
 mod foreign;
+mod hashmap;
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -59,15 +60,23 @@ struct Peer {
 
 /// Every peer that this build has.
 static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
-    let open: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
-    let (name, ready) = ("btreemap", Box::new(|| Ok(())));
-    let gives = Gives::Nothing;
-    let ceiling = Peer { name, family: name, gives, volatile: true, budget: false, write_buffer: false, ready, open };
+    let btree: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
+    let hash: Open = Box::new(|_, _| Ok(Box::new(hashmap::Sharded::default())));
+    let ceilings = [("btreemap", btree), ("hashmap", hash)].map(|(name, open)| Peer {
+        name,
+        family: name,
+        gives: Gives::Nothing,
+        volatile: true,
+        budget: false,
+        write_buffer: false,
+        ready: Box::new(|| Ok(())),
+        open,
+    });
     #[cfg(feature = "peers")]
     let foreign = foreign::all();
     #[cfg(not(feature = "peers"))]
     let foreign = std::iter::empty();
-    std::iter::once(ceiling).chain(foreign).collect()
+    ceilings.into_iter().chain(foreign).collect()
 });
 
 fn find(name: &str) -> Option<&'static Peer> {
