@@ -132,6 +132,7 @@ pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Kind, Mix, Workload};
 
     const SEED: u64 = 20_170_712;
 
@@ -151,9 +152,24 @@ mod tests {
     }
 
     #[test]
-    fn zeta_of_ten_billion_is_the_published_one() {
-        let computed = zeta(SCRAMBLED_RANKS, THETA);
-        assert!((computed - SCRAMBLED_ZETA).abs() < 1e-6, "{computed}");
+    fn zeta_is_as_published() {
+        // The tests of CockroachDB's YCSB generator (pkg/workload/ycsb, also Pebble's), to as many digits as they stand there.
+        for (n, published, slack) in [
+            (20, 3.643_090_607_793_67, 1e-11),
+            (200, 6.020_311_185_58, 1e-10),
+            (1000, 7.728_953_217_28, 1e-10),
+            (2000, 8.473_987_883_29, 1e-10),
+            (10_000, 10.224_361_459_6, 1e-9),
+            (100_000, 12.778_338_062_6, 1e-9),
+            (1_000_000, 15.391_849_746, 1e-8),
+            (10_000_000, 18.066_242_575, 1e-8),
+            (100_000_000, 20.802_930_49, 1e-7),
+            // YCSB's own, of its scrambled generator.
+            (SCRAMBLED_RANKS, 26.469_028_201_783_02, 1e-6),
+        ] {
+            let computed = zeta(n, THETA);
+            assert!((computed - published).abs() < slack, "{n}: {computed} for {published}");
+        }
     }
 
     #[test]
@@ -165,6 +181,61 @@ mod tests {
         let chi: f64 = seen.iter().map(|n| (*n as f64 - mean).powi(2) / mean).sum();
         // 99 degrees of freedom: mean 99, deviation 14; five deviations either way.
         assert!((29.0..169.0).contains(&chi), "seed {SEED}: chi-square {chi}");
+    }
+
+    /// Chi-square of what was seen against shares that were expected, over its degrees of freedom, in its deviations from them.
+    fn deviations(seen: &[u64], shares: &[f64]) -> f64 {
+        let total = seen.iter().sum::<u64>() as f64;
+        let chi: f64 =
+            seen.iter().zip(shares).map(|(n, share)| (*n as f64 - share * total).powi(2) / (share * total)).sum();
+        let freedom = (seen.len() - 1) as f64;
+        (chi - freedom) / (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn uniform_workloads_choose_each_record_as_often() {
+        let mix = Mix { records: 1000, ops: 200_000, scan_length: 5, threads: 2, seed: SEED, before: 0 };
+        let shares = vec![1e-3; 1000];
+        for workload in [Workload::Get, Workload::Update, Workload::Overwrite, Workload::Scan, Workload::Overload] {
+            let mut seen = vec![0; 1000];
+            mix.streams(workload).iter().flatten().for_each(|op| seen[op.record as usize] += 1);
+            let off = deviations(&seen, &shares);
+            assert!(off.abs() < 5.0, "seed {SEED}: {workload:?} is {off} deviations from uniform");
+        }
+        let mut seen = vec![0; 1000];
+        mix.streams(Workload::Absent).iter().flatten().for_each(|op| seen[op.record as usize - 1000] += 1);
+        assert!(deviations(&seen, &shares).abs() < 5.0, "seed {SEED}");
+    }
+
+    /// The share of ranks below `rank` of `ranks`, by the law of Gray et al. as it is printed there, solved for the number that is drawn.
+    fn share_below(rank: u64, ranks: u64) -> f64 {
+        let all = zeta(ranks, THETA);
+        let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta(2, THETA) / all);
+        match rank {
+            0..=2 => zeta(rank, THETA) / all,
+            _ => ((rank as f64 / ranks as f64).powf(1.0 - THETA) - 1.0 + eta) / eta,
+        }
+    }
+
+    #[test]
+    fn the_latest_are_read_as_the_zipfian_law_says() {
+        let (records, ends) = (10_000, [0, 1, 2, 4, 8, 16, 64, 256, 1024, 4096, 10_000]);
+        let mix = Mix { records, ops: 400_000, scan_length: 5, threads: 1, seed: SEED, before: 0 };
+        let shares: Vec<_> =
+            ends.windows(2).map(|cell| share_below(cell[1], records) - share_below(cell[0], records)).collect();
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        let (mut seen, mut newest) = (vec![0; shares.len()], records - 1);
+        for op in &mix.streams(Workload::D)[0] {
+            match op.kind {
+                Kind::Put => newest += 1,
+                _ => {
+                    let back = newest - u64::from(op.record);
+                    seen[ends[1..].iter().position(|end| back < *end).expect("no further back")] += 1;
+                }
+            }
+        }
+        let off = deviations(&seen, &shares);
+        assert!(off.abs() < 5.0, "seed {SEED}: {off} deviations from the law: {seen:?} for {shares:?}");
     }
 
     #[test]
