@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Durability, Error, Result};
 
 use crate::keys::{KEY_LEAST, KEY_MOST};
+use crate::pace::Arrivals;
 use crate::peers;
 use crate::preset::Preset;
 use crate::store;
@@ -28,6 +29,8 @@ const WRITE_BUFFER_LEAST: u64 = 64 << 10;
 const MEMORY_LEAST: u64 = 16 << 20;
 /// Greatest reserve, in hundredths of what is loaded.
 const RESERVE_MOST: u64 = 10_000;
+/// Most operations a second of an open loop: one a nanosecond.
+const RATE_MOST: u64 = 1_000_000_000;
 /// Most keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
@@ -96,6 +99,13 @@ pub struct Args {
     /// Serving threads.
     #[arg(long, value_name = "T", default_value_t = 1)]
     pub threads: usize,
+    /// Open loop: operations a second, of all threads together, that are due whatever the store does. Latencies begin when an operation was due, and every
+    /// one is timed. The load runs at full speed; not for multiget, overload and idle. Without it each thread asks again when it has its answer.
+    #[arg(long, value_name = "OPS")]
+    pub rate: Option<u64>,
+    /// When the operations of --rate are due.
+    #[arg(long, value_enum, default_value_t)]
+    pub arrivals: Arrivals,
     /// Repetitions, the stores taking turns; figures are medians.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
@@ -147,7 +157,7 @@ pub struct Args {
     /// An option of the engine, as name=value; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops,
+    /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops, rate,
     /// key-size, value-size, multiget, persist-ns, budget, write-buffer, load-bytes, reserve). Of the peers that are given those run to which it means
     /// something. A plot has lines over the values.
     #[arg(long, value_name = "NAME=V1,V2,...")]
@@ -246,7 +256,7 @@ impl Args {
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
         }
-        self.variants()?;
+        self.variants()?.iter().try_for_each(|variant| variant.args.check_rate())?;
         if self.reopen && (self.in_process || peers::is_peer(&self.engine)) {
             return Err(refuse(
                 "reopen",
@@ -284,6 +294,20 @@ impl Args {
         Ok(())
     }
 
+    /// Refuses a rate where a workload has none, or none has one.
+    fn check_rate(&self) -> Result<()> {
+        let Some(rate) = self.rate else { return Ok(()) };
+        let unpaced = |workload: &&Workload| workload.lasts() || **workload == Workload::Multiget;
+        if let Some(workload) = self.workloads.iter().find(unpaced) {
+            let why = format!("{} takes none: name the --workloads without it", workload.name());
+            return Err(refuse("rate", rate, why));
+        }
+        match self.workloads.iter().all(|workload| *workload == Workload::Load) {
+            true => Err(refuse("rate", rate, "the load runs at full speed: name other --workloads beside it")),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses a durability of the load from which a store cannot be brought to that of the other workloads.
     fn check_load_durability(&self) -> Result<()> {
         let Some(level) = self.load_durability else { return Ok(()) };
@@ -317,6 +341,7 @@ impl Args {
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
         within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
+        within("rate", self.rate.unwrap_or(1), 1, RATE_MOST)?;
         within("seconds", self.seconds, 1, SECONDS_MOST)?;
         within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
         if let Some(buffer) = self.write_buffer {

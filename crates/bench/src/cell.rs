@@ -13,7 +13,9 @@ use crate::args::{Args, Check, Settle};
 use crate::driver::{self, Drive, Outcome};
 use crate::keys::Records;
 use crate::measure::{Processes, bytes_of_blocks};
+use crate::pace::Pace;
 use crate::pauses::{self, Machine, Pauses};
+use crate::refusal::Refusal;
 use crate::store;
 use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
@@ -69,60 +71,14 @@ pub(crate) enum Message {
     Failed(Refusal),
 }
 
-/// Why a cell failed, so that the bench can say it as its own refusal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Refusal {
-    /// [`Error::Full`].
-    Full { needed: u64, capacity: u64 },
-    /// [`Error::NoRoom`].
-    NoRoom { path: PathBuf, needed: u64, free: u64 },
-    /// [`Error::InvalidOption`].
-    InvalidOption { name: String, value: String, why: String },
-    /// [`Error::DurabilityRefused`], with the durability as text.
-    DurabilityRefused { asked: String, medium: String, instead: String },
-    /// [`Error::DramBudget`].
-    DramBudget { used: u64, budget: u64 },
-    /// Any other, as its text.
-    Other(String),
-}
-
-impl Refusal {
-    /// What is told of this error.
-    pub(crate) fn of(error: Error) -> Self {
-        match error {
-            Error::Full { needed, capacity } => Self::Full { needed, capacity },
-            Error::NoRoom { path, needed, free } => Self::NoRoom { path, needed, free },
-            Error::InvalidOption { name, value, why } => Self::InvalidOption { name, value, why },
-            Error::DurabilityRefused { asked, medium, instead } => {
-                Self::DurabilityRefused { asked: asked.to_string(), medium, instead }
-            }
-            Error::DramBudget { used, budget } => Self::DramBudget { used, budget },
-            other => Self::Other(other.to_string()),
-        }
-    }
-
-    /// The error again, which the store of this name met.
-    pub(crate) fn into_error(self, target: &str) -> Error {
-        match self {
-            Self::Full { needed, capacity } => Error::Full { needed, capacity },
-            Self::NoRoom { path, needed, free } => Error::NoRoom { path, needed, free },
-            Self::InvalidOption { name, value, why } => Error::InvalidOption { name, value, why },
-            Self::DurabilityRefused { asked, medium, instead } => match asked.parse() {
-                Ok(asked) => Error::DurabilityRefused { asked, medium, instead },
-                Err(refused) => refused,
-            },
-            Self::DramBudget { used, budget } => Error::DramBudget { used, budget },
-            Self::Other(text) => Error::io("measuring", target, std::io::Error::other(text)),
-        }
-    }
-}
-
 /// What came of one workload in one round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phase {
     pub(crate) workload: String,
     pub(crate) ops: u64,
     pub(crate) wall_s: f64,
+    /// When the last operation of an open loop was due, from the beginning of `wall_s`.
+    pub(crate) due_s: f64,
     pub(crate) settled_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) serving_cpu_s: f64,
@@ -206,6 +162,7 @@ pub(crate) fn drive(args: &Args) -> Drive {
         latency_every: args.latency_every,
         gather: 1,
         lasting: None,
+        pace: None,
         full: args.check == Check::Full,
         name: "prepare",
     }
@@ -333,7 +290,7 @@ impl Bench<'_> {
         let workload = turn.workload;
         self.mix.before = turn.before;
         self.mix.fill(workload, &mut self.streams);
-        let mut drive = Drive { name: workload.name(), ..drive(self.args) };
+        let mut drive = Drive { name: workload.name(), pace: Pace::of(self.args, workload), ..drive(self.args) };
         match workload {
             Workload::Multiget => drive.gather = self.args.multiget,
             lasting if lasting.lasts() => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
@@ -350,7 +307,7 @@ impl Bench<'_> {
         self.tell_timeline(turn, &mut ran.seen, tell)?;
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
-            let back = Drive { latency_every: 0, gather: 1, lasting: None, name: "restore", ..drive };
+            let back = Drive { latency_every: 0, gather: 1, lasting: None, pace: None, name: "restore", ..drive };
             driver::run(&*self.target, &self.streams, &back)?;
             self.settle(workload, true)?;
         }
@@ -417,6 +374,7 @@ impl Bench<'_> {
             workload: turn.name(),
             ops: outcome.ops,
             wall_s: outcome.wall.as_secs_f64(),
+            due_s: outcome.due.as_secs_f64(),
             settled_s: ran.settled.as_secs_f64(),
             cpu_s: ran.cpu_s,
             serving_cpu_s: outcome.cpu_s,

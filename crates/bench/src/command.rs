@@ -1,6 +1,7 @@
 //! The command that repeats a run.
 
 use crate::args::{Args, Check, Settle};
+use crate::pace::Arrivals;
 use crate::workload::Workload;
 
 impl Args {
@@ -30,6 +31,12 @@ impl Args {
         }
         words.push(format!("--scan-length {} --multiget {}", self.scan_length, self.multiget));
         words.push(format!("--threads {} --rounds {} --seed {}", self.threads, self.rounds, self.seed));
+        // The load runs at full speed.
+        if workloads.iter().any(|workload| *workload != Workload::Load) {
+            words.extend(self.rate.map(|rate| format!("--rate {rate}")));
+            let random = self.arrivals != Arrivals::Even;
+            words.extend(random.then(|| format!("--arrivals {}", self.arrivals.name())));
+        }
         match self.reserve {
             Some(percent) => words.push(format!("--reserve {percent}")),
             // What follows from the parameter that is swept is another for each value.

@@ -2,10 +2,10 @@
 //!
 //! Throughput is the wall time from the first thread's start to the last one's end. Latency is sampled:
 //! every n-th operation of each thread is timed on its own, because two clock reads cost about as much
-//! as a fast operation's bookkeeping. Every value read is checked as it comes.
+//! as a fast operation's bookkeeping. In an open loop every operation is timed, from when it was due. Every value read is checked as it comes.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -13,6 +13,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::keys::Records;
 use crate::measure::thread_cpu_seconds;
+use crate::pace::{Pace, Schedule, wait_until};
 use crate::target::Target;
 use crate::watch::Progress;
 use crate::workload::{Kind, Op};
@@ -33,6 +34,8 @@ pub(crate) struct Drive {
     pub(crate) full: bool,
     /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
     pub(crate) lasting: Option<Duration>,
+    /// When the operations are due, each of which is timed then; where there is none, each begins when the one before it is done.
+    pub(crate) pace: Option<Pace>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
     pub(crate) name: &'static str,
 }
@@ -75,6 +78,8 @@ pub(crate) struct Outcome {
     pub(crate) scanned: u64,
     /// Values given to the target.
     pub(crate) written: u64,
+    /// When the last operation was due, from the first thread's start on; zero where none was.
+    pub(crate) due: Duration,
 }
 
 /// State of one serving thread.
@@ -91,6 +96,8 @@ struct Server<'a> {
     scanned: u64,
     /// Values made, in the low 48 bits, behind the thread's number.
     version: u64,
+    /// When its last operation was due, from the start on.
+    due: Duration,
     done: &'a AtomicU64,
 }
 
@@ -107,7 +114,8 @@ impl Outcome {
     /// Nothing yet.
     pub(crate) fn none() -> Self {
         let (reads, writes) = (Timed::default(), Timed::default());
-        Self { ops: 0, wall: Duration::ZERO, cpu_s: 0.0, latency: histogram(), reads, writes, scanned: 0, written: 0 }
+        let (wall, due) = (Duration::ZERO, Duration::ZERO);
+        Self { ops: 0, wall, cpu_s: 0.0, latency: histogram(), reads, writes, scanned: 0, written: 0, due }
     }
 
     /// Adds what came of more of the same work, done behind this.
@@ -125,6 +133,7 @@ impl Outcome {
         self.writes.add(more.writes.calls, more.writes.ns);
         self.scanned += more.scanned;
         self.written += more.written;
+        self.due = self.due.max(more.due);
     }
 }
 
@@ -148,8 +157,8 @@ where
     S: AsRef<[Op]> + Sync,
 {
     let barrier = Barrier::new(streams.len());
-    let stop = AtomicBool::new(false);
-    let (barrier, stop) = (&barrier, &stop);
+    let (stop, begun, threads) = (AtomicBool::new(false), OnceLock::new(), streams.len());
+    let (barrier, stop, begun) = (&barrier, &stop, &begun);
     let results: Vec<Result<Part>> = std::thread::scope(|scope| {
         let threads: Vec<_> = streams
             .iter()
@@ -158,7 +167,9 @@ where
                 let serve = move || {
                     let mut server = Server::new(target, drive, at, progress);
                     barrier.wait();
-                    server.serve(stream.as_ref(), stop)
+                    let schedule =
+                        drive.pace.map(|pace| (*begun.get_or_init(Instant::now), pace.schedule(at, threads)));
+                    server.serve(stream.as_ref(), stop, schedule)
                 };
                 std::thread::Builder::new().name(drive.name.into()).spawn_scoped(scope, serve).expect("a thread starts")
             })
@@ -197,17 +208,20 @@ impl<'a> Server<'a> {
             writes: Timed::default(),
             scanned: 0,
             version: (at as u64) << 48,
+            due: Duration::ZERO,
             done: progress.of(at),
         }
     }
 
-    fn serve(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<Part> {
+    /// Serves a stream: in an open loop, from the start that all threads have and when its operations are due from then on.
+    fn serve(&mut self, stream: &[Op], stop: &AtomicBool, open: Option<(Instant, Schedule)>) -> Result<Part> {
         let cpu = thread_cpu_seconds();
-        let start = Instant::now();
-        let served = match self.drive.lasting {
-            Some(length) => self.lasting(stream, stop, length),
-            None if self.drive.gather > 1 => self.gathered(stream, stop),
-            None => self.singly(stream, stop),
+        let start = open.as_ref().map_or_else(Instant::now, |(begun, _)| *begun);
+        let served = match (open, self.drive.lasting) {
+            (Some((_, schedule)), _) => self.paced(stream, stop, start, schedule),
+            (None, Some(length)) => self.lasting(stream, stop, length),
+            (None, None) if self.drive.gather > 1 => self.gathered(stream, stop),
+            (None, None) => self.singly(stream, stop),
         };
         let end = Instant::now();
         if let Err(error) = served {
@@ -218,8 +232,8 @@ impl<'a> Server<'a> {
         let latency = std::mem::replace(&mut self.latency, histogram());
         let ops = self.done.load(Ordering::Relaxed);
         let written = self.version & ((1 << 48) - 1);
-        let Self { reads, writes, scanned, .. } = *self;
-        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, reads, writes, scanned, written }))
+        let Self { reads, writes, scanned, due, .. } = *self;
+        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, reads, writes, scanned, written, due }))
     }
 
     /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
@@ -238,6 +252,20 @@ impl<'a> Server<'a> {
             if now - begun >= length || stop.load(Ordering::Relaxed) {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Asks for each operation when it is due, or at once where that is past, and times it from then.
+    fn paced(&mut self, stream: &[Op], stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
+        for ((at, op), due) in stream.iter().enumerate().zip(schedule) {
+            if !wait_until(begun + due, stop) {
+                break;
+            }
+            self.serve_one(*op)?;
+            self.note_length(op.kind, begun.elapsed().saturating_sub(due));
+            self.due = due;
+            self.done.store(at as u64 + 1, Ordering::Relaxed);
         }
         Ok(())
     }

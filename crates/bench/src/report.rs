@@ -235,11 +235,12 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
         tables::print(args, &rows, &mut out)?;
     }
     overloads(&rows, &mut out)?;
+    open_loops(&rows, &mut out)?;
     reopenings(&rows, &mut out)?;
     writeln!(
         out,
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
-         latency of every {}. call, the longest of any round; settled: until the work behind the writes was done;\n\
+         latency of every {}. call (in an open loop of every one, from when it was due), the longest of any round; settled: until the work behind the writes was done;\n\
          serving and cpu ns/op: processor time of the serving threads, and of all threads, a server's too; x: median ratio within a round;\n\
          write x: bytes written to the medium for each byte put, by the store's own account (of a peer as calls x); device x, calls x: the same by the kernel's, write_bytes and wchar;\n\
          space x: bytes taken on the medium for each live byte, blocks x: by the blocks of its files; peak: most that RssAnon grew",
@@ -274,6 +275,22 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
         args.command(&args.workloads)
     )?;
     out.flush()
+}
+
+/// Says of each open loop whether the store kept up.
+fn open_loops(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    for (row, found) in rows.iter().filter_map(|row| row.open_loop.as_ref().map(|found| (row, found))) {
+        let (store, asked, reached) =
+            (swept_store(row), rate_text(found.asked_per_s as f64), rate_text(found.reached_per_s));
+        let kept =
+            if found.kept_up { "kept up" } else { "COULD NOT KEEP UP, so its latencies are of a queue that grew" };
+        writeln!(
+            out,
+            "{} on {store}: open loop, {asked}/s asked ({}), {reached}/s reached, all done {:.3} s after the last was due: {kept}",
+            row.workload, found.arrivals, found.behind_s
+        )?;
+    }
+    Ok(())
 }
 
 fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::Args;
 use crate::cell::Phase;
 use crate::measure::machine;
+use crate::pace::{OpenLoop, Pace};
 use crate::pauses::{Machine, Pauses};
 use crate::reopen::Reopened;
 use crate::session::Findings;
@@ -52,7 +53,10 @@ pub(crate) struct Row {
     /// The rate as a multiple of each other store's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) ratio_to: BTreeMap<String, f64>,
-    /// Latency of a call, of every `latency_every`-th call.
+    /// What was asked of an open loop, and reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open_loop: Option<OpenLoop>,
+    /// Latency of a call, from when it was due in an open loop, of every `latency_every`-th call.
     pub(crate) mean_ns: f64,
     /// The mean of calls that only read, and of those that change something.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,15 +208,17 @@ impl Row {
         let phases = findings.phases.get(&place(variant))?;
         let mut row = Self::base(variant, findings, &turn.name());
         row.take(phases, variant.args.records);
-        if turn.workload == Workload::Overload {
+        let pace = Pace::of(&variant.args, turn.workload);
+        row.open_loop = pace.map(|pace| OpenLoop::of(pace, phases, row.ops_per_s));
+        if turn.workload == Workload::Overload || pace.is_some() {
             row.latency_every = 1;
         }
         let ratio = |other: &Variant| {
             let theirs = findings.phases.get(&place(other))?;
             Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
         };
-        // Stores are compared with one another, the values of a sweep are not.
-        if turn.workload != Workload::Idle {
+        // Stores are compared with one another, the values of a sweep are not, nor what was asked of an open loop.
+        if turn.workload != Workload::Idle && pace.is_none() {
             for other in others.iter().filter(|other| other.swept == variant.swept) {
                 match ratio(other) {
                     Some(ratio) if other.target != variant.target => {

@@ -10,12 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
-use crate::cell::{self, Cell, Message, Phase, Refusal, Task, broken};
+use crate::cell::{self, Cell, Message, Phase, Task, broken};
 use crate::memory::{self, Group};
 use crate::peers;
 use crate::plot;
 use crate::plot_sweep;
 use crate::preset::Given;
+use crate::refusal::Refusal;
 use crate::reopen::Reopened;
 use crate::report;
 use crate::scratch::Scratch;

@@ -12,10 +12,11 @@ use crate::{peers, store};
 const VALUES_MOST: usize = 64;
 
 /// The bench's own numbers that mean something to every store.
-const NUMBERS: [&str; 10] = [
+const NUMBERS: [&str; 11] = [
     "threads",
     "records",
     "ops",
+    "rate",
     "key-size",
     "value-size",
     "multiget",
@@ -129,6 +130,7 @@ impl Args {
         match name {
             "threads" => args.threads = size()?,
             "ops" => args.ops = Some(number()?),
+            "rate" => args.rate = Some(number()?),
             "key-size" => args.key_size = size()?,
             "value-size" => args.value_size = size()?,
             "multiget" => args.multiget = size()?,

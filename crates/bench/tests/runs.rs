@@ -69,6 +69,25 @@ fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
 }
 
 #[test]
+fn an_open_loop_says_what_was_asked_and_reached_and_the_load_runs_at_full_speed() {
+    let words = "--engine hashmap --peers btreemap --workloads load,get,a,d,delete --records 2000 --ops 200 --rate 5000 --arrivals poisson --threads 2 \
+                 --rounds 1 --check full --json";
+    let rows = rows(&bench(words, None));
+    assert_eq!(rows.len(), 10);
+    for row in &rows {
+        if row["workload"] == "load" {
+            assert!(row["open_loop"].is_null() && row["ratio_to"].is_object(), "{row}");
+            continue;
+        }
+        let found = &row["open_loop"];
+        assert_eq!((&found["asked_per_s"], &found["arrivals"]), (&5000.into(), &"poisson".into()), "{row}");
+        assert_eq!((&found["reached_per_s"], &row["latency_every"]), (&row["ops_per_s"], &1.into()), "{row}");
+        assert!(found["kept_up"].is_boolean() && found["behind_s"].is_f64(), "{row}");
+        assert!(row["ratio_to"].is_null(), "what was asked is no ratio: {row}");
+    }
+}
+
+#[test]
 fn odd_sizes_run() {
     let dir = Dir::new();
     for sizes in ["--key-size 8 --value-size 8", "--key-size 9 --value-size 1", "--key-size 100 --value-size 5000"] {
@@ -102,6 +121,7 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --write-buffer 1000",
         "--engine btreemap --write-buffer 8M --budget 16M",
         "--engine btreemap --workloads overload --seconds 0",
+        "--engine btreemap --workloads multiget --rate 1000",
     ] {
         let output = bench(words, None);
         let text = String::from_utf8_lossy(&output.stderr);
