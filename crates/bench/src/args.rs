@@ -8,6 +8,7 @@ use crate::keys::{KEY_LEAST, KEY_MOST};
 use crate::pace::Arrivals;
 use crate::peers;
 use crate::preset::Preset;
+use crate::sizes::{Of, Size};
 use crate::store;
 use crate::sweep::Sweep;
 use crate::timeline;
@@ -81,12 +82,12 @@ pub struct Args {
     /// Operations of each workload but load; as many as records where not given.
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
-    /// Bytes of a key.
-    #[arg(long, visible_alias = "key", value_name = "BYTES", default_value_t = 16)]
-    pub key_size: usize,
-    /// Bytes of a value.
-    #[arg(long, visible_alias = "value", value_name = "BYTES", default_value_t = 256)]
-    pub value_size: usize,
+    /// Bytes of a key: a number, each of several as often (16..64, both included), or facebook, as in the published mix of Facebook's memcached (pool ETC).
+    #[arg(long, visible_alias = "key", value_name = "BYTES", default_value_t = Size::Fixed(16))]
+    pub key_size: Size,
+    /// Bytes of a value, in the same ways. An update keeps the size of its record.
+    #[arg(long, visible_alias = "value", value_name = "BYTES", default_value_t = Size::Fixed(256))]
+    pub value_size: Size,
     /// Hundredths of each value that are one byte again and again, in runs of some bytes, so that it compresses; the rest is random.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     pub compressible: u8,
@@ -228,13 +229,13 @@ impl Args {
     /// Sets what follows from other arguments.
     pub(crate) fn derive(&mut self) {
         if let Some(bytes) = self.load_bytes {
-            self.records = (bytes / self.record_bytes()).max(1);
+            self.records = (bytes / self.record_bytes().max(1)).max(1);
         }
     }
 
-    /// Bytes of the key and the value of a record.
+    /// Bytes of the key and the value of a record, in the mean.
     pub(crate) fn record_bytes(&self) -> u64 {
-        (self.key_size + self.value_size).max(1) as u64
+        (self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)).round() as u64
     }
 
     /// Refuses what cannot be run.
@@ -335,8 +336,12 @@ impl Args {
         };
         within("records", self.records, 1, NUMBERS_MOST)?;
         within("ops", self.op_count(), 1, NUMBERS_MOST)?;
-        within("key-size", self.key_size as u64, KEY_LEAST as u64, KEY_MOST as u64)?;
-        within("value-size", self.value_size as u64, 1, VALUE_MOST as u64)?;
+        for size in self.key_size.limits(Of::Key) {
+            within("key-size", size as u64, KEY_LEAST as u64, KEY_MOST as u64)?;
+        }
+        for size in self.value_size.limits(Of::Value) {
+            within("value-size", size as u64, 1, VALUE_MOST as u64)?;
+        }
         within("compressible", self.compressible.into(), 0, 100)?;
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
         within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
@@ -395,7 +400,7 @@ impl Args {
             let live = u128::from(self.records) * u128::from(self.record_bytes());
             return u64::try_from(live * u128::from(100 + percent) / 100).unwrap_or(u64::MAX);
         }
-        let record = (self.key_size + self.value_size + 64) as u64;
+        let record = self.record_bytes() + 64;
         self.size.unwrap_or_else(|| ((self.records + self.op_count() / 10) * record * 2).max(1 << 30))
     }
 }

@@ -176,6 +176,8 @@ struct Bench<'a> {
     path: &'a Path,
     mix: Mix,
     streams: Vec<Vec<Op>>,
+    /// Bytes of the keys and values that are loaded.
+    loaded_bytes: u64,
     /// Whose memory and processor time it takes.
     processes: Processes,
     /// Their anonymous memory with the store still empty.
@@ -191,7 +193,8 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
     let processes = Processes::of(&*target);
     let (rss_empty, begun) = (processes.rss_anon(), Instant::now());
-    let mut bench = Bench { args, target, path: &cell.path, mix, streams, processes, rss_empty, begun };
+    let loaded_bytes = records(args).bytes(0..args.records);
+    let mut bench = Bench { args, target, path: &cell.path, mix, streams, loaded_bytes, processes, rss_empty, begun };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -228,8 +231,8 @@ struct Ran {
     cpu_s: f64,
     seen: Seen,
     machine: Option<Machine>,
-    /// Records in the store at the end.
-    live: u64,
+    /// Bytes of the keys and values in the store at the end.
+    live_bytes: u64,
 }
 
 impl Bench<'_> {
@@ -276,7 +279,7 @@ impl Bench<'_> {
                 .collect();
             let begun = self.begin();
             let mut ran = self.watched(Workload::Load, &parts, &drive, &begun, to == records)?;
-            ran.live = to;
+            ran.live_bytes = drive.records.bytes(0..to);
             tell(Message::Step(to, self.account(Turn::load(), &begun, &ran)))?;
             self.tell_timeline(Turn::load(), &mut ran.seen, tell)?;
             all.absorb(&ran);
@@ -298,10 +301,10 @@ impl Bench<'_> {
         }
         let begun = self.begin();
         let mut ran = self.watched(workload, &self.streams, &drive, &begun, true)?;
-        ran.live = match workload {
-            Workload::D | Workload::E => self.mix.records + ran.outcome.written,
-            Workload::Delete => self.mix.records - ran.outcome.ops,
-            _ => self.mix.records,
+        ran.live_bytes = match workload {
+            Workload::D | Workload::E => self.loaded_bytes + ran.outcome.written_bytes,
+            Workload::Delete => self.loaded_bytes - ran.outcome.removed_bytes,
+            _ => self.loaded_bytes,
         };
         let phase = self.account(turn, &begun, &ran);
         self.tell_timeline(turn, &mut ran.seen, tell)?;
@@ -346,7 +349,7 @@ impl Bench<'_> {
         let before = machine.map_or(0.0, |machine| machine.before_s);
         let settled = begun.at.elapsed().saturating_sub(Duration::from_secs_f64(before));
         let cpu_s = self.processes.cpu_seconds() - begun.cpu_s - before;
-        Ok(Ran { outcome, settled, cpu_s, seen, machine, live: 0 })
+        Ok(Ran { outcome, settled, cpu_s, seen, machine, live_bytes: 0 })
     }
 
     /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of the load, for flushes and compactions too.
@@ -368,7 +371,7 @@ impl Bench<'_> {
 
     fn account(&self, turn: Turn, before: &Begun, ran: &Ran) -> Phase {
         let after = self.target.account();
-        let (outcome, record) = (&ran.outcome, (self.args.key_size + self.args.value_size) as u64);
+        let outcome = &ran.outcome;
         let quantile = |q| outcome.latency.value_at_quantile(q);
         Phase {
             workload: turn.name(),
@@ -396,8 +399,8 @@ impl Bench<'_> {
             medium_bytes: after.medium_bytes,
             medium_used_bytes: after.medium_used_bytes,
             medium_size_bytes: after.medium_size_bytes,
-            put_bytes: outcome.written * record,
-            live_bytes: ran.live * record,
+            put_bytes: outcome.written_bytes,
+            live_bytes: ran.live_bytes,
             device_bytes: self.processes.bytes_to_devices().saturating_sub(before.device_bytes),
             called_bytes: self.processes.bytes_given_to_files().saturating_sub(before.called_bytes),
             block_bytes: bytes_of_blocks(self.path),
@@ -412,7 +415,7 @@ impl Ran {
     /// Nothing yet.
     fn none() -> Self {
         let (settled, seen) = (Duration::ZERO, Seen::default());
-        Self { outcome: Outcome::none(), settled, cpu_s: 0.0, seen, machine: None, live: 0 }
+        Self { outcome: Outcome::none(), settled, cpu_s: 0.0, seen, machine: None, live_bytes: 0 }
     }
 
     /// Adds what came of more of the same work, done behind this.
@@ -421,7 +424,7 @@ impl Ran {
         self.settled += more.settled;
         self.cpu_s += more.cpu_s;
         self.seen.peak_rss_bytes = self.seen.peak_rss_bytes.max(more.seen.peak_rss_bytes);
-        self.live = more.live;
+        self.live_bytes = more.live_bytes;
     }
 }
 

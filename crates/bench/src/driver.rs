@@ -76,8 +76,10 @@ pub(crate) struct Outcome {
     pub(crate) writes: Timed,
     /// Pairs that scans visited.
     pub(crate) scanned: u64,
-    /// Values given to the target.
-    pub(crate) written: u64,
+    /// Bytes of the keys and values given to the target.
+    pub(crate) written_bytes: u64,
+    /// Bytes of the keys and values that it was told to delete.
+    pub(crate) removed_bytes: u64,
     /// When the last operation was due, from the first thread's start on; zero where none was.
     pub(crate) due: Duration,
 }
@@ -87,6 +89,7 @@ struct Server<'a> {
     target: &'a dyn Target,
     drive: &'a Drive,
     key: Vec<u8>,
+    /// As long as any value.
     fresh: Vec<u8>,
     found: Vec<u8>,
     last: Vec<u8>,
@@ -94,6 +97,8 @@ struct Server<'a> {
     reads: Timed,
     writes: Timed,
     scanned: u64,
+    written_bytes: u64,
+    removed_bytes: u64,
     /// Values made, in the low 48 bits, behind the thread's number.
     version: u64,
     /// When its last operation was due, from the start on.
@@ -115,7 +120,8 @@ impl Outcome {
     pub(crate) fn none() -> Self {
         let (reads, writes) = (Timed::default(), Timed::default());
         let (wall, due) = (Duration::ZERO, Duration::ZERO);
-        Self { ops: 0, wall, cpu_s: 0.0, latency: histogram(), reads, writes, scanned: 0, written: 0, due }
+        let (latency, written_bytes, removed_bytes) = (histogram(), 0, 0);
+        Self { ops: 0, wall, cpu_s: 0.0, latency, reads, writes, scanned: 0, written_bytes, removed_bytes, due }
     }
 
     /// Adds what came of more of the same work, done behind this.
@@ -132,7 +138,8 @@ impl Outcome {
         self.reads.add(more.reads.calls, more.reads.ns);
         self.writes.add(more.writes.calls, more.writes.ns);
         self.scanned += more.scanned;
-        self.written += more.written;
+        self.written_bytes += more.written_bytes;
+        self.removed_bytes += more.removed_bytes;
         self.due = self.due.max(more.due);
     }
 }
@@ -199,14 +206,16 @@ impl<'a> Server<'a> {
         Self {
             target,
             drive,
-            key: vec![0; drive.records.key_size()],
-            fresh: vec![0; drive.records.value_size()],
-            found: Vec::with_capacity(drive.records.value_size()),
+            key: Vec::new(),
+            fresh: vec![0; drive.records.value_most()],
+            found: Vec::with_capacity(drive.records.value_most()),
             last: Vec::new(),
             latency: histogram(),
             reads: Timed::default(),
             writes: Timed::default(),
             scanned: 0,
+            written_bytes: 0,
+            removed_bytes: 0,
             version: (at as u64) << 48,
             due: Duration::ZERO,
             done: progress.of(at),
@@ -231,9 +240,10 @@ impl<'a> Server<'a> {
         let cpu_s = thread_cpu_seconds() - cpu;
         let latency = std::mem::replace(&mut self.latency, histogram());
         let ops = self.done.load(Ordering::Relaxed);
-        let written = self.version & ((1 << 48) - 1);
-        let Self { reads, writes, scanned, due, .. } = *self;
-        Ok((start, end, Outcome { ops, wall: end - start, cpu_s, latency, reads, writes, scanned, written, due }))
+        let Self { reads, writes, scanned, written_bytes, removed_bytes, due, .. } = *self;
+        let wall = end - start;
+        let outcome = Outcome { ops, wall, cpu_s, latency, reads, writes, scanned, written_bytes, removed_bytes, due };
+        Ok((start, end, outcome))
     }
 
     /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
@@ -309,12 +319,15 @@ impl<'a> Server<'a> {
                 true => Err(wrong(op, "found what was never put")),
             },
             Kind::Put => {
-                self.renew();
-                self.target.put(&self.key, &self.fresh)
+                let size = self.renew();
+                self.target.put(&self.key, &self.fresh[..size])
             }
             Kind::Update => self.update(op),
             Kind::Delete => match self.target.delete(&self.key)? {
-                true => Ok(()),
+                true => {
+                    self.removed_bytes += (self.key.len() + self.drive.records.value_size_of(&self.key)) as u64;
+                    Ok(())
+                }
                 false => Err(wrong(op, "found nothing to delete")),
             },
             Kind::Scan => self.scan(op),
@@ -325,10 +338,14 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Makes another version of the key's value at the beginning of `fresh`; its size.
     #[inline]
-    fn renew(&mut self) {
+    fn renew(&mut self) -> usize {
+        let size = self.drive.records.value_size_of(&self.key);
         self.version += 1;
-        self.drive.records.value(&self.key, self.version, &mut self.fresh);
+        self.written_bytes += (self.key.len() + size) as u64;
+        self.drive.records.value(&self.key, self.version, &mut self.fresh[..size]);
+        size
     }
 
     #[inline]
@@ -344,8 +361,8 @@ impl<'a> Server<'a> {
 
     #[inline]
     fn update(&mut self, op: Op) -> Result<()> {
-        self.renew();
-        match self.target.update(&self.key, &self.fresh)? {
+        let size = self.renew();
+        match self.target.update(&self.key, &self.fresh[..size])? {
             true => Ok(()),
             false => Err(wrong(op, "found nothing to update")),
         }
@@ -374,14 +391,13 @@ impl<'a> Server<'a> {
 
     fn gathered(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
         let every = self.drive.latency_every;
-        let size = self.drive.records.key_size();
         let mut left = every;
-        let mut keys = vec![0; size * self.drive.gather];
+        let mut keys = vec![Vec::new(); self.drive.gather];
         let mut done = 0;
         for ops in stream.chunks(self.drive.gather) {
             left = left.wrapping_sub(1);
             let start = (left == 0).then(Instant::now);
-            self.gather(ops, &mut keys[..size * ops.len()])?;
+            self.gather(ops, &mut keys[..ops.len()])?;
             done += ops.len() as u64;
             self.done.store(done, Ordering::Relaxed);
             if let Some(start) = start {
@@ -395,13 +411,12 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn gather(&mut self, ops: &[Op], keys: &mut [u8]) -> Result<()> {
-        let size = self.drive.records.key_size();
-        for (op, key) in ops.iter().zip(keys.chunks_mut(size)) {
+    fn gather(&mut self, ops: &[Op], keys: &mut [Vec<u8>]) -> Result<()> {
+        for (op, key) in ops.iter().zip(keys.iter_mut()) {
             self.drive.records.key(op.record, key);
         }
         let Self { target, drive, found, .. } = self;
-        let slices: Vec<&[u8]> = keys.chunks(size).collect();
+        let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut good = 0;
         target.multi_get(&slices, &mut |at, value| {
             let Some(value) = value else { return };
@@ -413,5 +428,39 @@ impl<'a> Server<'a> {
             true => Ok(()),
             false => Err(wrong(ops[0], "was gathered with others, and some were missing or wrong")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parsed;
+    use crate::workload::Workload;
+    use crate::{cell, peers};
+
+    #[test]
+    fn bytes_are_counted_as_they_are_put_and_deleted() {
+        let args = parsed("--records 3000 --ops 1000 --threads 2 --key-size 8..40 --value-size facebook --check full");
+        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
+        let (mix, drive) = (cell::mix(&args), cell::drive(&args));
+        let ran = |workload| run(&*target, &mix.streams(workload), &drive).expect("it runs");
+        let held = || {
+            let mut bytes = 0;
+            target.scan(&[], usize::MAX, &mut |key, value| bytes += (key.len() + value.len()) as u64).expect("a scan");
+            bytes
+        };
+        let loaded = ran(Workload::Load);
+        assert_eq!((loaded.written_bytes, loaded.removed_bytes), (held(), 0));
+        assert_eq!(loaded.written_bytes, drive.records.bytes(0..3000));
+        let updated = ran(Workload::Update);
+        assert!(updated.written_bytes > 0 && held() == loaded.written_bytes, "an update keeps the size");
+        let inserted = ran(Workload::D);
+        assert_eq!(held(), loaded.written_bytes + inserted.written_bytes);
+        let deleted = ran(Workload::Delete);
+        assert_eq!(deleted.ops, 1000);
+        assert_eq!(held(), loaded.written_bytes + inserted.written_bytes - deleted.removed_bytes);
+        let gathered = Drive { gather: 16, ..drive.clone() };
+        run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
+            .expect("it was put by d");
     }
 }

@@ -5,20 +5,26 @@
 //! key's bytes in its first and last words, so that one look at a pair tells whether they belong
 //! together; its body follows from the first word and a version, so that a full check sees any byte.
 
+use std::ops::Range;
+
+use crate::sizes::{Of, Size};
+
 /// Shortest key: the 8 bytes of the mixed number.
 pub(crate) const KEY_LEAST: usize = 8;
 /// Longest key that the bench makes.
 pub(crate) const KEY_MOST: usize = 1024;
 /// Step between the words of a value's body.
 const BODY_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// What makes a record's two sizes independent.
+const VALUE_SALT: u64 = 0x5A17_0000_0000_0000;
 /// Bytes of a compressible value that have a random beginning and an end of one byte each.
 const PIECE: usize = 32;
 
 /// Sizes of the records, the seed of their keys, and how strictly values are checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
-    key_size: usize,
-    value_size: usize,
+    key_size: Size,
+    value_size: Size,
     /// Hundredths of a value's body that are the same byte everywhere, in each [`PIECE`] of it.
     compressible: usize,
     seed: u64,
@@ -47,29 +53,91 @@ const fn hex(half: u32) -> u64 {
     x + 0x3030_3030_3030_3030 + letters * 0x27
 }
 
+/// The number whose eight hexadecimal digits, as [`hex`] writes them, these are.
+#[inline]
+const fn unhex(digits: u64) -> u32 {
+    // A letter has a bit that digits have not, and begins at 1.
+    let mut x = (digits & 0x0F0F_0F0F_0F0F_0F0F) + ((digits >> 6) & 0x0101_0101_0101_0101) * 9;
+    x = ((x << 4) | (x >> 8)) & 0x00FF_00FF_00FF_00FF;
+    x = (x | (x >> 8)) & 0x0000_FFFF_0000_FFFF;
+    ((x | (x >> 16)) as u32).swap_bytes()
+}
+
+/// The upper half of the mixed number of the record that has this key: what its sizes follow from.
+#[inline]
+fn half(key: &[u8]) -> u32 {
+    if key.len() < 16 {
+        return key.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    }
+    unhex(word(key, 0))
+}
+
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|part| part.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 impl Records {
-    pub(crate) fn new(key_size: usize, value_size: usize, compressible: u8, seed: u64, full: bool) -> Self {
-        assert!((KEY_LEAST..=KEY_MOST).contains(&key_size), "key size was checked with the arguments");
+    /// Records of these sizes, which were checked with the arguments, `compressible` hundredths of whose values are one byte.
+    pub(crate) fn new(
+        key_size: impl Into<Size>,
+        value_size: impl Into<Size>,
+        compressible: u8,
+        seed: u64,
+        full: bool,
+    ) -> Self {
+        let (key_size, value_size) = (key_size.into(), value_size.into());
+        let [least, most] = key_size.limits(Of::Key);
+        assert!(KEY_LEAST <= least && most <= KEY_MOST, "key size was checked with the arguments");
         Self { key_size, value_size, compressible: usize::from(compressible.min(100)), seed: mix(seed), full }
     }
 
-    pub(crate) fn key_size(&self) -> usize {
-        self.key_size
+    /// Most bytes of a value.
+    pub(crate) fn value_most(&self) -> usize {
+        self.value_size.limits(Of::Value)[1]
     }
 
-    pub(crate) fn value_size(&self) -> usize {
-        self.value_size
-    }
-
-    /// Writes the key of record `number` over `key`, which has the key size.
+    /// Bytes of a key of this half.
     #[inline]
-    pub(crate) fn key(&self, number: u32, key: &mut [u8]) {
+    fn key_size(&self, half: impl FnOnce() -> u32) -> usize {
+        match self.key_size {
+            Size::Fixed(bytes) => bytes,
+            drawn => drawn.draw(Of::Key, mix(u64::from(half()))),
+        }
+    }
+
+    /// Bytes of every version of the value that belongs to a key of this half.
+    #[inline]
+    fn value_size(&self, half: impl FnOnce() -> u32) -> usize {
+        match self.value_size {
+            Size::Fixed(bytes) => bytes,
+            drawn => drawn.draw(Of::Value, mix(u64::from(half()) ^ VALUE_SALT)),
+        }
+    }
+
+    /// Bytes of every version of the value that belongs to `key`.
+    #[inline]
+    pub(crate) fn value_size_of(&self, key: &[u8]) -> usize {
+        self.value_size(|| half(key))
+    }
+
+    /// Bytes of the keys and values of these records.
+    pub(crate) fn bytes(&self, numbers: Range<u64>) -> u64 {
+        if let (Size::Fixed(key), Size::Fixed(value)) = (self.key_size, self.value_size) {
+            return (numbers.end - numbers.start) * (key + value) as u64;
+        }
+        let record = |number: u64| {
+            let half = (mix(number ^ self.seed) >> 32) as u32;
+            (self.key_size(|| half) + self.value_size(|| half)) as u64
+        };
+        numbers.map(record).sum()
+    }
+
+    /// Writes the key of record `number` over `key`.
+    #[inline]
+    pub(crate) fn key(&self, number: u32, key: &mut Vec<u8>) {
         let mixed = mix(u64::from(number) ^ self.seed);
+        key.resize(self.key_size(|| (mixed >> 32) as u32), 0);
         if key.len() < 16 {
             key[..8].copy_from_slice(&mixed.swap_bytes().to_le_bytes());
             key[8..].fill(b'.');
@@ -82,7 +150,7 @@ impl Records {
         }
     }
 
-    /// Writes version `version` of the value that belongs to `key` over `value`, which has the value size.
+    /// Writes version `version` of the value that belongs to `key` over `value`, which has the size of [`Self::value_size_of`] it.
     #[inline]
     pub(crate) fn value(&self, key: &[u8], version: u64, value: &mut [u8]) {
         let first = word(key, 0);
@@ -112,7 +180,7 @@ impl Records {
     /// and with the full check every byte.
     #[inline]
     pub(crate) fn belongs(&self, key: &[u8], value: &[u8]) -> bool {
-        if value.len() != self.value_size || key.len() != self.key_size {
+        if value.len() != self.value_size_of(key) || key.len() != self.key_size(|| half(key)) {
             return false;
         }
         if value.len() < 24 {
@@ -137,7 +205,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn key_of(records: &Records, number: u32) -> Vec<u8> {
-        let mut key = vec![0; records.key_size()];
+        let mut key = Vec::new();
         records.key(number, &mut key);
         key
     }
@@ -170,6 +238,56 @@ mod tests {
             assert!(records.belongs(&one, &value), "value size {size}");
             assert!(size < 8 || !records.belongs(&two, &value), "value size {size}");
             assert!(!records.belongs(&one, &value[1..]), "value size {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_read() {
+        for number in [0, 1, 0x0123_4567, 0x89AB_CDEF, 0xFEDC_BA98, u32::MAX] {
+            assert_eq!(unhex(hex(number)), number, "{number:x}");
+        }
+    }
+
+    #[test]
+    fn sizes_follow_from_seed_and_number_and_stay() {
+        let mixed = |seed| Records::new(Size::Uniform(8, 40), Size::Uniform(1, 3000), 0, seed, true);
+        let sizes = |records: &Records| -> Vec<_> {
+            let size = |number| {
+                let key = key_of(records, number);
+                (key.len(), records.value_size_of(&key))
+            };
+            (0..10_000).map(size).collect()
+        };
+        let records = mixed(1);
+        let all = sizes(&records);
+        assert_eq!((all.clone(), all == sizes(&mixed(2))), (sizes(&mixed(1)), false));
+        let keys: HashSet<_> = (0..10_000).map(|number| key_of(&records, number)).collect();
+        assert_eq!(keys.len(), 10_000, "keys of different sizes are different keys");
+        let lengths: HashSet<_> = all.iter().map(|(key, _)| *key).collect();
+        assert_eq!(lengths.len(), 33);
+        let sum: usize = all[500..].iter().map(|(key, value)| key + value).sum();
+        assert_eq!(records.bytes(500..10_000), sum as u64);
+        // The two are independent: with short keys go values as long as with others.
+        let of_short: Vec<_> = all.iter().filter(|(key, _)| *key < 16).map(|(_, value)| *value as f64).collect();
+        let mean = of_short.iter().sum::<f64>() / of_short.len() as f64;
+        assert!((1350.0..1650.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_value_of_another_size_does_not_belong() {
+        let records = Records::new(Size::Facebook, Size::Facebook, 0, 1, false);
+        for number in 0..1000 {
+            let key = key_of(&records, number);
+            let mut value = vec![0; records.value_size_of(&key)];
+            for version in [1, 1 << 48 | 7] {
+                records.value(&key, version, &mut value);
+                assert!(records.belongs(&key, &value), "record {number}");
+            }
+            let mut longer = vec![0; value.len() + 1];
+            records.value(&key, 1, &mut longer);
+            assert!(!records.belongs(&key, &longer) && !records.belongs(&key, &value[..value.len() - 1]));
+            let other = [&key[..], b"."].concat();
+            assert!(!records.belongs(&other, &value), "record {number}: a key of another size");
         }
     }
 

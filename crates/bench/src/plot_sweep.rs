@@ -62,7 +62,7 @@ impl Figure {
         let rates = [row.ops_per_s, row.ops_per_s_min, row.ops_per_s_max];
         match self {
             Self::Operations => Some(rates.map(|rate| rate / 1e6)),
-            Self::Bytes => Some(rates.map(|rate| rate * row.record_bytes() as f64 / f64::from(1 << 20))),
+            Self::Bytes => Some(rates.map(|rate| rate * row.record_bytes() / f64::from(1 << 20))),
             Self::Written => row.write_amplification.map(|times| [times; 3]),
         }
     }

@@ -80,7 +80,7 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let records = cell::records(args);
     let mut rng = Rng::new(args.seed, EARLY_STREAM);
     let mut early = Histogram::<u64>::new(3).expect("constant precision is valid");
-    let (mut key, mut value) = (vec![0; records.key_size()], Vec::with_capacity(records.value_size()));
+    let (mut key, mut value) = (Vec::new(), Vec::with_capacity(records.value_most()));
     let rss = rss_anon();
     let options = store::open_options(args, &cell.target)?;
     let start = Instant::now();

@@ -14,6 +14,7 @@ use crate::pace::{OpenLoop, Pace};
 use crate::pauses::{Machine, Pauses};
 use crate::reopen::Reopened;
 use crate::session::Findings;
+use crate::sizes::{Of, Size};
 use crate::sweep::Variant;
 use crate::workload::{Turn, Workload};
 
@@ -128,8 +129,8 @@ pub(crate) struct Row {
     /// That of the load, where the store was opened again behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_durability: Option<String>,
-    key_size: usize,
-    value_size: usize,
+    key_size: Size,
+    value_size: Size,
     seed: u64,
     pub(crate) settings: BTreeMap<String, String>,
     machine: String,
@@ -163,9 +164,9 @@ impl Row {
         Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
     }
 
-    /// Bytes of the key and the value of a record.
-    pub(crate) fn record_bytes(&self) -> usize {
-        self.key_size + self.value_size
+    /// Bytes of the key and the value of a record, in the mean.
+    pub(crate) fn record_bytes(&self) -> f64 {
+        self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)
     }
 
     fn base(variant: &Variant, findings: &Findings, workload: &str) -> Self {

@@ -131,8 +131,8 @@ impl Args {
             "threads" => args.threads = size()?,
             "ops" => args.ops = Some(number()?),
             "rate" => args.rate = Some(number()?),
-            "key-size" => args.key_size = size()?,
-            "value-size" => args.value_size = size()?,
+            "key-size" => args.key_size = value.parse().map_err(refuse)?,
+            "value-size" => args.value_size = value.parse().map_err(refuse)?,
             "multiget" => args.multiget = size()?,
             "write-buffer" => args.write_buffer = Some(lodestore::parse_size(value).map_err(refuse)?),
             "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
@@ -206,13 +206,25 @@ mod tests {
         assert_eq!(swept.iter().map(|it| it.args.records).collect::<Vec<_>>(), [8456, 1024, 1]);
         assert_eq!(swept.iter().map(|it| it.args.op_count()).collect::<Vec<_>>(), [8456, 1024, 1]);
         let swept =
+            parsed("--load-bytes 1M --key-size 8..40 --sweep value-size=1..199,76").variants().expect("variants");
+        assert_eq!(swept.iter().map(|it| it.args.records).collect::<Vec<_>>(), [8456, 10_485], "by the mean size");
+        assert!(swept[0].args.command(&[]).contains("--key-size 8..40 --value-size 1..199 "));
+        let swept =
             parsed("--records 100 --key-size 24 --value-size 76 --sweep reserve=10,50").variants().expect("variants");
         assert_eq!(swept.iter().map(|it| it.args.capacity()).collect::<Vec<_>>(), [11_000, 15_000]);
     }
 
     #[test]
     fn what_cannot_be_swept_is_refused_before_anything_runs() {
-        for words in ["threads=x", "threads=0", "records=99999999999", "no-such-option=1", "reserve=0"] {
+        for words in [
+            "threads=x",
+            "threads=0",
+            "records=99999999999",
+            "no-such-option=1",
+            "reserve=0",
+            "value-size=x",
+            "key-size=7..9",
+        ] {
             assert!(parsed(&format!("--engine hikv --sweep {words}")).variants().is_err(), "{words}");
         }
     }

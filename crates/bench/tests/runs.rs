@@ -90,7 +90,13 @@ fn an_open_loop_says_what_was_asked_and_reached_and_the_load_runs_at_full_speed(
 #[test]
 fn odd_sizes_run() {
     let dir = Dir::new();
-    for sizes in ["--key-size 8 --value-size 8", "--key-size 9 --value-size 1", "--key-size 100 --value-size 5000"] {
+    for sizes in [
+        "--key-size 8 --value-size 8",
+        "--key-size 9 --value-size 1",
+        "--key-size 100 --value-size 5000",
+        "--key-size 8..100 --value-size 1..5000",
+        "--key-size facebook --value-size facebook",
+    ] {
         let words = format!("--workloads {ALL} --records 1000 --rounds 1 --check full --size 256M --json {sizes}");
         assert_eq!(rows(&bench(&words, Some(&dir))).len(), 30);
     }
@@ -113,6 +119,8 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --peers nosuch",
         "--engine btreemap --records 0",
         "--engine btreemap --key-size 7",
+        "--engine btreemap --key-size 7..16",
+        "--engine btreemap --value-size 0..16",
         "--engine btreemap --reopen",
         "--engine hikv",
         "--engine btreemap --set x",
@@ -126,6 +134,19 @@ fn bad_arguments_are_refused_in_one_line() {
         let output = bench(words, None);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.lines().count() == 1, "{words}: {text}");
+    }
+}
+
+#[test]
+fn live_bytes_are_those_of_records_of_mixed_sizes() {
+    let dir = Dir::new();
+    let words = "--workloads load,delete,d --records 5000 --ops 1000 --rounds 1 --peers none --value-size facebook --size 256M --json";
+    let rows = rows(&bench(words, Some(&dir)));
+    for row in &rows {
+        assert_eq!((&row["key_size"], &row["value_size"]), (&16.into(), &"facebook".into()));
+        // All that is live is on the medium, and not many times as much: a mean of 16 + 330 bytes in blocks of some.
+        let times = row["space_amplification"].as_f64().expect("some is live");
+        assert!((1.0..4.0).contains(&times), "{row}");
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
     fn keys_of_the_bench_are_spread_over_all_shards() {
         for size in [8, 16, 40] {
             let (records, map) = (Records::new(size, 8, 0, 1, false), Sharded::default());
-            let mut key = vec![0; size];
+            let mut key = Vec::new();
             for number in 0..100_000 {
                 records.key(number, &mut key);
                 map.put(&key, b"value").expect("put");
