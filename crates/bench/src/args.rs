@@ -181,6 +181,9 @@ pub struct Args {
     /// Draw the rates into this file as well, as SVG.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// Draw what shares of the timed calls lasted how long into this file as well, as SVG: a panel a workload, a line a store.
+    #[arg(long, value_name = "FILE")]
+    pub plot_latency: Option<PathBuf>,
     /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
     #[arg(long, value_name = "FILE")]
     pub timeline: Vec<PathBuf>,
@@ -251,6 +254,9 @@ impl Args {
         }
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
         self.check_load_durability()?;
+        if self.plot_latency.is_some() && self.latency_every == 0 && self.rate.is_none() {
+            return Err(refuse("plot-latency", "", "no call is timed with --latency-every 0: give 1"));
+        }
         self.check_memory()?;
         self.check_reserve()?;
         self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;

@@ -20,7 +20,7 @@ use crate::store;
 use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
 use crate::workload::{Mix, Op, Turn, Workload};
-use crate::{peers, reopen};
+use crate::{peers, plot_latency, reopen};
 
 /// What a cell is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,10 +87,13 @@ pub(crate) struct Phase {
     pub(crate) read_mean_ns: Option<f64>,
     pub(crate) write_mean_ns: Option<f64>,
     pub(crate) p50_ns: u64,
+    pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
+    /// As [`plot_latency::curve`] tells it.
+    pub(crate) latency_curve: Vec<u64>,
     pub(crate) scanned: u64,
     pub(crate) flushes: u64,
     pub(crate) fences: u64,
@@ -385,10 +388,12 @@ impl Bench<'_> {
             read_mean_ns: outcome.reads.mean_ns(),
             write_mean_ns: outcome.writes.mean_ns(),
             p50_ns: quantile(0.5),
+            p90_ns: quantile(0.9),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
+            latency_curve: plot_latency::curve(&outcome.latency),
             scanned: outcome.scanned,
             flushes: after.flushes.saturating_sub(before.account.flushes),
             fences: after.fences.saturating_sub(before.account.fences),

@@ -19,6 +19,7 @@ mod pace;
 mod pauses;
 mod peers;
 mod plot;
+mod plot_latency;
 mod plot_sweep;
 mod preset;
 mod refusal;

@@ -100,7 +100,8 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
     Ok(svg)
 }
 
-fn title(args: &Args, rows: &[Row]) -> String {
+/// What a picture of a run is of, in one line.
+pub(crate) fn title(args: &Args, rows: &[Row]) -> String {
     let durability = rows.first().map_or("", |row| row.durability.as_str());
     format!(
         "{} records of {} + {} bytes, {} thread{}, {durability}{}, {} round{}",

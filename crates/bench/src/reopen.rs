@@ -33,6 +33,7 @@ pub(crate) struct Reopened {
     pub(crate) first_get_ns: u64,
     /// Latencies of the gets that follow, served while recovery goes on.
     pub(crate) p50_ns: u64,
+    pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) max_ns: u64,
@@ -109,7 +110,8 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     target.catch_up()?;
     found.first_scan_s = start.elapsed().as_secs_f64();
     found.rss_anon_bytes = rss_anon().saturating_sub(rss);
-    (found.p50_ns, found.p99_ns) = (early.value_at_quantile(0.5), early.value_at_quantile(0.99));
+    (found.p50_ns, found.p90_ns) = (early.value_at_quantile(0.5), early.value_at_quantile(0.9));
+    found.p99_ns = early.value_at_quantile(0.99);
     (found.p999_ns, found.max_ns) = (early.value_at_quantile(0.999), early.max());
     finish(args, &target, &mut found)?;
     tell(Message::Reopened(found))?;

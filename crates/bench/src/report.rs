@@ -24,7 +24,8 @@ pub(crate) fn json(args: &Args, findings: &Findings, mut out: impl Write) -> io:
     out.flush()
 }
 
-fn ns_text(ns: u64) -> String {
+/// A time in the unit that suits it.
+pub(crate) fn ns_text(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
         10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
@@ -37,7 +38,7 @@ fn rate_text(rate: f64) -> String {
 }
 
 /// The store, and under a sweep the value that it has there.
-fn swept_store(row: &Row) -> String {
+pub(crate) fn swept_store(row: &Row) -> String {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
     format!("{}{}", row.store, swept.unwrap_or_default())
 }
@@ -51,6 +52,7 @@ fn main_fields(row: &Row) -> Vec<String> {
         row.ratio_to_btreemap.map_or("-".into(), |ratio| format!("{ratio:.2}")),
         format!("{:.0} %", row.spread * 100.0),
         ns_text(row.p50_ns),
+        ns_text(row.p90_ns),
         ns_text(row.p99_ns),
         ns_text(row.p999_ns),
         ns_text(row.p9999_ns),
@@ -77,13 +79,14 @@ fn amplification_text(times: Option<f64>) -> String {
 }
 
 /// Heads of the columns of [`main_fields`].
-const MAIN_HEADS: [&str; 24] = [
+const MAIN_HEADS: [&str; 25] = [
     "workload",
     "store",
     "ops/s",
     "x btreemap",
     "spread",
     "p50",
+    "p90",
     "p99",
     "p99.9",
     "p99.99",

@@ -65,12 +65,16 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_mean_ns: Option<f64>,
     pub(crate) p50_ns: u64,
+    pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
     max_ns: u64,
     /// The longest of any round.
     pub(crate) longest_ns: u64,
+    /// As [`crate::plot_latency::curve`] tells it, as far as every round does.
+    #[serde(skip)]
+    pub(crate) latency_curve: Vec<u64>,
     latency_every: u32,
     /// Until the work behind the acknowledged writes was done as well.
     pub(crate) settled_s: f64,
@@ -270,11 +274,14 @@ impl Row {
         self.read_mean_ns = mean(&|phase| phase.read_mean_ns);
         self.write_mean_ns = mean(&|phase| phase.write_mean_ns);
         self.p50_ns = ns(&|phase| phase.p50_ns);
+        self.p90_ns = ns(&|phase| phase.p90_ns);
         self.p99_ns = ns(&|phase| phase.p99_ns);
         self.p999_ns = ns(&|phase| phase.p999_ns);
         self.p9999_ns = ns(&|phase| phase.p9999_ns);
         self.max_ns = ns(&|phase| phase.max_ns);
         self.longest_ns = phases.iter().map(|phase| phase.max_ns).max().unwrap_or(0);
+        let spots = phases.iter().map(|phase| phase.latency_curve.len()).min().unwrap_or(0);
+        self.latency_curve = (0..spots).map(|spot| ns(&|phase| phase.latency_curve[spot])).collect();
         self.settled_s = short(mid(&|phase| phase.settled_s));
         self.settled_ops_per_s = mid(&|phase| phase.ops as f64 / phase.settled_s).round();
         self.serving_cpu_ns_per_op = per_op(&|phase| phase.serving_cpu_s * 1e9);
@@ -321,6 +328,7 @@ impl Row {
             open_s: mid(&|one| one.open_s),
             first_get_ns: whole(&|one| one.first_get_ns),
             p50_ns: whole(&|one| one.p50_ns),
+            p90_ns: whole(&|one| one.p90_ns),
             p99_ns: whole(&|one| one.p99_ns),
             p999_ns: whole(&|one| one.p999_ns),
             max_ns: whole(&|one| one.max_ns),
@@ -339,7 +347,8 @@ impl Row {
         };
         let per_key = |bytes: u64| short(bytes as f64 / args.records as f64);
         row.ops = found.keys;
-        (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns) = (found.p50_ns, found.p99_ns, found.p999_ns, found.max_ns);
+        (row.p50_ns, row.p90_ns, row.p99_ns) = (found.p50_ns, found.p90_ns, found.p99_ns);
+        (row.p999_ns, row.max_ns) = (found.p999_ns, found.max_ns);
         row.longest_ns = all.iter().map(|one| one.max_ns).max().unwrap_or(0);
         row.latency_every = 1;
         row.settled_s = short(found.recovered_s);
@@ -422,9 +431,13 @@ mod tests {
 
     #[test]
     fn the_longest_is_that_of_any_round_and_the_others_are_medians() {
-        let phase = |max_ns| Phase { ops: 10, wall_s: 1.0, p9999_ns: max_ns / 2, max_ns, ..Phase::default() };
+        let phase = |max_ns: u64| {
+            let latency_curve = vec![max_ns; max_ns as usize];
+            Phase { ops: 10, wall_s: 1.0, p90_ns: 3, p9999_ns: max_ns / 2, max_ns, latency_curve, ..Phase::default() }
+        };
         let mut row = Row::default();
         row.take(&[phase(10), phase(40), phase(20)], 5);
+        assert_eq!((row.p90_ns, &row.latency_curve), (3, &vec![20; 10]), "as far as each round goes");
         assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns), (40, 20, 10));
     }
 }

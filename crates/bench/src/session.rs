@@ -14,6 +14,7 @@ use crate::cell::{self, Cell, Message, Phase, Task, broken};
 use crate::memory::{self, Group};
 use crate::peers;
 use crate::plot;
+use crate::plot_latency;
 use crate::plot_sweep;
 use crate::preset::Given;
 use crate::refusal::Refusal;
@@ -76,6 +77,9 @@ pub fn run(given: Given) -> Result<()> {
             Some(sweep) => plot_sweep::draw(&args, sweep, &findings, file)?,
             None => plot::draw(&args, &findings, file)?,
         }
+    }
+    if let Some(file) = &args.plot_latency {
+        plot_latency::draw(&args, &findings, file)?;
     }
     for file in &args.timeline {
         timeline::write(&args, &findings, file)?;

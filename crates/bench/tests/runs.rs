@@ -120,6 +120,7 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --records 0",
         "--engine btreemap --key-size 7",
         "--engine btreemap --key-size 7..16",
+        "--engine btreemap --latency-every 0 --plot-latency none.svg",
         "--engine btreemap --value-size 0..16",
         "--engine btreemap --reopen",
         "--engine hikv",
@@ -134,6 +135,26 @@ fn bad_arguments_are_refused_in_one_line() {
         let output = bench(words, None);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.lines().count() == 1, "{words}: {text}");
+    }
+}
+
+#[test]
+fn latencies_are_told_as_percentiles_and_drawn_as_a_line_for_each_store() {
+    let dir = Dir::new();
+    let file = dir.0.join("latency.svg");
+    let words = format!(
+        "--engine hashmap --peers btreemap --workloads load,get,idle,f --seconds 1 --records 3000 --rounds 2 --latency-every 1 --json --plot-latency {}",
+        file.display()
+    );
+    let rows = rows(&bench(&words, None));
+    for row in rows.iter().filter(|row| row["workload"] != "idle") {
+        let told = ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"].map(|name| row[name].as_u64());
+        assert!(told[0] > Some(0) && told.windows(2).all(|two| two[0] <= two[1]), "{row}");
+    }
+    let text = fs::read_to_string(&file).expect("a picture");
+    for name in ["hashmap", "btreemap", "99.9 %", "share of calls"] {
+        // A panel for the load, one for get and one for f.
+        assert_eq!(text.matches(&format!("\n{name}\n")).count(), 3, "{name}");
     }
 }
 
