@@ -79,6 +79,8 @@ pub(crate) struct Phase {
     pub(crate) wall_s: f64,
     /// When the last operation of an open loop was due, from the beginning of `wall_s`.
     pub(crate) due_s: f64,
+    /// For how long up to then it had something late to do.
+    pub(crate) late_for_s: f64,
     pub(crate) settled_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) serving_cpu_s: f64,
@@ -381,6 +383,7 @@ impl Bench<'_> {
             ops: outcome.ops,
             wall_s: outcome.wall.as_secs_f64(),
             due_s: outcome.due.as_secs_f64(),
+            late_for_s: outcome.late_for.as_secs_f64(),
             settled_s: ran.settled.as_secs_f64(),
             cpu_s: ran.cpu_s,
             serving_cpu_s: outcome.cpu_s,

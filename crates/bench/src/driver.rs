@@ -13,7 +13,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::keys::Records;
 use crate::measure::thread_cpu_seconds;
-use crate::pace::{Pace, Schedule, wait_until};
+use crate::pace::{Pace, Schedule, Waited, wait_until};
 use crate::target::Target;
 use crate::watch::Progress;
 use crate::workload::{Kind, Op};
@@ -82,6 +82,8 @@ pub(crate) struct Outcome {
     pub(crate) removed_bytes: u64,
     /// When the last operation was due, from the first thread's start on; zero where none was.
     pub(crate) due: Duration,
+    /// For how long up to then a thread had something late to do without an end: the longest of any thread.
+    pub(crate) late_for: Duration,
 }
 
 /// State of one serving thread.
@@ -103,6 +105,8 @@ struct Server<'a> {
     version: u64,
     /// When its last operation was due, from the start on.
     due: Duration,
+    /// When the last was due that it did not begin late.
+    on_time: Duration,
     done: &'a AtomicU64,
 }
 
@@ -119,9 +123,21 @@ impl Outcome {
     /// Nothing yet.
     pub(crate) fn none() -> Self {
         let (reads, writes) = (Timed::default(), Timed::default());
-        let (wall, due) = (Duration::ZERO, Duration::ZERO);
+        let (wall, due, late_for) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let (latency, written_bytes, removed_bytes) = (histogram(), 0, 0);
-        Self { ops: 0, wall, cpu_s: 0.0, latency, reads, writes, scanned: 0, written_bytes, removed_bytes, due }
+        Self {
+            ops: 0,
+            wall,
+            cpu_s: 0.0,
+            latency,
+            reads,
+            writes,
+            scanned: 0,
+            written_bytes,
+            removed_bytes,
+            due,
+            late_for,
+        }
     }
 
     /// Adds what came of more of the same work, done behind this.
@@ -141,6 +157,7 @@ impl Outcome {
         self.written_bytes += more.written_bytes;
         self.removed_bytes += more.removed_bytes;
         self.due = self.due.max(more.due);
+        self.late_for = self.late_for.max(more.late_for);
     }
 }
 
@@ -218,6 +235,7 @@ impl<'a> Server<'a> {
             removed_bytes: 0,
             version: (at as u64) << 48,
             due: Duration::ZERO,
+            on_time: Duration::ZERO,
             done: progress.of(at),
         }
     }
@@ -241,8 +259,9 @@ impl<'a> Server<'a> {
         let latency = std::mem::replace(&mut self.latency, histogram());
         let ops = self.done.load(Ordering::Relaxed);
         let Self { reads, writes, scanned, written_bytes, removed_bytes, due, .. } = *self;
-        let wall = end - start;
-        let outcome = Outcome { ops, wall, cpu_s, latency, reads, writes, scanned, written_bytes, removed_bytes, due };
+        let (wall, late_for) = (end - start, due.saturating_sub(self.on_time));
+        let outcome =
+            Outcome { ops, wall, cpu_s, latency, reads, writes, scanned, written_bytes, removed_bytes, due, late_for };
         Ok((start, end, outcome))
     }
 
@@ -269,8 +288,10 @@ impl<'a> Server<'a> {
     /// Asks for each operation when it is due, or at once where that is past, and times it from then.
     fn paced(&mut self, stream: &[Op], stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
         for ((at, op), due) in stream.iter().enumerate().zip(schedule) {
-            if !wait_until(begun + due, stop) {
-                break;
+            match wait_until(begun + due, stop) {
+                Waited::OnTime => self.on_time = due,
+                Waited::Late => {}
+                Waited::Stopped => break,
             }
             self.serve_one(*op)?;
             self.note_length(op.kind, begun.elapsed().saturating_sub(due));

@@ -436,7 +436,7 @@ mod tests {
             Phase { ops: 10, wall_s: 1.0, p90_ns: 3, p9999_ns: max_ns / 2, max_ns, latency_curve, ..Phase::default() }
         };
         let mut row = Row::default();
-        row.take(&[phase(10), phase(40), phase(20)], 5);
+        row.take(&[phase(40), phase(10), phase(20)], 5);
         assert_eq!((row.p90_ns, &row.latency_curve), (3, &vec![20; 10]), "as far as each round goes");
         assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns), (40, 20, 10));
     }
