@@ -66,10 +66,8 @@ const fn unhex(digits: u64) -> u32 {
 /// The upper half of the mixed number of the record that has this key: what its sizes follow from.
 #[inline]
 fn half(key: &[u8]) -> u32 {
-    if key.len() < 16 {
-        return key.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-    }
-    unhex(word(key, 0))
+    let first = word(key, 0);
+    if key.len() < 16 { (first.swap_bytes() >> 32) as u32 } else { unhex(first) }
 }
 
 #[inline]

@@ -110,6 +110,7 @@ impl Panel {
         let mut chart = ChartBuilder::on(area)
             .caption(&self.workload, ("sans-serif", 14))
             .margin(12)
+            .margin_right(28)
             .x_label_area_size(40)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..*right, heights.clone())?;
@@ -131,7 +132,7 @@ impl Panel {
                 .label(name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
         }
-        legend(&mut chart, SeriesLabelPosition::UpperLeft)
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
     }
 }
 
