@@ -338,13 +338,17 @@ impl Bench<'_> {
         };
         let serve = || driver::run_watched(&*self.target, streams, drive, &progress);
         let work = || {
-            let (outcome, machine) = match drive.lasting {
+            let length = match drive.pace {
+                Some(pace) => Some(pace.length(self.mix.ops)),
+                None => drive.lasting.filter(|_| workload == Workload::Overload),
+            };
+            let (outcome, machine) = match length {
                 // The machine is watched before the run as well, so the store's own time begins later.
-                Some(length) if workload == Workload::Overload => {
+                Some(length) => {
                     let (outcome, machine) = pauses::beside(length, serve);
                     (outcome?, Some(machine))
                 }
-                _ => (serve()?, None),
+                None => (serve()?, None),
             };
             self.settle(workload, last)?;
             Ok((outcome, machine))

@@ -62,6 +62,11 @@ impl Pace {
         Some(Self { rate, arrivals: args.arrivals, seed: args.seed })
     }
 
+    /// How long it takes until so many operations were due.
+    pub(crate) fn length(self, ops: u64) -> Duration {
+        Duration::from_secs_f64(ops as f64 / self.rate as f64)
+    }
+
     /// When the operations of one of so many threads are due, from the start on.
     pub(crate) fn schedule(self, thread: usize, threads: usize) -> Schedule {
         let rng = Rng::new(self.seed, STREAM | thread as u64);
@@ -196,6 +201,15 @@ mod tests {
         // No rounding adds up: a third of a second a million times.
         let last = pace(3, Arrivals::Even).schedule(0, 1).nth(1_000_000).expect("there is no end");
         assert_eq!(last, Duration::from_nanos(333_333_333_333_333));
+    }
+
+    #[test]
+    fn a_schedule_is_as_long_as_its_operations_take() {
+        for arrivals in [Arrivals::Even, Arrivals::Poisson] {
+            let pace = pace(2000, arrivals);
+            let last = pace.schedule(0, 1).nth(99_999).expect("there is no end").as_secs_f64();
+            assert!((last / pace.length(100_000).as_secs_f64() - 1.0).abs() < 0.016, "{arrivals:?}: {last}");
+        }
     }
 
     #[test]

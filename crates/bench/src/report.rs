@@ -107,11 +107,12 @@ const MAIN_HEADS: [&str; 25] = [
     "peak MiB",
 ];
 
-/// A line of what calls lasted in an overload, and beside it the machine's own pauses.
-fn overload_fields(row: &Row, machine: &Machine) -> Vec<String> {
+/// A line of what calls lasted in an overload or an open loop, and beside it the machine's own pauses.
+fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
     let counts = |pauses: &Pauses| pauses.longer.map(|count| count.to_string()).join(" / ");
     vec![
-        row.store.clone(),
+        row.workload.clone(),
+        swept_store(row),
         rate_text(row.ops_per_s),
         ns_text(row.p99_ns),
         ns_text(row.p999_ns),
@@ -126,10 +127,11 @@ fn overload_fields(row: &Row, machine: &Machine) -> Vec<String> {
     ]
 }
 
-/// Heads of the columns of [`overload_fields`].
-const OVERLOAD_HEADS: [&str; 12] = [
-    "overload of",
-    "puts/s",
+/// Heads of the columns of [`pause_fields`].
+const PAUSE_HEADS: [&str; 13] = [
+    "pauses in",
+    "store",
+    "ops/s",
     "p99",
     "p99.9",
     "p99.99",
@@ -142,17 +144,17 @@ const OVERLOAD_HEADS: [&str; 12] = [
     "stolen s",
 ];
 
-/// The table of the overloads, where there are any.
-fn overloads(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+/// The table of the overloads and the open loops, where there are any.
+fn pauses(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let lines: Vec<_> =
-        rows.iter().filter_map(|row| row.machine_pauses.map(|machine| overload_fields(row, &machine))).collect();
+        rows.iter().filter_map(|row| row.machine_pauses.map(|machine| pause_fields(row, &machine))).collect();
     if lines.is_empty() {
         return Ok(());
     }
     writeln!(
         out,
-        "\n{}\nevery put timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {} s at most",
-        draw(&OVERLOAD_HEADS, lines.into_iter()),
+        "\n{}\nevery call timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {} s at most",
+        draw(&PAUSE_HEADS, lines.into_iter()),
         BEFORE_MOST.as_secs(),
     )
 }
@@ -237,7 +239,7 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     if args.preset.is_some_and(Preset::has_tables) {
         tables::print(args, &rows, &mut out)?;
     }
-    overloads(&rows, &mut out)?;
+    pauses(&rows, &mut out)?;
     open_loops(&rows, &mut out)?;
     reopenings(&rows, &mut out)?;
     writeln!(

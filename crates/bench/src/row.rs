@@ -118,7 +118,7 @@ pub(crate) struct Row {
     pub(crate) peak_rss_anon_bytes: u64,
     /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms.
     pub(crate) pauses: Pauses,
-    /// What the machine did by itself, in all rounds.
+    /// What the machine did by itself in all rounds, beside an overload or an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine_pauses: Option<Machine>,
     pub(crate) flushes_per_op: f64,

@@ -84,6 +84,7 @@ fn an_open_loop_says_what_was_asked_and_reached_and_the_load_runs_at_full_speed(
         assert_eq!((&found["reached_per_s"], &row["latency_every"]), (&row["ops_per_s"], &1.into()), "{row}");
         assert!(found["kept_up"].is_boolean() && found["behind_s"].is_f64(), "{row}");
         assert!(row["ratio_to"].is_null(), "what was asked is no ratio: {row}");
+        assert!(row["machine_pauses"]["beside"]["longest_ns"].as_u64() > Some(0), "{row}");
     }
 }
 
