@@ -355,9 +355,9 @@ impl Bench<'_> {
         };
         let (done, seen) = watch.over(work);
         let (outcome, machine) = done?;
-        let before = machine.map_or(0.0, |machine| machine.before_s);
+        let (before, before_cpu) = machine.map_or((0.0, 0.0), |machine| (machine.before_s, machine.before_cpu_s));
         let settled = begun.at.elapsed().saturating_sub(Duration::from_secs_f64(before));
-        let cpu_s = self.processes.cpu_seconds() - begun.cpu_s - before;
+        let cpu_s = self.processes.cpu_seconds() - begun.cpu_s - before_cpu;
         Ok(Ran { outcome, settled, cpu_s, seen, machine, live_bytes: 0 })
     }
 

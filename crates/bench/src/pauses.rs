@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::stolen_seconds;
+use crate::measure::{stolen_seconds, thread_cpu_seconds};
 
 /// What a pause must be longer than to be counted, in ns.
 pub(crate) const LONGER_THAN: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
@@ -67,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) before: Pauses,
     /// How long it did, in seconds.
     pub(crate) before_s: f64,
+    /// Processor time that this took, in seconds: less, where others ran.
+    pub(crate) before_cpu_s: f64,
     /// Of a thread beside the run.
     pub(crate) beside: Pauses,
     /// Processor time that the host gave to others meanwhile, in seconds.
@@ -79,6 +81,7 @@ impl Machine {
         Self {
             before: self.before.and(&other.before),
             before_s: self.before_s + other.before_s,
+            before_cpu_s: self.before_cpu_s + other.before_cpu_s,
             beside: self.beside.and(&other.beside),
             stolen_s: self.stolen_s + other.stolen_s,
         }
@@ -111,7 +114,9 @@ fn nap(stop: &AtomicBool) -> Pauses {
 /// Does `work`, of about this length, and watches the machine before and beside it.
 pub(crate) fn beside<T>(length: Duration, work: impl FnOnce() -> T) -> (T, Machine) {
     let before_for = (length / 4).min(BEFORE_MOST);
+    let cpu = thread_cpu_seconds();
     let before = spin(before_for);
+    let before_cpu_s = thread_cpu_seconds() - cpu;
     let (stop, stolen) = (AtomicBool::new(false), stolen_seconds());
     let (done, beside) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| nap(&stop));
@@ -120,7 +125,7 @@ pub(crate) fn beside<T>(length: Duration, work: impl FnOnce() -> T) -> (T, Machi
         (done, watcher.join().expect("the watcher does nothing that panics"))
     });
     let stolen_s = stolen_seconds() - stolen;
-    (done, Machine { before, before_s: before_for.as_secs_f64(), beside, stolen_s })
+    (done, Machine { before, before_s: before_for.as_secs_f64(), before_cpu_s, beside, stolen_s })
 }
 
 #[cfg(test)]
@@ -158,5 +163,9 @@ mod tests {
         assert_eq!(done, 7);
         assert!(machine.before.longest_ns > 0 && machine.beside.longest_ns > 0, "{machine:?}");
         assert!((machine.before_s - 0.02).abs() < 1e-9);
+        // What runs beside others has less than all of a processor, and never more than one.
+        spin(Duration::from_millis(400));
+        let (_, machine) = beside(Duration::from_millis(400), || ());
+        assert!(machine.before_cpu_s > 0.0 && machine.before_cpu_s < 0.15, "{machine:?}");
     }
 }
