@@ -36,6 +36,7 @@ pub(crate) struct Reopened {
     pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
+    pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
     /// From the beginning of `open` to the end of recovery.
     pub(crate) recovered_s: f64,
@@ -112,7 +113,8 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     found.rss_anon_bytes = rss_anon().saturating_sub(rss);
     (found.p50_ns, found.p90_ns) = (early.value_at_quantile(0.5), early.value_at_quantile(0.9));
     found.p99_ns = early.value_at_quantile(0.99);
-    (found.p999_ns, found.max_ns) = (early.value_at_quantile(0.999), early.max());
+    (found.p999_ns, found.p9999_ns) = (early.value_at_quantile(0.999), early.value_at_quantile(0.9999));
+    found.max_ns = early.max();
     finish(args, &target, &mut found)?;
     tell(Message::Reopened(found))?;
     target.close()

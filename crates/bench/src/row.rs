@@ -331,6 +331,7 @@ impl Row {
             p90_ns: whole(&|one| one.p90_ns),
             p99_ns: whole(&|one| one.p99_ns),
             p999_ns: whole(&|one| one.p999_ns),
+            p9999_ns: whole(&|one| one.p9999_ns),
             max_ns: whole(&|one| one.max_ns),
             recovered_s: mid(&|one| one.recovered_s),
             first_scan_s: mid(&|one| one.first_scan_s),
@@ -348,7 +349,7 @@ impl Row {
         let per_key = |bytes: u64| short(bytes as f64 / args.records as f64);
         row.ops = found.keys;
         (row.p50_ns, row.p90_ns, row.p99_ns) = (found.p50_ns, found.p90_ns, found.p99_ns);
-        (row.p999_ns, row.max_ns) = (found.p999_ns, found.max_ns);
+        (row.p999_ns, row.p9999_ns, row.max_ns) = (found.p999_ns, found.p9999_ns, found.max_ns);
         row.longest_ns = all.iter().map(|one| one.max_ns).max().unwrap_or(0);
         row.latency_every = 1;
         row.settled_s = short(found.recovered_s);

@@ -139,6 +139,12 @@ fn bad_arguments_are_refused_in_one_line() {
     }
 }
 
+/// Checks that a row tells every percentile, and that none is less than the one before it.
+fn assert_percentiles(row: &Value) {
+    let told = ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"].map(|name| row[name].as_u64());
+    assert!(told[0] > Some(0) && told.windows(2).all(|two| two[0] <= two[1]), "{row}");
+}
+
 #[test]
 fn latencies_are_told_as_percentiles_and_drawn_as_a_line_for_each_store() {
     let dir = Dir::new();
@@ -149,8 +155,7 @@ fn latencies_are_told_as_percentiles_and_drawn_as_a_line_for_each_store() {
     );
     let rows = rows(&bench(&words, None));
     for row in rows.iter().filter(|row| row["workload"] != "idle") {
-        let told = ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"].map(|name| row[name].as_u64());
-        assert!(told[0] > Some(0) && told.windows(2).all(|two| two[0] <= two[1]), "{row}");
+        assert_percentiles(row);
     }
     let text = fs::read_to_string(&file).expect("a picture");
     for name in ["hashmap", "btreemap", "99.9 %", "share of calls"] {
@@ -175,13 +180,15 @@ fn live_bytes_are_those_of_records_of_mixed_sizes() {
 #[test]
 fn a_store_is_measured_reopening_after_a_stop_and_after_a_kill() {
     let dir = Dir::new();
-    let words = "--workloads load --records 20000 --rounds 1 --peers none --reopen --size 256M --json";
+    let words =
+        "--workloads load --records 20000 --value-size 64..512 --rounds 1 --peers none --reopen --size 256M --json";
     let rows = rows(&bench(words, Some(&dir)));
     let kinds: Vec<_> = rows.iter().filter(|row| row["reopen"].is_object()).collect();
     assert_eq!(kinds.len(), 2);
     for row in kinds {
         assert_eq!(row["reopen"]["checked"], 20_000, "{row}");
         assert_eq!(row["reopen"]["keys"], 20_000, "{row}");
+        assert_percentiles(row);
     }
     assert!(dir.is_empty(), "the bench left something behind");
 }
