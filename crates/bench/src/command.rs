@@ -37,17 +37,7 @@ impl Args {
             let random = self.arrivals != Arrivals::Even;
             words.extend(random.then(|| format!("--arrivals {}", self.arrivals.name())));
         }
-        match self.reserve {
-            Some(percent) => words.push(format!("--reserve {percent}")),
-            // What follows from the parameter that is swept is another for each value.
-            None if self.sweep.is_some() => words.extend(self.size.map(|size| format!("--size {size}"))),
-            None => words.push(format!("--size {}", self.capacity())),
-        }
-        words.extend(self.durability.map(|durability| format!("--durability {durability}")));
-        words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
-        words.extend(self.budget.map(|budget| format!("--budget {budget}")));
-        words.extend(self.memory.map(|memory| format!("--memory {memory}")));
-        words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
+        words.extend(self.room());
         match self.settle {
             Settle::Never => words.push("--settle never".into()),
             Settle::Load => words.push("--settle load".into()),
@@ -78,5 +68,22 @@ impl Args {
             words.push("--reopen".into());
         }
         words.join(" ")
+    }
+
+    /// What stores are given: room on the medium, durability and memory.
+    fn room(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        match self.reserve {
+            Some(percent) => words.push(format!("--reserve {percent}")),
+            // What follows from the parameter that is swept is another for each value.
+            None if self.sweep.is_some() => words.extend(self.size.map(|size| format!("--size {size}"))),
+            None => words.push(format!("--size {}", self.capacity())),
+        }
+        words.extend(self.durability.map(|durability| format!("--durability {durability}")));
+        words.extend(self.load_durability.map(|durability| format!("--load-durability {durability}")));
+        words.extend(self.budget.map(|budget| format!("--budget {budget}")));
+        words.extend(self.memory.map(|memory| format!("--memory {memory}")));
+        words.extend(self.write_buffer.map(|buffer| format!("--write-buffer {buffer}")));
+        words
     }
 }
