@@ -327,13 +327,20 @@ pub(crate) fn choose(
     let asks_for_all = devices.iter().any(|device| device.planted_is(Fault::OpenAsksForAll));
     let needed = if asks_for_all { active } else { (active + 1).saturating_sub(acks).max(1) };
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
-    let able = devices.iter().filter(|device| is_active(device.id) && is_whole(device));
-    let able = able_of(able.cloned().collect(), options.threads);
+    let mut able: Vec<_> = devices.iter().filter(|device| is_active(device.id) && is_whole(device)).cloned().collect();
+    if options.salvage && able.is_empty() {
+        // What there is: those that the description did not count, and last of all what a copy left half done.
+        able = devices.iter().filter(|device| is_whole(device)).cloned().collect();
+        if able.is_empty() {
+            able = devices.to_vec();
+        }
+    }
+    let able = able_of(able, options.threads);
     let live = able.len();
     if live < needed && !options.salvage {
         return Err(Error::TooFewDevices { group: index, live, needed });
     }
-    let lead = lead(able, active - live, acks)?;
+    let lead = lead(able, active.saturating_sub(live), acks)?;
     lead.ok_or(Error::TooFewDevices { group: index, live: 0, needed })
 }
 

@@ -12,7 +12,7 @@ use common::faulty::{Fault, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Durability, Error, Store};
-use lodestore_mkvs::{Mkvs, Part};
+use lodestore_mkvs::{Acks, Mkvs, Part};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 100;
@@ -185,4 +185,37 @@ fn the_devices_of_a_group_do_again_what_their_logs_have_at_the_same_time() {
     let store = matrix.open().expect("open");
     store.wait_whole(PATIENCE).expect("nobody waited in vain");
     assert_holds(&store);
+}
+
+#[test]
+fn in_salvage_what_only_devices_have_that_were_out_is_there() {
+    for is_partial in [false, true] {
+        let (matrix, switches) = switched("out", 3);
+        let mut matrix = matrix.with(|options| {
+            options.acks = Acks::One;
+            options.log_ops = 1024;
+            (options.hard_lag, options.soft_lag) = (512, 64);
+        });
+        let store = matrix.create(CAPACITY).expect("create");
+        (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
+        for switch in &switches.stores[1..] {
+            switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+        }
+        // The first is left alone, and the description says so; one that the logs do not reach is copied again.
+        (0..if is_partial { 2000 } else { 1 }).for_each(|_| store.put(b"alone", b"value").expect("put"));
+        drop(store);
+        if is_partial {
+            // They find no room for the copy.
+            for switch in &switches.stores[1..] {
+                switch.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+            }
+            drop(matrix.open().expect("open"));
+        }
+        switches.stores.iter().for_each(|switch| switch.clear());
+        std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose the one that was left");
+        assert!(matches!(matrix.open().map(drop), Err(Error::TooFewDevices { .. })));
+        matrix.options.salvage = true;
+        let store = matrix.open().unwrap_or_else(|error| panic!("partial {is_partial}: {error}"));
+        assert_holds(&store);
+    }
 }
