@@ -181,6 +181,9 @@ pub enum Error {
         live: usize,
         /// Devices that it takes.
         needed: usize,
+        /// It was a write, and some devices have it: whether it stands is not known until a later write of the group is acknowledged, or the store is opened anew. Nobody reads its key
+        /// before. False: nothing was done.
+        may_stand: bool,
     },
     /// The store was closed.
     Closed,
@@ -195,6 +198,11 @@ impl Error {
     /// An [`Error::Corrupt`] at this place.
     pub fn corrupt(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Corrupt { place: place.into(), what: what.into() }
+    }
+
+    /// An [`Error::TooFewDevices`] of which nothing was done.
+    pub fn too_few_devices(group: usize, live: usize, needed: usize) -> Self {
+        Self::TooFewDevices { group, live, needed, may_stand: false }
     }
 }
 
@@ -323,11 +331,14 @@ impl fmt::Display for Error {
             Self::Unfinished { doing, after, instead } => {
                 write!(f, "{doing} had no end in {} s: {instead}", after.as_secs())
             }
-            Self::TooFewDevices { group, live, needed } => write!(
-                f,
-                "group {group} has {live} devices that can be used and this takes {needed}: bring the others back and open the store again, replace them \
-                 (`lodestore mkvs replace`), or go on with what these have (salvage)"
-            ),
+            Self::TooFewDevices { group, live, needed, may_stand } => {
+                let what = if *may_stand { " (this write may stand: read it back then)" } else { "" };
+                write!(
+                    f,
+                    "group {group} has {live} devices that can be used and this takes {needed}{what}: bring the others back and open the store again, replace them \
+                     (`lodestore mkvs replace`), or go on with what these have (salvage)"
+                )
+            }
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -383,7 +394,8 @@ mod tests {
             Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
             Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
             Error::Poisoned { cause: "sync failed".into() },
-            Error::TooFewDevices { group: 1, live: 1, needed: 2 },
+            Error::too_few_devices(1, 1, 2),
+            Error::TooFewDevices { group: 1, live: 1, needed: 2, may_stand: true },
             Error::NoRoom { path: path(), needed: 3, free: 2 },
             Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
             Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },

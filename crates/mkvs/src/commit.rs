@@ -85,6 +85,9 @@ impl Group {
                 let source = io::Error::new(io::ErrorKind::StorageFull, error.to_string());
                 Error::io("noting who is active in", "the matrix's description", source)
             }
+            Failure::Undecided(Error::TooFewDevices { group, live, needed, .. }) => {
+                Error::TooFewDevices { group, live, needed, may_stand: true }
+            }
             Failure::Undecided(error) => error,
         })
     }
@@ -160,6 +163,7 @@ impl Group {
             Err(error) => {
                 // Nobody reads its key before a later operation is acknowledged, which all who have that have it before.
                 stripe.undecided.push((key.to_vec(), stripe.last));
+                self.note_undecided(key);
                 Err(Failure::Undecided(error))
             }
         }

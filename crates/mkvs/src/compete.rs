@@ -140,7 +140,7 @@ impl Group {
                 Some(Err(error)) => first = first.or(Some(error)),
             }
         }
-        Err(first.unwrap_or(Error::TooFewDevices { group: self.index, live: 0, needed: 1 }))
+        Err(first.unwrap_or(self.too_few(0, 1)))
     }
 
     /// The members that are active, the shortest queue first; those that trail by more than may be are not among them, unless there are no others.

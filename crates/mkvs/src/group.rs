@@ -112,6 +112,8 @@ pub(crate) struct Group {
     pub(crate) no_filter_before: Mutex<Option<Instant>>,
     /// Keys that a member could not read and another could.
     pub(crate) damaged: Mutex<BTreeSet<Vec<u8>>>,
+    /// Keys of writes of which it is not known whether they stand.
+    pub(crate) undecided: Mutex<BTreeSet<Vec<u8>>>,
     /// One member alone: its store is asked and changed directly, and decides.
     sole: Option<Arc<dyn Store>>,
 }
@@ -156,6 +158,7 @@ impl Group {
             distrust: AtomicBool::new(false),
             no_filter_before: Mutex::default(),
             damaged: Mutex::default(),
+            undecided: Mutex::default(),
             sole,
         }
     }
@@ -241,7 +244,7 @@ impl Group {
     }
 
     pub(crate) fn too_few(&self, live: usize, needed: usize) -> Error {
-        Error::TooFewDevices { group: self.index, live, needed }
+        Error::too_few_devices(self.index, live, needed)
     }
 
     /// Takes members out that have failed, or fell behind. A vote of theirs may have counted for what others have in their queues only: first as many of the others

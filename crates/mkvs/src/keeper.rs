@@ -128,7 +128,7 @@ impl Keeper {
                 }
             }
         }
-        is_well &= group.repair_all();
+        is_well &= group.repair_all() & group.decide_all();
         if group.needs_filter() && !self.stops() {
             is_well &= group.build_filter(group.seed, &|| self.stops()).is_ok();
         }

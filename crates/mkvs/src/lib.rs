@@ -16,6 +16,7 @@ mod codec;
 mod command;
 mod commit;
 mod compete;
+mod decide;
 mod device;
 mod events;
 mod fill;

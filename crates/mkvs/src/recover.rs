@@ -90,7 +90,7 @@ impl Maker<'_> {
         let log = if members == 1 {
             None
         } else {
-            let capacity = self.matrix.device_bytes.saturating_add(2 * self.matrix.log_bytes);
+            let capacity = self.matrix.device_bytes.saturating_add(self.matrix.log_bytes.saturating_mul(2));
             let log = made.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
             let record =
                 DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
@@ -338,10 +338,10 @@ pub(crate) fn choose(
     let able = able_of(able, options.threads);
     let live = able.len();
     if live < needed && !options.salvage {
-        return Err(Error::TooFewDevices { group: index, live, needed });
+        return Err(Error::too_few_devices(index, live, needed));
     }
     let lead = lead(able, active.saturating_sub(live), acks)?;
-    lead.ok_or(Error::TooFewDevices { group: index, live: 0, needed })
+    lead.ok_or(Error::too_few_devices(index, 0, needed))
 }
 
 impl Group {

@@ -76,7 +76,7 @@ impl Group {
                 return Ok(Arc::clone(device.store()));
             }
             if active.is_empty() || begun.elapsed() > self.options.timeout {
-                return Err(Error::TooFewDevices { group: self.index, live: active.len(), needed: 1 });
+                return Err(self.too_few(active.len(), 1));
             }
             // What is queued is done in a moment, by its processor or by this thread.
             active.iter().for_each(|device| device.kick());
@@ -190,10 +190,10 @@ struct Walk {
 
 impl Walk {
     fn new(inner: &Arc<Inner>, range: &ScanRange) -> Self {
-        // Asked before: a key that moves is not in them.
-        let is_moving = inner.shape.is_moving();
+        // Asked before, of these groups alone: a key that moves is not in them.
+        let (count, settled) = inner.shape.counts();
         let groups = inner.shape.groups();
-        let cuts = groups.iter().filter(|_| !is_moving).map(|group| group.last()).collect();
+        let cuts = groups.iter().take(count).filter(|_| settled == count).map(|group| group.last()).collect();
         Self {
             inner: Arc::clone(inner),
             range: range.clone(),
@@ -324,7 +324,7 @@ impl Inner {
     fn pages(&self, range: &ScanRange, cuts: &[u64], size: usize) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
         // Keys that have come meanwhile are numbered behind the cut; also where all have come since.
-        let is_as_before = !self.shape.is_moving() && cuts.len() == self.shape.counts().0;
+        let is_as_before = self.shape.counts() == (cuts.len(), cuts.len());
         let stores = self.stores(if is_as_before { cuts } else { &[] })?;
         let most = Most { pairs: size, bytes: PAGE_BYTES, values: true };
         stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()

@@ -16,7 +16,7 @@ impl Shared<'_> {
     /// # Errors
     /// [`Error::TooFewDevices`] where there are several, which the caller has excluded.
     pub(crate) fn store(&self) -> Result<&dyn Store> {
-        self.group.sole().ok_or(Error::TooFewDevices { group: self.group.index, live: 0, needed: 1 })
+        self.group.sole().ok_or(Error::too_few_devices(self.group.index, 0, 1))
     }
 
     /// Adds the key; it counts as added where `add` says so.

@@ -111,7 +111,10 @@ fn with_two_of_three_lost_an_open_is_refused_and_in_salvage_shows_what_is_there(
         std::fs::remove_dir_all(matrix.device(0, lost)).expect("lose a device");
     }
     let refused = matrix.open().err();
-    assert!(matches!(refused, Some(Error::TooFewDevices { group: 0, live: 1, needed: 2 })), "{refused:?}");
+    assert!(
+        matches!(refused, Some(Error::TooFewDevices { group: 0, live: 1, needed: 2, may_stand: false })),
+        "{refused:?}"
+    );
     let matrix = matrix.with(|options| options.salvage = true);
     let store = matrix.open().expect("salvage");
     assert_holds(&store, &model);
@@ -153,7 +156,10 @@ fn two_devices_of_three_that_fail_stop_writes_with_a_typed_error_and_reads_go_on
     let refused = store.put(b"one", b"more");
     assert!(matches!(refused, Err(Error::Io { .. } | Error::TooFewDevices { .. })), "{refused:?}");
     let refused = store.put(b"two", b"more");
-    assert!(matches!(refused, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2 })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, may_stand: false })),
+        "{refused:?}"
+    );
     for (key, value) in &model {
         assert_eq!(store.get(key).expect("get").as_ref(), Some(value));
     }

@@ -222,6 +222,33 @@ fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
 }
 
 #[test]
+fn what_too_few_devices_did_is_decided_when_there_are_enough_again_though_nobody_writes() {
+    for value in [Some(&b"by one alone"[..]), None] {
+        let (matrix, stores, _) = switched("decided");
+        let store = matrix.create(CAPACITY).expect("create");
+        store.put(b"k", b"old").expect("put");
+        wait_level(&store);
+        for switch in &stores[1..] {
+            switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+        }
+        let refused = value.map_or_else(|| store.delete(b"k").map(drop), |value| store.put(b"k", value));
+        assert!(matches!(refused, Err(Error::TooFewDevices { may_stand: true, .. })), "{refused:?}");
+        for device in [1, 2] {
+            let new = matrix.path().join(format!("new{device}"));
+            store.replace(0, device, &new, &matrix.path(), &matrix.places).expect("replace");
+        }
+        let begun = std::time::Instant::now();
+        let answer = loop {
+            match store.get(b"k") {
+                Err(Error::TooFewDevices { .. }) if begun.elapsed().as_secs() < 60 => std::thread::yield_now(),
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer.expect("it is decided").as_deref(), value);
+    }
+}
+
+#[test]
 fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
     let (matrix, stores, _) = switched("undecided");
     let store = matrix.create(CAPACITY).expect("create");
@@ -230,7 +257,10 @@ fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
     for switch in &stores[1..] {
         switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
     }
-    store.put(b"k", b"by one alone").expect_err("no majority");
+    let put = store.put(b"k", b"by one alone");
+    assert!(matches!(put, Err(Error::TooFewDevices { may_stand: true, .. })), "{put:?}");
+    let next = store.put(b"another", b"value");
+    assert!(matches!(next, Err(Error::TooFewDevices { may_stand: false, .. })), "{next:?}");
     for _ in 0..20 {
         let answer = store.get(b"k");
         assert!(matches!(answer, Err(Error::TooFewDevices { .. })), "{answer:?}");

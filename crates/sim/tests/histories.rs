@@ -98,7 +98,7 @@ fn a_batch_that_shows_by_half_is_seen() {
 }
 
 fn failure() -> Error {
-    Error::TooFewDevices { group: 0, live: 0, needed: 1 }
+    Error::too_few_devices(0, 0, 1)
 }
 
 /// Whether a step may fail in the middle: it changes something.

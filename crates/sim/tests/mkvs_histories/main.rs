@@ -137,6 +137,10 @@ impl Stage {
         let outcome = self.with(|store| asked::apply(store, op, number));
         match outcome {
             Err(Error::Full { .. }) => Ok(Outcome::Full),
+            Err(Error::TooFewDevices { may_stand: false, .. }) => {
+                thread::sleep(Duration::from_millis(2));
+                Ok(Outcome::Full)
+            }
             // What fails in a row is looked at for all that may have come of it.
             Err(Error::TooFewDevices { .. } | Error::Io { .. } | Error::Unfinished { .. } | Error::Corrupt { .. }) => {
                 thread::sleep(Duration::from_millis(2));
