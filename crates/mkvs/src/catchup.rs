@@ -234,8 +234,11 @@ impl Group {
         Ok(false)
     }
 
-    /// It has everything that has a number: it is active from now on, and the description says so.
+    /// It has everything that has a number: it is active from now on, and the description says so. False where it is to be tried again.
     fn take_in(&self, device: &Arc<Device>, sequencer: &mut Sequencer) -> Result<bool> {
+        if !self.may_add(sequencer)? {
+            return Ok(false);
+        }
         let last = sequencer.next - 1;
         log_of(device)?.set_record(|record| (record.applied, record.is_partial) = (last, false))?;
         // One that was replaced meanwhile, or failed, does not come back.

@@ -274,6 +274,24 @@ impl Group {
         Ok(Vec::new())
     }
 
+    /// Whether an epoch may count a member that has everything beside those that are active. Members that left when the others were too few to say so may be all that have what was
+    /// acknowledged: as many as a write takes have to have executed everything before the description counts without them.
+    ///
+    /// # Errors
+    /// The host's store's.
+    pub(crate) fn may_add(&self, sequencer: &mut Sequencer) -> Result<bool> {
+        self.drop_idle(sequencer)?;
+        let last = sequencer.next - 1;
+        let matrix = self.host.matrix();
+        let mut counted = matrix.groups[self.index].members.iter().filter(|member| member.state == MemberState::Active);
+        let is_said = counted.all(|member| sequencer.active.iter().any(|device| device.id == member.id));
+        let needed = self.options.acks.needed(self.width, sequencer.active.len() + 1);
+        // In this order, as in `drop_idle`.
+        let level =
+            sequencer.active.iter().filter(|device| device.executed() >= last && device.is_active()).count() + 1;
+        Ok(is_said || level >= needed || sequencer.active.len() + 1 < needed)
+    }
+
     /// The sequencer, when who failed or fell behind is out of it, durably. Nobody holds it meanwhile: who is waited for may have much in its queue. It has failed only if it stands
     /// still for as long as an operation may take.
     ///
