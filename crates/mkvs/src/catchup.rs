@@ -69,7 +69,9 @@ impl Group {
         self.settle_members()?;
         let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
-        let Some(donor) = self.donors(device).into_iter().max_by_key(|donor| donor.applied()) else {
+        let reaches = |donor: &Arc<Device>| self.needs_copy(device, donor).is_ok_and(|needs_copy| !needs_copy);
+        let donors = self.donors(device).into_iter();
+        let Some(donor) = donors.max_by_key(|donor| (reaches(donor), donor.applied())) else {
             return Ok(CaughtUp::Later);
         };
         let still_counts = self.counts_still(device);

@@ -16,6 +16,7 @@ use crate::command::{Command, Copied, Question};
 use crate::device::Device;
 use crate::group::Group;
 use crate::keeper::Beside;
+use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
 
@@ -66,6 +67,9 @@ impl Group {
     /// # Errors
     /// The devices'; it is behind then.
     pub(crate) fn copy(&self, device: &Arc<Device>) -> Result<bool> {
+        if device.state() != MemberState::Behind {
+            return Ok(false);
+        }
         let log = log_of(device)?;
         log.set_record(|record| record.is_partial = true)?;
         log.clear()?;

@@ -133,7 +133,13 @@ impl Keeper {
             is_well &= group.build_filter(group.seed, &|| self.stops()).is_ok();
         }
         for device in copies {
-            is_well &= !self.stops() && group.copy(&device).unwrap_or(false);
+            // Beside another copy it may have come back, and have fallen behind again: it is looked at anew.
+            is_well &= device.state() != MemberState::Behind
+                || match group.catch_up(&device) {
+                    Ok(CaughtUp::Active) => true,
+                    Ok(CaughtUp::LacksMore) => !self.stops() && group.copy(&device).unwrap_or(false),
+                    Ok(CaughtUp::Later) | Err(_) => false,
+                };
         }
         is_well
     }

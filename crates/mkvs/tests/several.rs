@@ -27,6 +27,24 @@ fn group(name: &'static str, devices: usize, acks: Acks) -> (Matrix, Switches) {
     (matrix, switches)
 }
 
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+fn write(store: &Mkvs, keys: u64, round: u64) {
+    for i in 0..keys {
+        store.put(&key(i), &round.to_le_bytes()).expect("enough are left");
+        // Nobody trails by more than may be.
+        if i % 100 == 99 {
+            wait_level(store);
+        }
+    }
+}
+
+fn counter(store: &Mkvs, name: &str) -> u64 {
+    store.stats().engine_counters[name]
+}
+
 fn wait(what: &str, store: &Mkvs, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -93,6 +111,10 @@ impl Gate {
         gate
     }
 
+    fn wait_met(&self, store: &Mkvs) {
+        wait("it stands at the gate", store, || self.is_met.load(Ordering::Acquire));
+    }
+
     fn open(&self) {
         self.is_open.store(true, Ordering::Release);
     }
@@ -151,4 +173,71 @@ fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_w
     [0, 4].iter().for_each(|at| std::fs::remove_dir_all(crashed.device(0, *at)).expect("it is lost"));
     let store = crashed.open().expect("two of five are lost");
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"v"[..]), "it was acknowledged by three");
+}
+
+#[test]
+fn who_catches_up_does_so_from_one_whose_log_reaches_back() {
+    let (matrix, switches) = group("donors", 5, Acks::Majority);
+    let store = matrix.create(CAPACITY).expect("create");
+    write(&store, 100, 0);
+    wait_level(&store);
+    put_behind(&store, &switches, 2);
+    // Its log begins anew.
+    let new = matrix.path().join("new");
+    store.replace(0, 4, &new, &matrix.path(), &matrix.places).expect("replace");
+    wait("it is copied", &store, || is(&store, 4, "active"));
+    write(&store, 10, 1);
+    wait_level(&store);
+    let before = (counter(&store, "devices_copied"), counter(&store, "devices_caught_up"));
+    switches.stores[2].clear();
+    wait("it comes back", &store, || is(&store, 2, "active"));
+    let behind = (counter(&store, "devices_copied"), counter(&store, "devices_caught_up"));
+    assert_eq!(behind, (before.0, before.1 + 1), "others' logs have what it lacks");
+    assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
+}
+
+/// Two are to be copied; beside the copy of the first one the other's donor comes back, and then itself.
+#[test]
+fn who_has_caught_up_beside_the_copy_of_another_one_is_not_copied() {
+    const KEYS: u64 = 500;
+    let (matrix, switches) = group("copied in use", 4, Acks::One);
+    let store = matrix.create(CAPACITY).expect("create");
+    write(&store, KEYS, 0);
+    wait_level(&store);
+    let tried = put_behind(&store, &switches, 2);
+    // More than the logs hold.
+    (1..4).for_each(|round| write(&store, KEYS, round));
+    put_behind(&store, &switches, 3);
+    let new = matrix.path().join("new");
+    store.replace(0, 0, &new, &matrix.path(), &matrix.places).expect("replace");
+    wait("it is copied", &store, || is(&store, 0, "active"));
+    // The keeper has done what it can, and rests.
+    let before = tried.load(Ordering::Acquire);
+    wait("it is tried", &store, || tried.load(Ordering::Acquire) > before);
+    // It is refused by the device, and waits when the keeper has it catch up: one is left, whose log begins anew.
+    let touched = AtomicU64::new(0);
+    let donor = Gate::at(&switches.stores[1], Fault::Full, move |_| touched.fetch_add(1, Ordering::AcqRel) != 0);
+    store.put(b"behind", b"value").expect("enough are left");
+    donor.wait_met(&store);
+    let gate = Gate::at(&switches.stores[2], Fault::None, |_| true);
+    donor.open();
+    gate.wait_met(&store);
+    switches.stores[1].clear();
+    wait("the donor comes back", &store, || is(&store, 1, "active"));
+    switches.stores[3].clear();
+    wait("it follows the donor", &store, || is(&store, 3, "active"));
+    assert!(is(&store, 2, "behind"), "the copy goes on");
+    let copied = counter(&store, "devices_copied");
+    gate.open();
+    wait("the copy ends", &store, || is(&store, 2, "active"));
+    // The keeper goes on.
+    std::thread::sleep(Duration::from_millis(200));
+    write(&store, KEYS, 9);
+    wait_level(&store);
+    assert!((0..4).all(|at| is(&store, at, "active")), "{:?}", store.status());
+    assert_eq!(counter(&store, "devices_copied"), copied + 1);
+    drop(store);
+    let store = matrix.open().expect("an open takes all that were active, where one acknowledges");
+    assert!((0..4).all(|at| is(&store, at, "active")), "{:?}", store.status());
+    assert_eq!(store.get(&key(7)).expect("get"), Some(9_u64.to_le_bytes().to_vec()));
 }
