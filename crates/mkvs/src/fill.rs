@@ -124,16 +124,17 @@ impl Group {
         Ok(true)
     }
 
-    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone. What nobody can read is left out, and told: without that no device could ever
-    /// take the place of another.
+    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone. What nobody can read is left out, or taken out, and told: without that no device
+    /// could ever take the place of another. All values are read for that, since a device may say that a pair is there which it cannot read.
     fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
         let own = [Arc::clone(device.store())];
-        self.copy_each(device, &own, Question::There, walk)?;
+        self.copy_each(device, &own, true, walk)?;
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
-            walk.unread = 0;
-            let damage = self.copy_each(device, &donors, Question::Pair, walk)?;
-            walk.unread = walk.unread.max(u64::from(damage.is_some()));
+            // Some of them are met again.
+            let unread = std::mem::take(&mut walk.unread);
+            let damage = self.copy_each(device, &donors, false, walk)?;
+            walk.unread = walk.unread.max(unread).max(u64::from(damage.is_some()));
         }
         if walk.is_whole && walk.unread != 0 {
             self.counts.uncopied.fetch_add(walk.unread, Ordering::Relaxed);
@@ -145,12 +146,12 @@ impl Group {
         Ok(walk.is_whole)
     }
 
-    /// Puts into the queue of `device` what the group has of each key of these stores, or only which of them it has not. What stood in the way of knowing all keys.
+    /// Puts into the queue of `device` what the group has of each key of these stores; where they are its own only which of them it has not, or cannot read. What stood in the way of knowing all keys.
     fn copy_each(
         &self,
         device: &Device,
         of: &[Arc<dyn Store>],
-        question: Question,
+        is_own: bool,
         walk: &mut Walk,
     ) -> Result<Option<Error>> {
         let mut beside = Beside::new(self, device);
@@ -170,17 +171,18 @@ impl Group {
                 return Err(Error::Closed);
             }
             let stripe = self.stripes.share(KeyHash::of(key, self.seed));
-            let found = match self.compete(&stripe, key, question, &mut value) {
+            let found = match self.compete(&stripe, key, Question::Pair, &mut value) {
                 Err(Error::Corrupt { .. }) => {
                     walk.unread += 1;
-                    return Ok(());
+                    None
                 }
-                found => found?,
+                found => Some(found?).filter(|found| found.is_there),
             };
-            let mutation = match (found.is_there, question) {
-                (false, _) => Mutation::Delete,
-                (true, Question::Pair) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
-                (true, _) => return Ok(()),
+            let mutation = match found {
+                // What it has of a key that nobody can read may be older than what was acknowledged, and nobody could tell.
+                None => Mutation::Delete,
+                Some(_) if is_own => return Ok(()),
+                Some(found) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
             };
             let copied = Arc::new(Copied { key: key.to_vec(), mutation });
             let bytes = copied.key.len() + copied.mutation.bytes();

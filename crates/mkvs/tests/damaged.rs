@@ -12,7 +12,7 @@ use common::faulty::{Fault, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Result, ScanRange, Store, Visit};
-use lodestore_mkvs::{Filtering, Mkvs};
+use lodestore_mkvs::{Acks, Filtering, Mkvs};
 
 const CAPACITY: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ fn spoil(switch: &Switch, keys: &[u64], fault: Fault) {
         let is_hit = touch == Touch::Read && spoilt.iter().any(|spoilt| spoilt == key);
         if is_hit { fault } else { Fault::None }
     });
-    switch.leave_out(if fault == Fault::LeftOut { keys.len() as u64 } else { 0 });
+    switch.leave_out(if matches!(fault, Fault::LeftOut | Fault::Unseen) { keys.len() as u64 } else { 0 });
 }
 
 fn counter(store: &Mkvs, name: &str) -> u64 {
@@ -359,5 +359,36 @@ fn a_copy_takes_what_any_device_can_read_and_ends_without_what_none_can() {
         replace("newer");
         assert_eq!(counter(&store, "pairs_not_copied") - before, 1);
         assert_eq!(keys(&store), BTreeSet::from([KEYS - 1, KEYS]));
+    }
+}
+
+#[test]
+fn a_device_that_comes_back_by_a_copy_has_nothing_older_than_what_nobody_can_read() {
+    for fault in [Fault::Corrupt, Fault::LeftOut, Fault::Unseen] {
+        let (matrix, switches) = switched("older", 2);
+        let matrix = matrix.with(|options| (options.filter, options.acks) = (Filtering::Off, Acks::One));
+        let store = matrix.create(CAPACITY).expect("create");
+        fill(&store);
+        store.wait_whole(PATIENCE).expect("both have it");
+        switches.stores[1].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+        // More than the logs hold.
+        for i in (0..KEYS).chain(0..KEYS) {
+            store.put(&key(i), b"new").expect("one has it");
+        }
+        wait("it is behind", &store, || !is_whole(&store));
+        spoil(&switches.stores[0], &[100, 101], fault);
+        switches.stores[1].clear();
+        store.wait_whole(PATIENCE).expect("it is copied");
+        assert_eq!(counter(&store, "devices_copied"), 1);
+        assert!(counter(&store, "pairs_not_copied") >= 1, "the owner is told");
+        for i in 0..KEYS {
+            // More than once, so that each is asked, and what they say is put right.
+            for _ in 0..4 {
+                match (i, store.get(&key(i))) {
+                    (100 | 101, Ok(None) | Err(Error::Corrupt { .. })) => {}
+                    (_, found) => assert_eq!(found.expect("get").as_deref(), Some(&b"new"[..]), "{fault:?}, key {i}"),
+                }
+            }
+        }
     }
 }

@@ -31,6 +31,8 @@ pub enum Fault {
     Corrupt,
     /// As damaged, and no walk shows it: a recovery left it out. How many there are of these a test says by [`Switch::leave_out`].
     LeftOut,
+    /// As left out, and it can still be said that it is there.
+    Unseen,
 }
 
 /// Says what comes of each call.
@@ -90,7 +92,12 @@ impl Switch {
     /// What a walk shows of a pair: nothing, the pair, or that it cannot be read.
     fn shows(&self, key: &[u8]) -> Option<Result<()>> {
         let plan = Arc::clone(&self.plan.lock().expect("the plan"));
-        (plan(Touch::Read, key) != Fault::LeftOut).then(|| self.ask(Touch::Read, key))
+        (!matches!(plan(Touch::Read, key), Fault::LeftOut | Fault::Unseen)).then(|| self.ask(Touch::Read, key))
+    }
+
+    fn is_unseen(&self, key: &[u8]) -> bool {
+        let plan = Arc::clone(&self.plan.lock().expect("the plan"));
+        plan(Touch::Read, key) == Fault::Unseen
     }
 
     pub fn clear(&self) {
@@ -107,7 +114,7 @@ impl Switch {
             }
             Fault::Io => Err(Error::io("writing", "device", std::io::Error::from_raw_os_error(5))),
             Fault::Full => Err(Error::Full { needed: 1, capacity: 1 }),
-            Fault::Corrupt | Fault::LeftOut => Err(Error::corrupt("device", "planted")),
+            Fault::Corrupt | Fault::LeftOut | Fault::Unseen => Err(Error::corrupt("device", "planted")),
         }
     }
 }
@@ -130,7 +137,9 @@ impl Store for Faulty {
         self.store.get_into(key, value)
     }
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.switch.ask(Touch::Read, key)?;
+        if !self.switch.is_unseen(key) {
+            self.switch.ask(Touch::Read, key)?;
+        }
         self.store.contains(key)
     }
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
