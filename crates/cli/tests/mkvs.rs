@@ -4,22 +4,17 @@ mod common;
 
 use common::Place;
 
+const CREATE: [&str; 10] =
+    ["create", "matrix", "--engine", "mkvs", "--size", "48M", "--set", "region=4M", "--set", "device.partitions=4"];
+
+/// One group of three devices, with 60 pairs.
 fn matrix() -> Place {
+    matrix_of("devices=3", "groups=1")
+}
+
+fn matrix_of(devices: &str, groups: &str) -> Place {
     let place = Place::new();
-    place.ok(&[
-        "create",
-        "matrix",
-        "--engine",
-        "mkvs",
-        "--size",
-        "48M",
-        "--set",
-        "devices=3",
-        "--set",
-        "region=4M",
-        "--set",
-        "device.partitions=4",
-    ]);
+    place.ok(&[&CREATE[..], &["--set", devices, "--set", groups]].concat());
     for i in 0..60 {
         place.ok(&["put", "matrix", &format!("key{i:02}"), &format!("value {i}")]);
     }
@@ -32,6 +27,10 @@ fn assert_whole(place: &Place) {
         assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
     }
     assert!(place.ok(&["verify", "matrix"]).ends_with("clean\n"));
+}
+
+fn lose(place: &Place, group: u32, device: u32) {
+    std::fs::remove_dir_all(place.path(&format!("matrix/group{group}.device{device}"))).expect("lose a device");
 }
 
 #[test]
@@ -91,4 +90,20 @@ fn what_is_no_matrix_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!place.path("matrix").exists(), "{wrong:?}");
     }
+}
+
+#[test]
+fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them() {
+    let place = Place::new();
+    place.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());
+    place.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=512"]);
+    place.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=512"]);
+    place.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=513"], 2, "half of the 1024 operations of the logs");
+    place.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=513"], 2, "option soft-lag");
+    place.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=9", "--set", "hard-lag=8"], 2, "option hard-lag");
+    let large = Place::new();
+    large.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=262144", "--set", "hard-lag=131072"]].concat());
+    large.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=131072"]);
+    large.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=131072"]);
+    large.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=131073"], 2, "option hard-lag");
 }

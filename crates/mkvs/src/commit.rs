@@ -125,7 +125,7 @@ impl Group {
 
     /// Whether more waits for a device than may.
     fn is_overdue(&self, device: &Device) -> bool {
-        device.depth() as u64 >= self.options.hard_lag || device.queued_bytes() >= QUEUE_BYTES
+        device.depth() as u64 >= self.options.hard_lag() || device.queued_bytes() >= QUEUE_BYTES
     }
 
     /// Who trails by more than may be is behind from now on, if the others are enough.

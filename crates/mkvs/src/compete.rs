@@ -148,7 +148,7 @@ impl Group {
         let mut members = read(&self.members).clone();
         members.retain(|device| device.is_active());
         members.sort_by_cached_key(|device| device.depth());
-        let near = members.partition_point(|device| (device.depth() as u64) < self.options.soft_lag);
+        let near = members.partition_point(|device| (device.depth() as u64) < self.options.soft_lag());
         if near != 0 {
             members.truncate(near);
         }
@@ -185,7 +185,7 @@ impl Group {
     fn give_to(&self, op: &Arc<ReadOp>, device: &Arc<Device>, given: &mut Given) {
         let progress = device.progress();
         op.open();
-        if (device.depth() as u64) < self.options.hard_lag && device.push(Command::Read(Arc::clone(op))) {
+        if (device.depth() as u64) < self.options.hard_lag() && device.push(Command::Read(Arc::clone(op))) {
             given.push((Arc::clone(device), progress));
         } else {
             op.give_up();

@@ -106,10 +106,11 @@ pub struct MkvsOptions {
     pub filter: Filtering,
     /// Keys that a group's filter is made for at first; it is made anew, for twice as many as there are, when there are half as many again.
     pub filter_keys: u64,
-    /// Operations by which a device may trail its group before it is asked for nothing.
-    pub soft_lag: u64,
-    /// Operations by which it may trail before it counts as behind: what waits for it is dropped, and it catches up from another's log.
-    pub hard_lag: u64,
+    /// Commands, reads among them, that may wait for a device before it is asked for values only where no other is left. `None`: 1024, or `hard_lag` where that is less.
+    pub soft_lag: Option<u64>,
+    /// Commands that may wait for it before it counts as behind: they are dropped, and it catches up from another's log. Half of the matrix's `log_ops` at most. `None`: 8192, or `soft_lag`
+    /// where that is more, or that most where it is less.
+    pub hard_lag: Option<u64>,
     /// Operations that a device's log keeps, a power of two.
     pub log_ops: u64,
     /// Bytes that it keeps, about.
@@ -147,8 +148,8 @@ impl Default for MkvsOptions {
             hedge_percent: 5,
             filter: Filtering::Auto,
             filter_keys: 65_536,
-            soft_lag: 1024,
-            hard_lag: 8192,
+            soft_lag: None,
+            hard_lag: None,
             log_ops: 65_536,
             log_bytes: 64 << 20,
             copy_rate: 0,
@@ -169,6 +170,9 @@ macro_rules! spec {
     };
 }
 
+/// The lags where they are not given and nothing else bounds them.
+const SOFT_LAG: u64 = 1024;
+const HARD_LAG: u64 = 8192;
 /// Fewest bytes of a log; programs may ask for less.
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
@@ -198,8 +202,18 @@ const SPECS: &[OptionSpec] = &[
         "a counting Bloom filter for each group, which answers for absent keys: on, off, or auto (where asking a device takes long: its medium is no memory, or inline is off)"
     ),
     spec!("filter-keys", "65536", false, "keys that a group's filter is made for at first, 1024 to 4294967296"),
-    spec!("soft-lag", "1024", false, "operations by which a device may trail and still be asked, from 1"),
-    spec!("hard-lag", "8192", false, "operations by which it may trail before it has to catch up, from soft-lag"),
+    spec!(
+        "soft-lag",
+        "1024",
+        false,
+        "commands, reads among them, that may wait for a device before it is asked for values only where no other is left, from 1 (where it is not given, hard-lag at most)"
+    ),
+    spec!(
+        "hard-lag",
+        "8192",
+        false,
+        "commands that may wait for it before it has to catch up, from soft-lag to half of log-ops (where it is not given, it keeps to both)"
+    ),
     spec!("log-ops", "65536", true, "operations that a device's log keeps, a power of two from 1024 to 16777216"),
     spec!("log-bytes", "64M", true, "bytes that it keeps, about, from 1M"),
     spec!("copy-rate", "0", false, "bytes a second of a full copy of a device, in each group; 0: no limit"),
@@ -248,6 +262,7 @@ impl MkvsOptions {
             _ => switch(text).map(|on| if on { Filtering::On } else { Filtering::Off }),
         };
         let paths = |text: &str| Some(text.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect());
+        let lag = |text: &str| between(1, u64::MAX)(text).map(Some);
         let power = |text: &str| between(1024, 1 << 24)(text).filter(|ops: &u64| ops.is_power_of_two());
         let options = Self {
             groups: set.read("groups", self.groups, "1 to 16", between(1, Matrix::GROUPS_MAX))?,
@@ -259,8 +274,8 @@ impl MkvsOptions {
             hedge_percent: set.read("hedge-percent", self.hedge_percent, "0 to 100", between(0, 100))?,
             filter: set.read("filter", self.filter, "on, off or auto", read_filter)?,
             filter_keys: set.read("filter-keys", self.filter_keys, "1024 to 4294967296", between(1024, 1 << 32))?,
-            soft_lag: set.read("soft-lag", self.soft_lag, "a number from 1", between(1, u64::MAX))?,
-            hard_lag: set.read("hard-lag", self.hard_lag, "a number from 1", between(1, u64::MAX))?,
+            soft_lag: set.read("soft-lag", self.soft_lag, "a number from 1", lag)?,
+            hard_lag: set.read("hard-lag", self.hard_lag, "a number from 1", lag)?,
             log_ops: set.read("log-ops", self.log_ops, "a power of two from 1024 to 16777216", power)?,
             log_bytes: set.read_size("log-bytes", self.log_bytes)?,
             copy_rate: set.read_size("copy-rate", self.copy_rate)?,
@@ -277,8 +292,40 @@ impl MkvsOptions {
         Ok(options)
     }
 
+    /// Commands that may wait for a device before it is asked for values only where no other is left.
+    #[inline]
+    pub(crate) fn soft_lag(&self) -> u64 {
+        self.soft_lag.unwrap_or_else(|| SOFT_LAG.min(self.hard_lag()))
+    }
+
+    /// Commands that may wait for a device before it counts as behind.
+    #[inline]
+    pub(crate) fn hard_lag(&self) -> u64 {
+        self.hard_lag.unwrap_or_else(|| HARD_LAG.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
+    }
+
+    /// Refuses lags that do not go with each other, or with the logs' operations: for options that have those of the matrix.
+    ///
     /// # Errors
     /// [`Error::InvalidOption`].
+    pub(crate) fn check_lags(&self) -> Result<()> {
+        let (soft, hard, most) = (self.soft_lag(), self.hard_lag(), self.log_ops / 2);
+        let (name, value) = match self.hard_lag {
+            _ if soft <= hard && hard <= most => return Ok(()),
+            Some(hard) => ("hard-lag", hard),
+            None => ("soft-lag", soft),
+        };
+        let why = format!(
+            "soft-lag is hard-lag at most, and that half of the {} operations of the logs (log-ops)",
+            self.log_ops
+        );
+        Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why })
+    }
+
+    /// Refuses a shape that there is not, and a durability; what [`check_lags`](Self::check_lags) looks at is not looked at.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; [`Error::DurabilityRefused`].
     pub(crate) fn check(&self) -> Result<()> {
         let refuse =
             |name: &str, value: String, why: String| Err(Error::InvalidOption { name: name.into(), value, why });
@@ -297,12 +344,8 @@ impl MkvsOptions {
             );
             return refuse("paths", format!("{:?}", self.paths), why);
         }
-        if self.hard_lag < self.soft_lag || self.hard_lag > self.log_ops / 2 {
-            let why = format!("it takes soft-lag ({}) to half of log-ops ({})", self.soft_lag, self.log_ops);
-            return refuse("hard-lag", self.hard_lag.to_string(), why);
-        }
-        if !self.log_ops.is_power_of_two() {
-            return refuse("log-ops", self.log_ops.to_string(), "it takes a power of two".into());
+        if !self.log_ops.is_power_of_two() || self.log_ops < 2 {
+            return refuse("log-ops", self.log_ops.to_string(), "it takes a power of two from 2".into());
         }
         if matches!(self.durability, Durability::Interval(_)) {
             return Err(Error::DurabilityRefused {

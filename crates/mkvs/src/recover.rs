@@ -174,6 +174,7 @@ pub(crate) fn make_device(
 /// Makes a matrix whose description lies in `root`.
 pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
     options.check()?;
+    options.check_lags()?;
     let (engine, log_engine) = places.engines();
     let group = |group: usize| {
         let path = |index| {
@@ -223,15 +224,12 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
 
 /// The options of an open, with what shaped the matrix when it was made.
 fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
-    let hard_lag = options.hard_lag.min(matrix.log_ops / 2);
     MkvsOptions {
         groups: matrix.groups.len(),
         devices: matrix.groups[0].members.len(),
         acks: matrix.acks,
         log_ops: matrix.log_ops,
         log_bytes: matrix.log_bytes,
-        hard_lag,
-        soft_lag: options.soft_lag.min(hard_lag),
         ..options.clone()
     }
 }
@@ -241,6 +239,8 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store, root)?);
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
+    // It was opened for this alone.
+    options.check_lags().inspect_err(|_| drop(host.store().close()))?;
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
         host.change(|matrix| matrix.durability = Durability::Power)?;
     }

@@ -33,7 +33,7 @@ fn matrix(name: &'static str, acks: Acks) -> (Matrix, [Switch; 3]) {
         options.acks = acks;
         options.inline = Inline::On;
         options.threads = false;
-        (options.soft_lag, options.hard_lag) = (4, 8);
+        (options.soft_lag, options.hard_lag) = (Some(4), Some(8));
         (options.log_ops, options.log_bytes) = (16, LOG_BYTES);
     });
     (matrix, switches)

@@ -102,7 +102,7 @@ impl Stage {
             options.inline = [Inline::Off, Inline::On][(seed / 9 % 2) as usize];
             options.filter = [Filtering::On, Filtering::Off][(seed / MODES % 2) as usize];
             // Whoever stands still is soon behind, and logs reach back to little.
-            (options.soft_lag, options.hard_lag) = (4, 16);
+            (options.soft_lag, options.hard_lag) = (Some(4), Some(16));
             (options.log_ops, options.log_bytes) = (64, 8192);
         });
         let store = matrix.create(CAPACITY).expect("create");
