@@ -170,6 +170,7 @@ impl Inner {
             ("devices_caught_up", &counts.caught_up),
             ("devices_copied", &counts.copied),
             ("groups_revived", &counts.revived),
+            ("epoch_changes", &counts.epochs),
         ] {
             count(name, load(counter));
         }
@@ -179,8 +180,10 @@ impl Inner {
         count("groups", 1);
         count("devices", group.width as u64);
         count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
-        count("devices_behind", devices.iter().filter(|device| device.state() == MemberState::Behind).count() as u64);
-        count("epoch_changes", group.epoch());
+        let filling = devices.iter().filter(|device| device.is_filling()).count();
+        let behind = devices.iter().filter(|device| device.state() == MemberState::Behind).count();
+        count("devices_filling", filling as u64);
+        count("devices_behind", behind.saturating_sub(filling) as u64);
         let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
         if let Some(filter) = filter {
             total.dram_bytes += filter.bytes();

@@ -72,6 +72,8 @@ pub(crate) struct Counts {
     pub(crate) copied: AtomicU64,
     /// Times that nobody was active, and a leader was chosen anew.
     pub(crate) revived: AtomicU64,
+    /// Epochs that were begun since the open.
+    pub(crate) epochs: AtomicU64,
 }
 
 /// The group.
@@ -352,6 +354,7 @@ impl Group {
         self.host.begin_epoch(self.index, epoch, sequencer.next, &states)?;
         sequencer.epoch = epoch;
         self.epoch.store(epoch, Ordering::Release);
+        self.counts.epochs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -85,6 +85,8 @@ impl Mkvs {
 
     fn start(opened: Opened) -> Result<Self> {
         let matrix = opened.host.matrix();
+        // What an open begins is no change.
+        opened.groups.iter().for_each(|group| group.counts.epochs.store(0, Ordering::Relaxed));
         let inner = Inner {
             options: opened.options,
             host: opened.host,
