@@ -135,7 +135,7 @@ pub enum MkvsCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,
     },
-    /// Wait until every device has everything and every key is in its group, as after an interrupted `replace` or `add-group`
+    /// Wait until every key is in its group, and every device that did not fail has everything, as after an interrupted `add-group` or `replace`
     Rebalance {
         /// The matrix
         #[command(flatten)]

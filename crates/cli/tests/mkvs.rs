@@ -93,6 +93,34 @@ fn what_is_no_matrix_is_refused() {
 }
 
 #[test]
+fn a_replacement_waits_for_the_new_device_and_not_for_another_that_is_dead() {
+    let place = matrix_of("devices=3", "groups=2");
+    lose(&place, 0, 1);
+    lose(&place, 1, 2);
+    let told = place.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
+    assert!(told.contains("group 0 device 1  active, ") && told.contains("group 1 device 2  failed: "), "{told}");
+    // Nor does what moves keys, nor what waits for what was interrupted.
+    let told = place.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
+    assert!(told.starts_with("3 groups, acks majority\n") && told.contains("group 1 device 2  failed: "), "{told}");
+    place.ok(&["mkvs", "rebalance", "matrix", "--patience", "60"]);
+    place.ok(&["mkvs", "replace", "matrix", "1", "2", "other", "--patience", "60"]);
+    assert_whole(&place);
+}
+
+#[test]
+fn who_adds_a_group_that_keys_cannot_come_to_is_told_so_at_once() {
+    let place = matrix_of("devices=2", "groups=1");
+    lose(&place, 0, 1);
+    let told =
+        place.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 devices that can be used and this takes 2");
+    assert!(told.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{told}");
+    place.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
+    place.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
+    assert!(place.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
+    assert_whole(&place);
+}
+
+#[test]
 fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them() {
     let place = Place::new();
     place.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());

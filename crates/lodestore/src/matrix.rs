@@ -245,4 +245,22 @@ impl Matrix {
     pub fn wait_whole(&self, patience: Duration) -> Result<()> {
         self.mkvs.wait_whole(patience)
     }
+
+    /// Waits until this device (both from 0) is active, for so long at most, whatever becomes of others.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] where there is none; [`Error::Unfinished`], also where it failed; [`Error::TooFewDevices`] where no other one of its group is left that it could be copied
+    /// from.
+    pub fn wait_device(&self, group: usize, device: usize, patience: Duration) -> Result<()> {
+        self.mkvs.wait_device(group, device, patience)
+    }
+
+    /// Waits until all keys have come to the group that was added last, for so long at most, whatever becomes of devices that this can do without.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`]; [`Error::TooFewDevices`] where a group is left with fewer devices than a write takes; [`Error::Corrupt`] where all has come but pairs that no device can
+    /// read.
+    pub fn wait_moved(&self, patience: Duration) -> Result<()> {
+        self.mkvs.wait_moved(patience)
+    }
 }

@@ -129,6 +129,18 @@ impl Mkvs {
         MatrixStatus { acks: matrix.acks, groups: count, settled_groups, epochs, moved, devices }
     }
 
+    /// The group that has this place.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub(crate) fn group_with(&self, group: usize, device: usize) -> Result<Arc<Group>> {
+        let groups = self.inner.shape.groups();
+        groups.get(group).filter(|found| device < found.width).cloned().ok_or_else(|| {
+            let why = format!("there are {} groups of {} devices, from 0", groups.len(), groups[0].width);
+            Error::InvalidOption { name: "device".into(), value: format!("{group}.{device}"), why }
+        })
+    }
+
     /// Puts a new, empty device in the place of one that is dead or to be taken away; it is copied from the others behind. The old one is used no more, and its directory left as it is.
     ///
     /// # Errors
@@ -144,12 +156,7 @@ impl Mkvs {
     ) -> Result<()> {
         self.inner.check_open()?;
         let _changes = lock(&self.changes);
-        let groups = self.inner.shape.groups();
-        let found = groups.get(group).filter(|found| device < found.width);
-        let Some(group) = found else {
-            let why = format!("there are {} groups of {} devices, from 0", groups.len(), groups[0].width);
-            return Err(Error::InvalidOption { name: "device".into(), value: format!("{group}.{device}"), why });
-        };
+        let group = self.group_with(group, device)?;
         if group.sole().is_some() {
             return Err(Error::Unsupported {
                 engine: ENGINE,
@@ -179,7 +186,7 @@ impl Mkvs {
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
-        self.employ(group, new)?;
+        self.employ(&group, new)?;
         if let Some(old) = old {
             old.stop();
             // It is dead, or will be: what its close has to say helps nobody.
@@ -259,13 +266,15 @@ impl Mkvs {
             let stops = || inner.keeper.stops();
             let begins = begins();
             while begins && !stops() {
-                let pause = match inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops) {
+                let moved = inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops);
+                let pause = match &moved {
                     Ok(true) => return,
                     // All that can be read was moved: a while later some of it may be mended, or written over.
                     Err(Error::Corrupt { .. }) => inner.options.timeout,
                     // Tried again: a device may be back, or have room.
                     Ok(false) | Err(_) => Duration::from_millis(200),
                 };
+                *lock(&inner.shape.hindrance) = moved.err();
                 let begun = Instant::now();
                 while !stops() && begun.elapsed() < pause {
                     std::thread::sleep(Duration::from_millis(20));

@@ -342,6 +342,11 @@ impl Device {
         }
     }
 
+    /// Whether it is in use, or may be by itself: when it has caught up, or answers again.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.used() != Use::Failed || lock(&self.failure).as_ref().is_some_and(|failure| failure.late.is_some())
+    }
+
     /// Why it failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.failure).as_ref().map(|failure| failure.why.clone())

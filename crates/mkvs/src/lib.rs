@@ -45,6 +45,7 @@ mod sole;
 mod store;
 mod stripes;
 mod verify;
+mod wait;
 mod walk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

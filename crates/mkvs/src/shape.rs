@@ -15,7 +15,7 @@
 //! 4. Keys are called settled when all were seen that the old groups have: while one has pairs that no walk shows, or that nobody can read, it is asked for what the new one has not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 
 use lodestore_contract::{Error, Result};
 
@@ -38,6 +38,8 @@ pub(crate) struct Shape {
     /// Keys that were moved since the open, and their bytes with their values'.
     pub(crate) moved: AtomicU64,
     moved_bytes: AtomicU64,
+    /// What the last walk that was to move all keys ended with, where it did not.
+    pub(crate) hindrance: Mutex<Option<Error>>,
 }
 
 /// A key's group and stripe, shared with others who read; and those that it is on its way from.
@@ -100,6 +102,7 @@ impl Shape {
             gate: RwLock::new(()),
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
+            hindrance: Mutex::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `mkvs`: a matrix of devices, seen and changed.
 
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use lodestore::{Matrix, MatrixStatus, OpenOptions};
 use serde_json::json;
@@ -14,21 +15,35 @@ use crate::out::{Out, thousands};
 pub fn run(command: &MkvsCommand) -> Outcome {
     match command {
         MkvsCommand::Status(store) => status(store),
-        MkvsCommand::Replace { store, group, device, directory, patience } => with_matrix(store, |matrix| {
-            let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
-            matrix.replace(*group, *device, directory)?;
-            Ok(matrix.wait_whole(Duration::from_secs(*patience))?)
-        }),
-        MkvsCommand::AddGroup { store, directories, patience } => with_matrix(store, |matrix| {
-            let full =
-                |directory: &std::path::PathBuf| std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
-            matrix.add_group(&directories.iter().map(full).collect::<Vec<_>>())?;
-            Ok(matrix.wait_whole(Duration::from_secs(*patience))?)
+        MkvsCommand::Replace { store, group, device, directory, patience } => {
+            with_opened(store, &open(store)?, |matrix| {
+                matrix.replace(*group, *device, full(directory))?;
+                Ok(matrix.wait_device(*group, *device, Duration::from_secs(*patience))?)
+            })
+        }
+        MkvsCommand::AddGroup { store, directories, patience } => with_opened(store, &open(store)?, |matrix| {
+            matrix.add_group(&directories.iter().map(|directory| full(directory)).collect::<Vec<_>>())?;
+            Ok(matrix.wait_moved(Duration::from_secs(*patience))?)
         }),
         MkvsCommand::Rebalance { store, patience } => {
-            with_matrix(store, |matrix| Ok(matrix.wait_whole(Duration::from_secs(*patience))?))
+            with_opened(store, &open(store)?, |matrix| rebalance(matrix, Duration::from_secs(*patience)))
         }
     }
+}
+
+/// The directory, from the root.
+fn full(directory: &Path) -> PathBuf {
+    std::path::absolute(directory).unwrap_or_else(|_| directory.into())
+}
+
+/// Waits for keys that are on their way, then for devices that catch up or are copied; not for those that failed.
+fn rebalance(matrix: &Matrix, patience: Duration) -> Outcome {
+    let begun = Instant::now();
+    matrix.wait_moved(patience)?;
+    for device in matrix.status().devices.iter().filter(|device| device.state == "behind") {
+        matrix.wait_device(device.group, device.device, patience.saturating_sub(begun.elapsed()))?;
+    }
+    Ok(())
 }
 
 /// How the matrix stands; where it cannot be opened, which of its devices are gone, and why it is refused.
@@ -49,10 +64,6 @@ fn open(args: &StoreArgs) -> lodestore::Result<Matrix> {
         options = options.set_text(text)?;
     }
     Matrix::open(&args.store, &options)
-}
-
-fn with_matrix(args: &StoreArgs, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
-    with_opened(args, &open(args)?, work)
 }
 
 /// Does `work`, writes how the matrix stands then, and closes it.
