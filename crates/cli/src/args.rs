@@ -120,6 +120,9 @@ pub enum MkvsCommand {
         device: usize,
         /// The new device's directory
         directory: PathBuf,
+        /// Open the matrix though too few devices are left to have all that was acknowledged, copy the new one from what there is, and give up what only the lost ones had
+        #[arg(long)]
+        salvage: bool,
         /// Wait no longer than so many seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,

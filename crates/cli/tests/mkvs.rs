@@ -93,6 +93,30 @@ fn what_is_no_matrix_is_refused() {
 }
 
 #[test]
+fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
+    let place = matrix();
+    lose(&place, 0, 0);
+    lose(&place, 0, 2);
+    place.fails(
+        &["mkvs", "replace", "matrix", "0", "0", "new0"],
+        12,
+        "`lodestore mkvs replace`; where the open is refused for this, `--salvage`",
+    );
+    assert!(!place.path("new0").exists());
+    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
+    assert!(told.matches(" active, 60 keys").count() == 2 && told.contains("group 0 device 2  failed: "), "{told}");
+    let told = place.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
+    assert_eq!(told.matches(" active, 60 keys").count(), 3, "{told}");
+    assert_whole(&place);
+    for i in 0..60 {
+        assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
+    }
+    // Each of the three may go now.
+    lose(&place, 0, 1);
+    assert_eq!(place.ok(&["count", "matrix"]), "60\n");
+}
+
+#[test]
 fn a_replacement_waits_for_the_new_device_and_not_for_another_that_is_dead() {
     let place = matrix_of("devices=3", "groups=2");
     lose(&place, 0, 1);

@@ -335,8 +335,8 @@ impl fmt::Display for Error {
                 let what = if *may_stand { " (this write may stand: read it back then)" } else { "" };
                 write!(
                     f,
-                    "group {group} has {live} devices that can be used and this takes {needed}{what}: bring the others back and open the store again, replace them \
-                     (`lodestore mkvs replace`), or go on with what these have (salvage)"
+                    "group {group} has {live} devices that can be used and this takes {needed}{what}: bring the others back and open the store again, or replace them \
+                     (`lodestore mkvs replace`; where the open is refused for this, `--salvage` goes on with what these have and gives up the rest)"
                 )
             }
             Self::Closed => f.write_str("the store is closed: open it again"),

@@ -15,18 +15,18 @@ use crate::out::{Out, thousands};
 pub fn run(command: &MkvsCommand) -> Outcome {
     match command {
         MkvsCommand::Status(store) => status(store),
-        MkvsCommand::Replace { store, group, device, directory, patience } => {
-            with_opened(store, &open(store)?, |matrix| {
+        MkvsCommand::Replace { store, group, device, directory, salvage, patience } => {
+            with_opened(store, &open(store, *salvage)?, |matrix| {
                 matrix.replace(*group, *device, full(directory))?;
                 Ok(matrix.wait_device(*group, *device, Duration::from_secs(*patience))?)
             })
         }
-        MkvsCommand::AddGroup { store, directories, patience } => with_opened(store, &open(store)?, |matrix| {
+        MkvsCommand::AddGroup { store, directories, patience } => with_opened(store, &open(store, false)?, |matrix| {
             matrix.add_group(&directories.iter().map(|directory| full(directory)).collect::<Vec<_>>())?;
             Ok(matrix.wait_moved(Duration::from_secs(*patience))?)
         }),
         MkvsCommand::Rebalance { store, patience } => {
-            with_opened(store, &open(store)?, |matrix| rebalance(matrix, Duration::from_secs(*patience)))
+            with_opened(store, &open(store, false)?, |matrix| rebalance(matrix, Duration::from_secs(*patience)))
         }
     }
 }
@@ -48,7 +48,7 @@ fn rebalance(matrix: &Matrix, patience: Duration) -> Outcome {
 
 /// How the matrix stands; where it cannot be opened, which of its devices are gone, and why it is refused.
 fn status(args: &StoreArgs) -> Outcome {
-    let opened = open(args);
+    let opened = open(args, false);
     if opened.is_err()
         && let Ok(status) = Matrix::describe(&args.store, &OpenOptions::new())
     {
@@ -58,8 +58,8 @@ fn status(args: &StoreArgs) -> Outcome {
     with_opened(args, &opened?, |_| Ok(()))
 }
 
-fn open(args: &StoreArgs) -> lodestore::Result<Matrix> {
-    let mut options = OpenOptions::new();
+fn open(args: &StoreArgs, salvage: bool) -> lodestore::Result<Matrix> {
+    let mut options = OpenOptions::new().salvage(salvage);
     for text in &args.set {
         options = options.set_text(text)?;
     }
