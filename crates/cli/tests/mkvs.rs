@@ -144,6 +144,57 @@ fn who_adds_a_group_that_keys_cannot_come_to_is_told_so_at_once() {
     assert_whole(&place);
 }
 
+/// What is below a directory, and how many bytes each file has.
+fn below(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, u64)>) {
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let about = entry.metadata().expect("about it");
+        found.push((entry.path(), if about.is_dir() { 0 } else { about.len() }));
+        if about.is_dir() {
+            below(&entry.path(), found);
+        }
+    }
+    found.sort();
+}
+
+#[test]
+fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("there/device/store")).expect("directories");
+    std::fs::create_dir_all(place.path("taken/log")).expect("directories");
+    place.write("taken/log/notes", "mine");
+    place.write("file", "mine");
+    let stands = || {
+        let mut found = Vec::new();
+        below(&place.path("."), &mut found);
+        found
+    };
+    let before = stands();
+    let at = |name: &str| place.path(name).display().to_string();
+    for wrong in [
+        // Refused options: of the matrix, of its devices, of their pools.
+        ["--set", "hard-lag=7", "--set", "soft-lag=8"],
+        ["--set", "devices=2", "--set", "device.partitions=0"],
+        ["--set", "devices=2", "--set", "region=1"],
+        // No room: for the devices, or for what their logs begin with.
+        ["--set", "devices=2", "--size", "64K"],
+        ["--set", "device-engine=hashkv", "--size", "64K"],
+        ["--set", "devices=2", "--durability", "interval:5"],
+        // Directories that cannot be used: below a file, with something else in it, for two devices.
+        ["--set", "devices=2", "--set", &format!("paths={},{}", at("new/a"), at("file/b"))],
+        ["--set", "devices=2", "--set", &format!("paths={},{}", at("there/device"), at("taken"))],
+        ["--set", "devices=2", "--set", "paths=same,same"],
+    ] {
+        for path in ["matrix", "deep/er/matrix"] {
+            let args = [&["create", path, "--engine", "mkvs"][..], &wrong].concat();
+            let output = place.run(&args);
+            assert!(!output.status.success(), "{args:?}");
+            assert_eq!(stands(), before, "{args:?}");
+        }
+    }
+    place.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
+}
+
 #[test]
 fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them() {
     let place = Place::new();

@@ -30,6 +30,7 @@
 
 mod doctor;
 mod engines;
+mod made;
 mod matrix;
 mod options;
 mod pool;
@@ -113,14 +114,15 @@ impl fmt::Debug for Lodestore {
     }
 }
 
-/// Makes a store in the directory `path`, which must not exist or be empty; its parent must exist.
+/// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
 ///
 /// # Errors
 /// [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
 /// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let engine = engines::by_name(&options.engine)?;
-    let store = engine.create(path.as_ref(), options)?;
+    let missing = made::missing(path.as_ref());
+    let store = engine.create(path.as_ref(), options).inspect_err(|_| made::remove_empty(&missing))?;
     Ok(Lodestore { store })
 }
 

@@ -1,7 +1,7 @@
 //! Where a matrix of devices (`mkvs`) has its stores: directories, each a store of another engine.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lodestore_contract::{Error, Options, Result, Store};
@@ -10,6 +10,7 @@ use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, 
 
 use crate::Lodestore;
 use crate::engines::{self, Engine};
+use crate::made::{self, Made};
 use crate::options::OpenOptions;
 
 /// Begins the names of options that the devices' engine is given.
@@ -57,6 +58,7 @@ struct Stores {
     pool: PoolOptions,
     /// The engine's own options.
     set: Options,
+    made: Mutex<Made>,
 }
 
 impl Stores {
@@ -78,7 +80,7 @@ impl Stores {
                 None => own.set(name, value),
             };
         }
-        Ok((Self { engine, pool: pool.clone(), set: device }, own))
+        Ok((Self { engine, pool: pool.clone(), set: device, made: Mutex::default() }, own))
     }
 
     /// The engine, pool and options of a part.
@@ -119,7 +121,12 @@ impl Places for Stores {
         let path = directory.join(part.directory());
         let (engine, pool, set) = self.part(part, engine)?;
         let region_bytes = pool.region_bytes.min(capacity);
-        place(&path, engine.make(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)?)
+        let missing = made::missing(&path);
+        let store = engine
+            .make(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)
+            .inspect_err(|_| made::remove_empty(&missing))?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).note(&path, missing);
+        place(&path, store).inspect_err(|_| drop(self.remove(directory, part)))
     }
 
     fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
@@ -134,7 +141,8 @@ impl Places for Stores {
 
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
         let path = directory.join(part.directory());
-        std::fs::remove_dir_all(&path).map_err(|error| Error::io("removing", path, error))
+        let removed = self.made.lock().unwrap_or_else(PoisonError::into_inner).take_back(&path);
+        removed.map_err(|error| Error::io("removing", path, error))
     }
 }
 
