@@ -194,7 +194,7 @@ fn in_salvage_what_only_devices_have_that_were_out_is_there() {
         let mut matrix = matrix.with(|options| {
             options.acks = Acks::One;
             options.log_ops = 1024;
-            (options.hard_lag, options.soft_lag) = (512, 64);
+            (options.hard_lag, options.soft_lag) = (Some(512), Some(64));
         });
         let store = matrix.create(CAPACITY).expect("create");
         (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
