@@ -142,6 +142,7 @@ impl Mkvs {
     }
 
     /// Puts a new, empty device in the place of one that is dead or to be taken away; it is copied from the others behind. The old one is used no more, and its directory left as it is.
+    /// Where this is refused the old one catches up with what was written meanwhile, and is used on.
     ///
     /// # Errors
     /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group;
@@ -176,9 +177,10 @@ impl Mkvs {
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
-        group.take_out_in_time(device, old.as_deref())?;
+        let stays = || old.iter().for_each(|old| old.stay());
+        group.take_out_in_time(device, old.as_deref()).inspect_err(|_| stays())?;
         let described = self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member);
-        made.keep_unless_refused(described)?;
+        made.keep_unless_refused(described).inspect_err(|_| stays())?;
         {
             let mut members = write(&group.members);
             members.retain(|other| other.index != device);
@@ -355,7 +357,7 @@ impl Group {
             let sequencer = self.sequence();
             self.check_without(place, &sequencer.active)?;
             if let Some(old) = old {
-                old.fail("it was replaced");
+                old.retire();
             }
         }
         if self.options.planted.is(Fault::ReplacedEarly) {

@@ -113,6 +113,8 @@ pub(crate) struct Device {
     stops: AtomicBool,
     /// Why it failed.
     failure: Mutex<Option<Failure>>,
+    /// Another one is to take its place; changed under `failure`.
+    is_replaced: AtomicBool,
     /// How often it was used again after it had failed for being late.
     recalls: AtomicU32,
     /// The owner was told that it failed.
@@ -158,6 +160,7 @@ impl Device {
             has_thread: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
+            is_replaced: AtomicBool::new(false),
             recalls: AtomicU32::new(0),
             is_told: AtomicBool::new(false),
             planted: Planted::default(),
@@ -349,12 +352,14 @@ impl Device {
 
     /// Why it failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
-        lock(&self.failure).as_ref().map(|failure| failure.why.clone())
+        let failure = lock(&self.failure);
+        let is_replaced = self.is_replaced.load(Ordering::Acquire);
+        failure.as_ref().map(|failure| failure.why.clone()).or(is_replaced.then(|| "it is being replaced".into()))
     }
 
     /// Why it failed, once: for the owner.
     pub(crate) fn news(&self) -> Option<String> {
-        let failure = self.failure()?;
+        let failure = lock(&self.failure).as_ref().map(|failure| failure.why.clone())?;
         (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
     }
 
@@ -411,12 +416,28 @@ impl Device {
         self.change_use(Use::Failed, |_| true);
     }
 
+    /// Takes it out of use, since another one is to take its place.
+    pub(crate) fn retire(&self) {
+        let _failure = lock(&self.failure);
+        self.is_replaced.store(true, Ordering::Release);
+        self.change_use(Use::Failed, |_| true);
+    }
+
+    /// None takes its place: it catches up, unless it had failed.
+    pub(crate) fn stay(&self) {
+        let failure = lock(&self.failure);
+        if self.is_replaced.swap(false, Ordering::AcqRel) && failure.is_none() {
+            self.change_use(Use::Behind, |used| used == Use::Failed);
+        }
+    }
+
     /// Has it catch up, where it failed for being late and its processor has ended what it was at: after this time, and after twice as long each time that it happens again.
     pub(crate) fn recall(&self, after: Duration) {
         let mut failure = lock(&self.failure);
         let Some(late) = failure.as_ref().and_then(|failure| failure.late) else { return };
         let recalls = self.recalls.load(Ordering::Acquire);
-        let is_due = late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
+        let is_due = !self.is_replaced.load(Ordering::Acquire)
+            && late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
         // Who fails it for good waits for this, and is heard.
         if is_due && self.try_hold(Duration::ZERO).is_some() && self.change_use(Use::Behind, |used| used == Use::Failed)
         {

@@ -176,6 +176,28 @@ fn a_replacement_that_is_refused_leaves_nothing_and_is_done_again() {
 }
 
 #[test]
+fn a_device_whose_replacement_is_refused_is_used_on() {
+    let (matrix, switches) = switched("used on", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    refuse_changes(&switches.host);
+    assert!(replace(&matrix, &store, 2).is_err());
+    switches.host.clear();
+    store.wait_whole(PATIENCE).expect("the old one catches up");
+    assert_eq!(store.status().devices[2].path, matrix.device(0, 2).strip_prefix(matrix.path()).expect("below it"));
+    // One whose medium failed is out as before.
+    fail_writes(&switches.stores[1]);
+    store.put(b"written", b"value").expect("two are left");
+    refuse_changes(&switches.host);
+    assert!(replace(&matrix, &store, 1).is_err());
+    switches.host.clear();
+    let old = store.status().devices.swap_remove(1);
+    assert!(old.state == "failed" && old.why.as_ref().is_some_and(|why| why.contains("device")), "{old:?}");
+    replace(&matrix, &store, 1).expect("nothing is in its way");
+    assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
+}
+
+#[test]
 fn a_group_whose_addition_is_refused_leaves_nothing_and_is_added_again() {
     let (matrix, switches) = switched("no group", 2);
     let store = matrix.create(CAPACITY).expect("create");
