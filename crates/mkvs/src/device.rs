@@ -13,6 +13,8 @@
 //! 4. Nobody waits for `exec` while holding the queue. Who holds it looks at the queue when it has let it go.
 
 mod processor;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -407,12 +409,11 @@ impl Device {
     /// Takes it out of use, and says why: for good, unless it was only late.
     pub(crate) fn fail(&self, why: impl Into<Failure>) {
         let why = why.into();
-        {
-            let mut failure = lock(&self.failure);
-            let is_late = why.late.is_some();
-            let failure = failure.get_or_insert(why);
-            failure.late = failure.late.filter(|_| is_late);
-        }
+        let is_late = why.late.is_some();
+        let mut kept = lock(&self.failure);
+        let failure = kept.get_or_insert(why);
+        failure.late = failure.late.filter(|_| is_late);
+        // With the reason held: nobody recalls it in between, and leaves it failed without one.
         self.change_use(Use::Failed, |_| true);
     }
 

@@ -98,7 +98,7 @@ impl Keeper {
         let mut watched = lock(&self.watched);
         for device in group.devices() {
             let progress = device.progress();
-            if device.depth() == 0 {
+            if device.depth() == 0 || device.state() == MemberState::Failed {
                 watched.remove(&device.id);
                 continue;
             }

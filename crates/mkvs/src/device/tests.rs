@@ -1,0 +1,28 @@
+//! A device by itself.
+
+use lodestore_media::PoolOptions;
+use lodestore_nvht::{Nvht, NvhtOptions};
+
+use super::*;
+
+#[test]
+fn who_has_failed_says_why_whoever_recalls_it_meanwhile() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
+    let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
+    let store = Arc::new(Nvht::create(&dir.path().join("store"), &options).expect("create"));
+    let device = Device::new(0, 1, store, None, false, true);
+    for _ in 0..50 {
+        device.fail(Failure::late("late".into()));
+        let queue = lock(&device.queue);
+        std::thread::scope(|scope| {
+            let fails = scope.spawn(|| device.fail(Failure::late("late".into())));
+            // It waits for the queue by now, most likely; and is recalled before it has it.
+            std::thread::sleep(Duration::from_millis(2));
+            drop(queue);
+            device.recall(Duration::ZERO);
+            fails.join().expect("a thread that ends");
+        });
+        assert_eq!(device.state() == MemberState::Failed, device.failure().is_some());
+    }
+}
