@@ -175,18 +175,22 @@ impl Group {
             sequencer.filling.push(Arc::clone(device));
             sequencer.next - 1
         };
-        let replayed =
-            if self.await_applied(donor, last) { self.replay(device, &mut held, donor, last) } else { Ok(false) };
+        let replayed = if self.await_applied(donor, last, &held) {
+            self.replay(device, &mut held, donor, last)
+        } else {
+            Ok(false)
+        };
         if !matches!(replayed, Ok(true)) {
             device.fall_behind();
         }
         replayed
     }
 
-    /// Waits until a member has everything up to `seq`. False where it does not come to that in time.
-    fn await_applied(&self, donor: &Device, seq: u64) -> bool {
+    /// Waits until a member has everything up to `seq`, for the one that is held. False where it does not come to that in time.
+    fn await_applied(&self, donor: &Device, seq: u64, held: &Held<'_>) -> bool {
         let begun = Instant::now();
         while donor.applied() < seq {
+            held.go_on();
             if !donor.is_active() || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
                 return false;
             }

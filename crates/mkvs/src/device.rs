@@ -96,7 +96,7 @@ pub(crate) struct Device {
     /// Commands that are queued or being executed, and their bytes.
     depth: AtomicUsize,
     bytes: AtomicUsize,
-    /// Commands that were executed.
+    /// Commands that were executed, and what else its processor did meanwhile.
     progress: AtomicU64,
     /// When its own thread began with the command that it is at, in nanoseconds since it was made; 0 where it is at none.
     begun: AtomicU64,
@@ -314,7 +314,7 @@ impl Device {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Commands that it has executed: where others wait and this stands still, it hangs.
+    /// Goes on while it executes commands, or is held by who does something for it: where others wait and this stands still, it hangs.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
@@ -510,8 +510,14 @@ impl<'a> Held<'a> {
         Self { _exec: exec, rest: Rest(device) }
     }
 
+    /// Says that what is queued waits for something else than the device.
+    pub(crate) fn go_on(&self) {
+        self.rest.0.progress.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Says that everything up to `seq` is in its store, but for these.
     pub(crate) fn set_executed(&mut self, seq: u64, lacking: &[u64]) {
+        self.go_on();
         *lock(&self.rest.0.holes) = lacking.iter().copied().collect();
         self.rest.0.pass(seq);
         self.rest.0.executed.store(seq, Ordering::Release);

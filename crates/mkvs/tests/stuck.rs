@@ -289,3 +289,25 @@ fn what_cannot_be_checked_is_a_finding_and_the_rest_is_checked() {
     let report = store.verify(&mut |_| {}).expect("a report");
     assert!(report.findings.len() >= 3, "{:?}", report.findings);
 }
+
+/// Device 2 lacks what was written to so many keys, and is out.
+fn leave_behind(store: &Mkvs, switches: &Switches, keys: u64) {
+    switches.stores[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    (0..keys).for_each(|i| store.put(&key(i), b"value").expect("two have it"));
+    wait_active(store, 2);
+}
+
+#[test]
+fn who_catches_up_has_not_failed_though_that_takes_long() {
+    let (matrix, switches) = three("catches up slowly", Acks::Majority, Duration::from_millis(300));
+    let store = matrix.create(CAPACITY).expect("create");
+    leave_behind(&store, &switches, 50);
+    slow(&switches.stores[2], 20);
+    let begun = Instant::now();
+    while states(&store)[2] != "active" {
+        assert_ne!(states(&store)[2], "failed", "{:?}", store.status());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        store.put(b"beside", b"value").expect("two have it");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
