@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
@@ -18,7 +19,7 @@ use crate::options::Acks;
 use crate::places::{Made, Part, Places};
 use crate::planted::Fault;
 use crate::recover;
-use crate::store::Mkvs;
+use crate::store::{HANGS_AFTER, Mkvs};
 use crate::{lock, write};
 
 /// A device, as it stands.
@@ -191,13 +192,30 @@ impl Mkvs {
         self.employ(&group, new)?;
         if let Some(old) = old {
             old.stop();
-            // It is dead, or will be: what its close has to say helps nobody.
-            let _ = old.store().close();
-            if let Some(log) = old.log() {
-                let _ = log.store().close();
-            }
+            self.close_replaced(old);
         }
         Ok(())
+    }
+
+    /// Closes the stores of a device that was replaced. One that hangs is not waited for: whoever is in its medium ends there first, if ever.
+    fn close_replaced(&self, old: Arc<Device>) {
+        let options = &self.inner.options;
+        let patience = if old.hangs(HANGS_AFTER) { Duration::ZERO } else { options.timeout };
+        let (tell, told) = mpsc::channel();
+        let close = move || {
+            // It is dead, or will be: what its close has to say helps nobody.
+            let _ = old.store().close();
+            let _ = old.log().map(|log| log.store().close());
+            // Who waited may have gone.
+            let _ = tell.send(());
+        };
+        if !options.threads {
+            return close();
+        }
+        // Where there is no thread for it, its stores are closed when nobody has them any more.
+        if Builder::new().name("mkvs-close".into()).spawn(close).is_ok() {
+            let _ = told.recv_timeout(patience);
+        }
     }
 
     /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each `groups` moves to it, behind.

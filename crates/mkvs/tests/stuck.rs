@@ -129,10 +129,15 @@ struct Hang {
 impl Hang {
     /// Each touch of this kind hangs: of this key, or of any.
     fn at(switch: &Switch, wanted: Touch, of: Option<&'static [u8]>) -> Self {
+        Self::when(switch, move |touch, key| touch == wanted && of.is_none_or(|of| of == key))
+    }
+
+    /// Each touch of these hangs.
+    fn when(switch: &Switch, wanted: impl Fn(Touch, &[u8]) -> bool + Send + Sync + 'static) -> Self {
         let hang = Self { is_met: Arc::default(), ends: Arc::default() };
         let (is_met, ends) = (Arc::clone(&hang.is_met), Arc::clone(&hang.ends));
         switch.set(move |touch, key| {
-            if touch == wanted && of.is_none_or(|of| of == key) {
+            if wanted(touch, key) {
                 is_met.store(true, Ordering::Release);
                 while !ends.load(Ordering::Acquire) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -310,4 +315,23 @@ fn who_catches_up_has_not_failed_though_that_takes_long() {
         store.put(b"beside", b"value").expect("two have it");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Puts a new device in the place of device 2, though something hangs.
+fn replace(matrix: &Matrix, store: &Arc<Mkvs>) {
+    let (store, root, places) = (Arc::clone(store), matrix.path(), matrix.places.clone());
+    let replaced = move || store.replace(0, 2, &root.join("new"), &root, &places);
+    though_it_hangs("a replacement", replaced).expect("replace");
+}
+
+#[test]
+fn a_device_that_hangs_is_replaced() {
+    let (matrix, switches) = three("hangs and is replaced", Acks::Majority, Duration::from_millis(300));
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    let hang = Hang::when(&switches.stores[2], |touch, _| matches!(touch, Touch::Write | Touch::Close));
+    store.put(b"k", b"value").expect("two have it");
+    hang.wait_met();
+    replace(&matrix, &store);
+    store.wait_whole(Duration::from_secs(60)).expect("the new one is copied");
+    though_it_hangs("a close", move || store.close()).expect("close");
 }

@@ -15,6 +15,9 @@ pub enum Touch {
     Sync,
     /// The whole store is checked.
     Verify,
+    /// It is asked how many keys it has.
+    Count,
+    Close,
 }
 
 /// What comes of it.
@@ -229,6 +232,7 @@ impl Store for Faulty {
         failed.map_or(Ok(visited), Err)
     }
     fn len(&self) -> Result<u64> {
+        self.switch.ask(Touch::Count, b"")?;
         self.store.len()
     }
     fn stats(&self) -> Stats {
@@ -255,6 +259,7 @@ impl Store for Faulty {
         self.store.verify(progress)
     }
     fn close(&self) -> Result<()> {
+        self.switch.ask(Touch::Close, b"")?;
         self.store.close()
     }
 }
