@@ -213,16 +213,20 @@ impl Group {
     }
 
     fn try_join(&self, device: &Arc<Device>) -> Result<bool> {
+        // It has all that came before it was given operations; what is queued the logs tell. Its log is written before the sequencer is taken: if it hangs, nobody waits for it.
+        let applied = device.applied();
+        log_of(device)?
+            .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
         let (mut seen, mut since) = (device.progress(), Instant::now());
         while device.is_filling() && !self.stops.load(Ordering::Acquire) {
-            device.kick();
+            device.urge();
             if device.depth() as u64 <= LAST_STEP {
                 let mut sequencer = self.sequence();
                 let last = sequencer.next - 1;
                 let held = Instant::now();
                 // Copies behind the last operation as well: who walks over its store asks for no more than what is applied.
                 while device.depth() != 0 && device.is_filling() && held.elapsed() < HELD_MOST {
-                    device.kick();
+                    device.urge();
                     std::thread::sleep(Duration::from_micros(20));
                 }
                 if device.depth() == 0 && device.executed() == last {
@@ -245,8 +249,6 @@ impl Group {
         if !self.may_add(sequencer)? {
             return Ok(false);
         }
-        let last = sequencer.next - 1;
-        log_of(device)?.set_record(|record| (record.applied, record.is_partial) = (last, false))?;
         // One that was replaced meanwhile, or failed, does not come back.
         if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.come_back() {
             return Ok(false);
@@ -301,7 +303,7 @@ impl Group {
         log.truncate(common)?;
         keys.iter().try_for_each(|key| copy_key(device, donor, key))?;
         device.set_applied(device.applied().min(common));
-        // What was copied is newer than `common`: the replay comes to the same. It stays partial until it has joined: another donor may lack what this one gave it.
+        // What was copied is newer than `common`: the replay comes to the same. It stays partial until that is done: another donor may lack what this one gave it.
         Ok(true)
     }
 }

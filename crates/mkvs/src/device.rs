@@ -278,12 +278,9 @@ impl Device {
     pub(crate) fn drain(&self, patience: Duration) {
         let (mut seen, mut since) = (self.progress(), Instant::now());
         while self.is_active() && self.depth() != 0 {
+            self.urge();
             if self.has_thread.load(Ordering::Acquire) {
-                // Not by this thread, which would hang with it.
-                self.wake();
                 std::thread::sleep(Duration::from_micros(50));
-            } else {
-                self.run_if_idle();
             }
             if self.progress() != seen {
                 (seen, since) = (self.progress(), Instant::now());

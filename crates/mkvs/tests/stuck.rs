@@ -335,3 +335,16 @@ fn a_device_that_hangs_is_replaced() {
     store.wait_whole(Duration::from_secs(60)).expect("the new one is copied");
     though_it_hangs("a close", move || store.close()).expect("close");
 }
+
+#[test]
+fn writers_do_not_wait_for_the_log_of_a_member_that_comes_back() {
+    let (matrix, switches) = three("hangs when it joins", Acks::Majority, Duration::from_millis(300));
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    leave_behind(&store, &switches, 10);
+    let hang = Hang::at(&switches.logs[2], Touch::Write, Some(b"device"));
+    switches.stores[2].clear();
+    hang.wait_met();
+    let writer = Arc::clone(&store);
+    though_it_hangs("a write", move || writer.put(b"k", b"value")).expect("two have it");
+    though_it_hangs("a close", move || store.close()).expect("close");
+}

@@ -46,6 +46,15 @@ impl Device {
         }
     }
 
+    /// Has what is queued executed by its own thread, if it has one: not by this one, which would hang with it.
+    pub(crate) fn urge(&self) {
+        if self.has_thread.load(Ordering::Acquire) {
+            self.rouse();
+        } else {
+            self.run_if_idle();
+        }
+    }
+
     /// Wakes its own thread if that sleeps, which is a system call. What is in the queue was put there before: so it sees that, or sleeps by now.
     pub(super) fn rouse(&self) {
         if self.sleeps.load(Ordering::Acquire) {
