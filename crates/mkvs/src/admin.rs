@@ -178,18 +178,22 @@ impl Mkvs {
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
-        let stays = || old.iter().for_each(|old| old.stay());
+        // All that may be refused, then the description. What was started ends where nothing comes of it.
+        self.employ(group, Arc::clone(&new))?;
+        let stays = || {
+            new.stop();
+            old.iter().for_each(|old| old.stay());
+        };
         group.take_out_in_time(device, old.as_deref()).inspect_err(|_| stays())?;
         let described = self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member);
         made.keep_unless_refused(described).inspect_err(|_| stays())?;
         {
             let mut members = write(&group.members);
             members.retain(|other| other.index != device);
-            members.push(Arc::clone(&new));
+            members.push(new);
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
-        self.employ(&group, new)?;
         if let Some(old) = old {
             old.stop();
             self.close_replaced(old);

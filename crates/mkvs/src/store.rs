@@ -143,9 +143,12 @@ impl Mkvs {
         if group.sole().is_some() || !self.inner.options.threads {
             return Ok(());
         }
-        device.start();
         let name = format!("mkvs-{}.{}", group.index, device.index);
-        self.spawn_for(Some(Arc::clone(&device)), name, move || device.work())
+        let own = Arc::clone(&device);
+        self.spawn_for(Some(Arc::clone(&device)), name, move || own.work())?;
+        // Now that there is one, its work is left to it.
+        device.start();
+        Ok(())
     }
 
     /// Ends all threads: first who has devices do something, then the devices' own. One that hangs in a call of a device's medium is left to itself.

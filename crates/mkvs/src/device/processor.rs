@@ -90,7 +90,7 @@ impl Device {
         }
     }
 
-    /// Its own thread is about to run.
+    /// Its own thread runs.
     pub(crate) fn start(&self) {
         self.has_thread.store(true, Ordering::Release);
     }
