@@ -358,7 +358,10 @@ impl Device {
 
     /// Why it failed, once: for the owner.
     pub(crate) fn news(&self) -> Option<String> {
-        let failure = lock(&self.failure).as_ref().map(|failure| failure.why.clone())?;
+        let failure = lock(&self.failure).as_ref().map(|failure| match failure.late {
+            None => failure.why.clone(),
+            Some(_) => format!("{}; this is not damage: it is used again when it answers", failure.why),
+        })?;
         (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
     }
 

@@ -145,7 +145,7 @@ impl Keeper {
     }
 }
 
-/// Keeps for the owner which devices have failed.
+/// Keeps for the owner which devices have failed. The contract has no event of its own for a device that is late: the words tell it from damage.
 fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
     for group in groups {
         for device in group.devices() {

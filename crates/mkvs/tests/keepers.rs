@@ -150,7 +150,13 @@ fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
     });
     write(&store, 1);
     wait(&store, 1, 2, "failed");
-    let is_it = |event: &Event| matches!(event, Event::Corruption { place, .. } if place == "group 1 device 2");
+    let is_it = |event: &Event| match event {
+        Event::Corruption { place, what } if place == "group 1 device 2" => {
+            assert!(what.contains("did not answer") && what.contains("not damage"), "{what}");
+            true
+        }
+        _ => false,
+    };
     let begun = Instant::now();
     while !told.lock().expect("what was told").iter().any(is_it) {
         assert!(begun.elapsed() < PATIENCE, "the owner is told");
