@@ -11,7 +11,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
 use lodestore_contract::conformance::Harness;
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Error, Expiry, Store};
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 16 << 20;
@@ -347,4 +347,16 @@ fn writers_do_not_wait_for_the_log_of_a_member_that_comes_back() {
     let writer = Arc::clone(&store);
     though_it_hangs("a write", move || writer.put(b"k", b"value")).expect("two have it");
     though_it_hangs("a close", move || store.close()).expect("close");
+}
+
+#[test]
+fn a_key_that_expires_while_it_is_compared_is_no_finding() {
+    let (matrix, switches) = three("expires", Acks::Majority, Duration::from_secs(60));
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put_expiring(b"k", b"value", Some(Expiry::after(Duration::from_secs(2)))).expect("put");
+    wait_level(&store);
+    let slow = Fault::Slow(Duration::from_millis(2500));
+    switches.stores[1].set(move |touch, key| if touch == Touch::Read && key == b"k" { slow } else { Fault::None });
+    let report = store.verify(&mut |_| {}).expect("a report");
+    assert!(report.is_clean(), "{:?}", report.findings);
 }
