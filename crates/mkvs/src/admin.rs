@@ -39,7 +39,7 @@ pub struct DeviceStatus {
     pub last: u64,
     /// Commands that wait for it.
     pub queued: usize,
-    /// Live keys.
+    /// Live keys; while something waits for it as its account has them, which may trail.
     pub keys: u64,
     /// Why it failed, if it did.
     pub why: Option<String>,
@@ -315,9 +315,9 @@ impl Mkvs {
         let begun = Instant::now();
         loop {
             self.inner.check_open()?;
-            let status = self.status();
-            let is_whole = status.devices.iter().all(|device| device.state == "active");
-            if is_whole && status.groups == status.settled_groups {
+            let is_whole = self.inner.shape.groups().iter().all(|group| group.active().len() == group.width);
+            let (groups, settled) = self.inner.shape.counts();
+            if is_whole && groups == settled {
                 return Ok(());
             }
             if begun.elapsed() >= patience {

@@ -208,9 +208,9 @@ impl Device {
         &self.store
     }
 
-    /// Live keys: where it is active exactly, else as its account has them, which may trail.
+    /// Live keys: where it is active and at nothing exactly, else as its account has them, which may trail: who hangs is not asked.
     pub(crate) fn keys(&self) -> u64 {
-        let exact = self.is_active().then(|| self.store.len().ok()).flatten();
+        let exact = (self.is_active() && self.depth() == 0).then(|| self.store.len().ok()).flatten();
         exact.unwrap_or_else(|| self.store.stats().keys)
     }
 

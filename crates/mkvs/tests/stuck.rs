@@ -360,3 +360,21 @@ fn a_key_that_expires_while_it_is_compared_is_no_finding() {
     let report = store.verify(&mut |_| {}).expect("a report");
     assert!(report.is_clean(), "{:?}", report.findings);
 }
+
+#[test]
+fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
+    let (matrix, switches) = three("asked", Acks::Majority, Duration::from_secs(3600));
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    store.put(b"k", b"value").expect("put");
+    wait_level(&store);
+    let whole = Arc::clone(&store);
+    let hang = Hang::at(&switches.stores[2], Touch::Count, None);
+    though_it_hangs("who waits for all", move || whole.wait_whole(Duration::from_secs(60))).expect("all are active");
+    drop(hang);
+    let hang = Hang::when(&switches.stores[2], |touch, _| matches!(touch, Touch::Write | Touch::Count));
+    store.put(b"l", b"value").expect("two have it");
+    hang.wait_met();
+    let asked = Arc::clone(&store);
+    let status = though_it_hangs("status", move || asked.status());
+    assert_eq!((status.devices[2].state, status.devices[2].queued), ("active", 1));
+}
