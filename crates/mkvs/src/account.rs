@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use lodestore_contract::{Result, Stats, Store};
 
@@ -20,6 +21,21 @@ fn add(total: &mut Stats, device: &Stats) {
     total.flushes += device.flushes;
     total.fences += device.fences;
     total.bytes_written += device.bytes_written;
+}
+
+impl Group {
+    /// Waits until the calls that are under way have ended; not for one that hangs: the devices execute nothing for as long as an operation may take.
+    pub(crate) fn wait_calls(&self) {
+        let progress = || self.devices().iter().map(|device| device.progress()).fold(0, u64::wrapping_add);
+        let (mut seen, mut since) = (progress(), Instant::now());
+        self.stripes.wait_free(|| {
+            let now = progress();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+            since.elapsed() <= self.options.timeout
+        });
+    }
 }
 
 impl Inner {

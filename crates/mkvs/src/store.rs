@@ -469,8 +469,8 @@ impl Store for Mkvs {
         if self.inner.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // Calls that were under way end before their devices' threads do.
-        self.inner.shape.groups().iter().for_each(|group| drop(group.stripes.all()));
+        // Calls that were under way end before their devices' threads do, but for those that hang.
+        self.inner.shape.groups().iter().for_each(|group| group.wait_calls());
         let drained = self.inner.drain();
         self.stop();
         drained.and(self.inner.close())

@@ -9,7 +9,8 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::Duration;
 
 use crate::filter::{Building, Filter};
 use crate::route::KeyHash;
@@ -123,6 +124,15 @@ impl Stripes {
     /// All stripes: nothing is on its way through the group while they are held.
     pub(crate) fn all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
         self.stripes.iter().map(|stripe| write(&stripe.0)).collect()
+    }
+
+    /// Waits until each has been free once, so that who held it has given it back; as long as `waits`. Nobody takes them any more.
+    pub(crate) fn wait_free(&self, mut waits: impl FnMut() -> bool) {
+        for stripe in &self.stripes {
+            while matches!(stripe.0.try_write(), Err(TryLockError::WouldBlock)) && waits() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
     }
 
     /// Looks at one that nobody holds alone, for what all of them have. `None` where there is none.

@@ -378,3 +378,17 @@ fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
     let status = though_it_hangs("status", move || asked.status());
     assert_eq!((status.devices[2].state, status.devices[2].queued), ("active", 1));
 }
+
+#[test]
+fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
+    let (matrix, switches) = three("hangs in a caller", Acks::Majority, Duration::from_millis(300));
+    let matrix = matrix.with(|options| options.inline = Inline::On);
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    let hang = Hang::at(&switches.stores[1], Touch::Write, Some(b"k"));
+    let writer = Arc::clone(&store);
+    let writer = std::thread::spawn(move || writer.put(b"k", b"value"));
+    hang.wait_met();
+    though_it_hangs("a close", move || store.close()).expect("close");
+    drop(hang);
+    drop(writer.join().expect("a thread that ends"));
+}
