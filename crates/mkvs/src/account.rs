@@ -10,6 +10,7 @@ use crate::ENGINE;
 use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
+use crate::lock;
 use crate::recover;
 use crate::store::{HANGS_AFTER, Inner};
 
@@ -59,7 +60,8 @@ impl Inner {
         if self.options.threads {
             return;
         }
-        // What fails is tried again the next time.
+        // A group has one keeper.
+        let _alone = lock(&self.keeper.alone);
         for group in self.shape.groups() {
             for device in group.active() {
                 device.run_if_idle();

@@ -38,6 +38,8 @@ pub(crate) struct Keeper {
     /// Of devices with something in their queues: how much they had executed, and when that was first so.
     watched: Mutex<HashMap<u64, (u64, Instant)>>,
     wake: Condvar,
+    /// Held by who does a round where there are no threads.
+    pub(crate) alone: Mutex<()>,
 }
 
 impl Keeper {

@@ -120,8 +120,11 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a group its keeper.
+    /// Gives a group its keeper, if there are threads.
     pub(crate) fn keep(&self, group: &Arc<Group>) -> Result<()> {
+        if !self.inner.options.threads {
+            return Ok(());
+        }
         let (inner, group) = (Arc::clone(&self.inner), Arc::clone(group));
         self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&group))
     }

@@ -392,3 +392,27 @@ fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
     drop(hang);
     drop(writer.join().expect("a thread that ends"));
 }
+
+#[test]
+fn where_there_are_no_threads_one_caller_at_a_time_has_members_catch_up() {
+    let (matrix, switches) = three("no threads", Acks::Majority, Duration::from_millis(300));
+    let matrix = matrix.with(|options| options.threads = false);
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    leave_behind(&store, &switches, 10);
+    let hang = Hang::at(&switches.stores[2], Touch::Write, None);
+    let (tell, told) = mpsc::channel();
+    let settle = || {
+        let (store, tell) = (Arc::clone(&store), tell.clone());
+        std::thread::spawn(move || tell.send(store.settle()))
+    };
+    let first = settle();
+    hang.wait_met();
+    let second = settle();
+    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "the second one waits for the first");
+    drop(hang);
+    for caller in [first, second] {
+        caller.join().expect("a thread that ends").expect("somebody hears it");
+        told.recv().expect("settled").expect("settle");
+    }
+    assert_eq!(states(&store), ["active"; 3]);
+}
