@@ -67,7 +67,7 @@ impl Inner {
                 device.run_if_idle();
             }
             // What fails is tried again the next time.
-            self.keeper.round(&group);
+            self.keeper.round(&group, 0);
         }
         let _ = self.shape.rebalance(&self.host, self.seed, 0, &|| false);
     }

@@ -194,11 +194,11 @@ impl Mkvs {
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
-        if let Some(old) = old {
-            old.stop();
-            self.close_replaced(old);
-        }
-        Ok(())
+        let Some(old) = old else { return Ok(()) };
+        old.stop();
+        let kept = self.keep_without(group, &old);
+        self.close_replaced(old);
+        kept
     }
 
     /// Closes the stores of a device that was replaced. One that hangs is not waited for: whoever is in its medium ends there first, if ever.

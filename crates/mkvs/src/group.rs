@@ -52,6 +52,15 @@ pub(crate) struct Lost {
     pub(crate) why: String,
 }
 
+/// Who keeps a group.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// The number of the keeper that it has.
+    pub(crate) by: u64,
+    /// The member that this one has catch up.
+    pub(crate) member: Option<u64>,
+}
+
 /// Counts of a group.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -106,6 +115,7 @@ pub(crate) struct Group {
     pub(crate) teller: AtomicU64,
     /// The last operation that was acknowledged. All before it are where it is, or were taken back there.
     pub(crate) acknowledged: AtomicU64,
+    pub(crate) kept: Mutex<Kept>,
     /// The matrix is being stopped: long work ends.
     pub(crate) stops: AtomicBool,
     /// A key was removed that the filter had not counted: it is made anew.
@@ -156,6 +166,7 @@ impl Group {
             raised_before: AtomicU64::new(0),
             teller: AtomicU64::new(0),
             acknowledged: AtomicU64::new(last),
+            kept: Mutex::default(),
             stops: AtomicBool::new(false),
             distrust: AtomicBool::new(false),
             no_filter_before: Mutex::default(),

@@ -3,7 +3,8 @@
 //!
 //! Invariant
 //! A group has one keeper. Who catches up takes the sequencer while a device's processor is held (`catchup.rs`, `fill.rs`); who chooses a leader waits for processors while the sequencer is
-//! held (`revive.rs`). They never wait for each other because one thread does both: a group's copy, catch-up and revival are never done beside each other.
+//! held (`revive.rs`). They never wait for each other because one thread does both: a group's copy, catch-up and revival are never done beside each other. One that may hang in a member
+//! which was replaced has a successor: when it comes back it finds that this member cannot join, and ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,11 +85,11 @@ impl Keeper {
         }
     }
 
-    /// A group's keeper.
-    pub(crate) fn work(&self, group: &Group) {
+    /// A group's keeper, of this number.
+    pub(crate) fn work(&self, group: &Group, by: u64) {
         let mut not_before = Instant::now();
-        while !self.stops() && !group.stops.load(Ordering::Acquire) {
-            if Instant::now() >= not_before && !self.round(group) {
+        while !self.stops() && !group.stops.load(Ordering::Acquire) && group.is_kept(by) {
+            if Instant::now() >= not_before && !self.round(group, by) {
                 not_before = Instant::now() + AFTER_FAILURE;
             }
             self.rest();
@@ -113,8 +114,8 @@ impl Keeper {
         }
     }
 
-    /// Does what is due in a group; false where something failed. Copies last, which may take hours.
-    pub(crate) fn round(&self, group: &Group) -> bool {
+    /// Does what is due in a group as its keeper of this number; false where something failed. Copies last, which may take hours.
+    pub(crate) fn round(&self, group: &Group, by: u64) -> bool {
         let mut is_well = true;
         group.recall();
         if group.sole().is_none() && group.active().is_empty() && !self.stops() {
@@ -122,13 +123,16 @@ impl Keeper {
         }
         let mut copies = Vec::new();
         for device in group.devices() {
-            if device.state() == MemberState::Behind && !self.stops() {
+            if !self.stops() && group.turn_to(by, &device) {
                 match group.catch_up(&device) {
                     Ok(CaughtUp::Active) => {}
                     Ok(CaughtUp::LacksMore) => copies.push(device),
                     Ok(CaughtUp::Later) | Err(_) => is_well = false,
                 }
             }
+        }
+        if !group.turn_away(by) {
+            return false;
         }
         is_well &= group.repair_all() & group.decide_all();
         if group.needs_filter() && !self.stops() {
@@ -189,6 +193,30 @@ impl<'a> Beside<'a> {
 }
 
 impl Group {
+    /// Whether it has the keeper of this number still.
+    fn is_kept(&self, by: u64) -> bool {
+        lock(&self.kept).by == by
+    }
+
+    /// Whether the keeper of this number is to have a member catch up. It is known from then on where it may hang; who replaces the member takes it out of use before he looks.
+    fn turn_to(&self, by: u64, device: &Device) -> bool {
+        let mut kept = lock(&self.kept);
+        let turns = kept.by == by && device.state() == MemberState::Behind;
+        if turns {
+            kept.member = Some(device.id);
+        }
+        turns
+    }
+
+    /// The keeper of this number has no member catch up any more. False where the group has another one by now.
+    fn turn_away(&self, by: u64) -> bool {
+        let mut kept = lock(&self.kept);
+        if kept.by == by {
+            kept.member = None;
+        }
+        kept.by == by
+    }
+
     /// Has those members catch up that failed for being late, and answer again.
     fn recall(&self) {
         if self.sole().is_none() && !self.stops.load(Ordering::Acquire) {

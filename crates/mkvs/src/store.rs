@@ -15,7 +15,7 @@ use crate::ENGINE;
 use crate::apply::apply;
 use crate::command::{Found, Question};
 use crate::device::Device;
-use crate::group::Group;
+use crate::group::{Group, Kept};
 use crate::host::Host;
 use crate::keeper::Keeper;
 use crate::layout::MemberState;
@@ -120,13 +120,23 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a group its keeper, if there are threads.
+    /// Gives a group its keeper, if there are threads; one that it had does nothing more for it.
     pub(crate) fn keep(&self, group: &Arc<Group>) -> Result<()> {
         if !self.inner.options.threads {
             return Ok(());
         }
-        let (inner, group) = (Arc::clone(&self.inner), Arc::clone(group));
-        self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&group))
+        let mut kept = lock(&group.kept);
+        let by = kept.by + 1;
+        let (inner, own) = (Arc::clone(&self.inner), Arc::clone(group));
+        self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&own, by))?;
+        *kept = Kept { by, member: None };
+        Ok(())
+    }
+
+    /// Gives a group another keeper, where its own has a member catch up that was replaced: it may hang there.
+    pub(crate) fn keep_without(&self, group: &Arc<Group>, replaced: &Device) -> Result<()> {
+        let is_there = lock(&group.kept).member == Some(replaced.id);
+        if is_there { self.keep(group) } else { Ok(()) }
     }
 
     /// Starts a thread that ends with the matrix.
@@ -162,7 +172,9 @@ impl Mkvs {
         let (processors, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *lock(&self.threads)).into_iter().partition(|thread| thread.device.is_some());
         let patience = self.inner.options.timeout;
-        let devices: Vec<_> = groups.iter().flat_map(|group| group.devices()).collect();
+        // Those that were replaced as well: somebody may hang in one.
+        let replaced = processors.iter().filter_map(|thread| thread.device.clone());
+        let devices: Vec<_> = groups.iter().flat_map(|group| group.devices()).chain(replaced).collect();
         let begun = Instant::now();
         // The owner may be told something when he drops the matrix: that thread does not wait for itself.
         let own = std::thread::current().id();

@@ -416,3 +416,20 @@ fn where_there_are_no_threads_one_caller_at_a_time_has_members_catch_up() {
     }
     assert_eq!(states(&store), ["active"; 3]);
 }
+
+#[test]
+fn a_device_that_hangs_while_it_catches_up_is_replaced_and_the_new_one_is_copied() {
+    let (matrix, switches) = three("hangs in a replay and is replaced", Acks::Majority, Duration::from_millis(300));
+    let store = Arc::new(matrix.create(CAPACITY).expect("create"));
+    leave_behind(&store, &switches, 10);
+    let hang = Hang::at(&switches.stores[2], Touch::Write, None);
+    hang.wait_met();
+    replace(&matrix, &store);
+    store.wait_whole(Duration::from_secs(30)).expect("the new one is copied");
+    // Who comes back from what hung does nothing more.
+    drop(hang);
+    store.put(b"k", b"value").expect("put");
+    wait_level(&store);
+    assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
+    though_it_hangs("a close", move || store.close()).expect("close");
+}
