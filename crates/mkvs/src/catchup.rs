@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. While a member is behind nothing is queued at it, its processor rests, and the description says that it is out, or the others have everything. Its group's keeper alone
 //!    has it catch up (`keeper.rs`), beside the copy of another one as well.
-//! 2. Writers wait for none of this but the moments in which the sequencer is held (`HELD_MOST`); however many they are, a copy ends: it is a walk over the keys.
+//! 2. Writers wait for none of this but the moments in which the sequencer is held (`HELD_MOST`, and a copy's beginning of its log); however many they are, a copy ends: it is a walk over the keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;

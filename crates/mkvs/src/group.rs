@@ -8,7 +8,8 @@
 //! 2. Locks, in this order: `changes` of the matrix; stripes, those of a key's old group before those of its new one; the gate of walks (`shape.rs`), which a walk takes while it has
 //!    no stripe; a processor that catching up holds; the sequencer; a device's queue; a write's votes, what a device lacks, a log, the host's description, each alone. Who revives
 //!    a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself (`keeper.rs`).
-//! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`).
+//! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`), who begins the log of one that is copied (`fill.rs`), and who
+//!    revives a group, for as long as its members do their logs again: nobody is active then.
 //! 4. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
 //!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
 

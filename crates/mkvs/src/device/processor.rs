@@ -116,7 +116,7 @@ impl Device {
         }
     }
 
-    /// Ends the device's own thread, and fails what is queued.
+    /// Ends the device's own thread, behind what it executes already. What is queued then is left as it is.
     pub(crate) fn stop(&self) {
         // Under the queue's lock, so that no thread is between its look and its wait.
         let queue = lock(&self.queue);
