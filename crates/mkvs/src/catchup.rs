@@ -277,7 +277,8 @@ impl Group {
                 log.set_record(|record| record.is_partial = true)?;
                 return Ok(false);
             }
-            if self.stops.load(Ordering::Acquire) {
+            // Or it was replaced.
+            if self.stops.load(Ordering::Acquire) || device.state() == MemberState::Failed {
                 return Ok(false);
             }
             replay_one(device, log, &operation, &mut aborts)?;
