@@ -179,7 +179,7 @@ impl Mkvs {
             log.set_record(|record| record.is_partial = true)?;
         }
         // All that may be refused, then the description. What was started ends where nothing comes of it.
-        self.employ(group, Arc::clone(&new))?;
+        self.employ(&group, Arc::clone(&new))?;
         let stays = || {
             new.stop();
             old.iter().for_each(|old| old.stay());
@@ -196,7 +196,7 @@ impl Mkvs {
         lock(&group.lost).retain(|lost| lost.index != device);
         let Some(old) = old else { return Ok(()) };
         old.stop();
-        let kept = self.keep_without(group, &old);
+        let kept = self.keep_without(&group, &old);
         self.close_replaced(old);
         kept
     }
