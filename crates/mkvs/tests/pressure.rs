@@ -160,6 +160,53 @@ fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
 }
 
 #[test]
+fn a_copy_goes_on_though_writes_are_refused_that_nobody_has_room_for() {
+    const KEYS: u64 = 600;
+    let (matrix, switches, _) = switched("copied and full");
+    let matrix = matrix.with(|options| options.inline = Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    switches[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    // More than the logs hold.
+    for i in 0..2 * KEYS {
+        store.put(&key(i % KEYS), &i.to_le_bytes()).expect("two have it");
+    }
+    wait_active(&store, 2);
+    let is_refused = |touch, touched: &[u8]| touch == Touch::Write && touched == b"refused";
+    for switch in &switches[..2] {
+        switch.set(move |touch, touched| if is_refused(touch, touched) { Fault::Full } else { Fault::None });
+    }
+    // It stands still at the first pair of the copy: not all of it is in its queue yet.
+    let (is_begun, goes_on, refused) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicU64>)>::default();
+    let (begun, goes, refuses) = (Arc::clone(&is_begun), Arc::clone(&goes_on), Arc::clone(&refused));
+    switches[2].set(move |touch, touched| {
+        begun.fetch_or(touch == Touch::Write, Ordering::AcqRel);
+        while touch == Touch::Write && !goes.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if is_refused(touch, touched) {
+            refuses.fetch_add(1, Ordering::AcqRel);
+            return Fault::Full;
+        }
+        Fault::None
+    });
+    let since = Instant::now();
+    while !is_begun.load(Ordering::Acquire) {
+        assert!(since.elapsed() < PATIENCE, "{:?}", store.status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..10 {
+        let answer = store.put(b"refused", b"value");
+        assert!(matches!(answer, Err(Error::Full { .. })), "{answer:?}");
+    }
+    goes_on.store(true, Ordering::Release);
+    wait_active(&store, 3);
+    assert_eq!(refused.load(Ordering::Acquire), 10, "it went on behind each of them");
+    assert_eq!(store.stats().engine_counters["devices_copied"], 1);
+    assert!(!store.contains(b"refused").expect("contains"));
+    assert_sound(&store);
+}
+
+#[test]
 fn a_device_that_is_slow_and_goes_on_has_not_failed() {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let (matrix, switches, _) = switched("slow");

@@ -15,6 +15,8 @@ use crate::planted::Fault;
 
 /// Commands that a caller executes of others' before it goes on with its own work.
 const CALLERS_MOST: usize = 256;
+/// Operations for which a member that is being filled may have no room, before it falls behind.
+const HOLES_MOST: usize = 256;
 
 /// The command that a processor is at.
 struct InHand<'a> {
@@ -150,9 +152,9 @@ impl Device {
                 let vote = self.write(op);
                 // Taken out of use meanwhile: nobody counts on it any more.
                 let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
-                // What is being filled does not vote: what it has no room for is missing.
-                let is_missing = self.is_filling() && matches!(vote, Vote::Refused(_));
-                if !op.vote(self.bit(), vote) || is_missing {
+                // What is being filled does not vote. What it has no room for is taken back, where nobody has, or missing when it is to join; so much of that can only be missing.
+                let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MOST;
+                if !op.vote(self.bit(), vote) || lacks_much {
                     self.fall_behind();
                 }
                 // Last: who finds it done finds what came of it.
