@@ -181,7 +181,11 @@ impl Group {
             let mutation = match found {
                 // What it has of a key that nobody can read may be older than what was acknowledged, and nobody could tell.
                 None => Mutation::Delete,
-                Some(_) if is_own => return Ok(()),
+                Some(_) if is_own => {
+                    drop(stripe);
+                    walk.pace.pass(key.len() + value.len(), &mut stops);
+                    return Ok(());
+                }
                 Some(found) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
             };
             let copied = Arc::new(Copied { key: key.to_vec(), mutation });
