@@ -114,6 +114,32 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
 
 /// All writes wait behind one gate; then each takes its time, a twentieth of what a device may take, and there are so many that the last one waits longer than that.
 #[test]
+fn a_device_without_room_for_the_end_of_its_copy_is_copied_again() {
+    const KEYS: u64 = 200;
+    let (matrix, switches, _) = switched("copied and full");
+    let matrix = matrix.with(|options| options.inline = Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    switches[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    // More than the logs hold.
+    for i in 0..1500 {
+        store.put(&key(i % KEYS), &i.to_le_bytes()).expect("two have it");
+    }
+    wait_active(&store, 2);
+    // Some pairs before its last one the copy meets no room once, when all of it is queued: what is behind that is dropped with it, and no operation is.
+    let is_met = AtomicBool::new(false);
+    switches[2].set(move |touch, touched| {
+        if touch != Touch::Write || touched != key(KEYS - 9) || is_met.swap(true, Ordering::AcqRel) {
+            return Fault::None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        Fault::Full
+    });
+    wait_active(&store, 3);
+    assert!(store.status().devices.iter().all(|device| device.keys == KEYS), "{:?}", store.status());
+    assert_sound(&store);
+}
+
+#[test]
 fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
     const KEYS: u64 = 200;
     let (matrix, switches, _) = switched("copied and trails");
