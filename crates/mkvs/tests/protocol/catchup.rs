@@ -162,6 +162,9 @@ impl Group {
             Stage::Last(_) | Stage::Copy { .. } | Stage::Copied | Stage::Joining | Stage::Taking(_) => State::Filling,
         };
         if self.index(member).state != is_due {
+            if stage == Stage::Copied && !rules.whole_if_filling {
+                self.end_copy(rules, member);
+            }
             self.ends(member);
             return Some(());
         }

@@ -303,6 +303,18 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     (
         (
+            "a member is whole though its copy was dropped",
+            3,
+            1,
+            Acks::Majority,
+            1,
+            Bounds { writes: 2, demotions: 2, ..NOTHING },
+        ),
+        |rules| rules.whole_if_filling = false,
+        AGREED,
+    ),
+    (
+        (
             "a log is cut and its record does not say so",
             3,
             1,

@@ -86,6 +86,8 @@ pub struct Rules {
     pub partial_until_whole: bool,
     /// It says that a member which was copied is whole when nothing of the copy is in its queue.
     pub copied_before_whole: bool,
+    /// And when it is filling still: who is out again has lost what was in its queue.
+    pub whole_if_filling: bool,
     /// Before a member is partial that the description calls active, an epoch counts those that are left.
     pub left_out_first: bool,
     /// An epoch counts those of whom the sequencer knows, though they may have failed since; it is not begun where there are none.
@@ -137,6 +139,7 @@ impl Rules {
             copy_of_whole: true,
             partial_until_whole: true,
             copied_before_whole: true,
+            whole_if_filling: true,
             left_out_first: true,
             said_by_sequencer: true,
             joins_whole: true,
