@@ -23,9 +23,15 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        let dir = base.join(format!("lodestore-mkvs-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        std::fs::create_dir_all(&dir).expect("a scratch directory can be made");
-        Self(dir)
+        // One of this name may have been left by a process of the same number that was killed.
+        loop {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            let dir = base.join(format!("lodestore-mkvs-{}-{next}", std::process::id()));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => return Self(dir),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{}: {error}", dir.display()),
+            }
+        }
     }
 
     /// A path in it where nothing is yet.

@@ -335,12 +335,7 @@ impl Stage {
     fn loses(&self, event: Event, group: usize, devices: &[usize], closes: bool) {
         let lost = self.directory(group, devices[0]);
         let away = self.matrix.path().join("away");
-        let lose = || {
-            // At once: a store that grows may make files in it meanwhile.
-            let aside = self.matrix.path().join("aside");
-            std::fs::rename(&lost, &aside).expect("a device's directory");
-            std::fs::remove_dir_all(&aside).expect("nobody finds it any more");
-        };
+        let lose = || torn::lose(&lost);
         let others = |fault: fn(Touch) -> Fault| {
             for device in &devices[1..] {
                 self.switch(group, *device, Part::Log).set(move |touch, _| fault(touch));

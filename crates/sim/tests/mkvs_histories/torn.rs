@@ -1,6 +1,7 @@
-//! Operation logs that are damaged at their end while nobody has them open.
+//! Operation logs that are damaged at their end while nobody has them open, and devices whose directories are lost.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Store, Visit};
@@ -18,6 +19,14 @@ pub enum Tear {
     Gone,
     /// Its file ends early: the device cannot be opened.
     Cut,
+}
+
+/// Removes the directory of a device, which may make files in it meanwhile.
+pub fn lose(directory: &Path) {
+    let is_filled = |error: &io::Error| error.kind() == io::ErrorKind::DirectoryNotEmpty;
+    while let Err(error) = fs::remove_dir_all(directory) {
+        assert!(is_filled(&error), "{}: {error}", directory.display());
+    }
 }
 
 /// Where an entry has its sequence.
