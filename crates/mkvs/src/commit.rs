@@ -305,9 +305,10 @@ impl Group {
     ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
-        let Some(value) = keepers.filter_map(|device| self.ask_one(device, &operation.key)).next() else {
-            return Err(self.too_few(0, 1));
-        };
+        // Who has come back since it was chosen has done the operation: it is asked behind its answer, too.
+        let mut values =
+            keepers.filter_map(|device| self.ask_one(device, &operation.key).filter(|_| device.lacks(aborts)));
+        let Some(value) = values.next() else { return Err(self.too_few(0, 1)) };
         let mutation = Mutation::Restore { aborts, value: value? };
         let (restore, devices, needed) = self.submit(&operation.key, mutation, false, few)?;
         *last = restore.operation.seq;
