@@ -304,10 +304,10 @@ fn leave_behind(store: &Mkvs, switches: &Switches, keys: u64) {
 
 #[test]
 fn who_catches_up_has_not_failed_though_that_takes_long() {
-    let (matrix, switches) = three("catches up slowly", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("catches up slowly", Acks::Majority, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     leave_behind(&store, &switches, 50);
-    slow(&switches.stores[2], 20);
+    slow(&switches.stores[2], 40);
     let begun = Instant::now();
     while states(&store)[2] != "active" {
         assert_ne!(states(&store)[2], "failed", "{:?}", store.status());
@@ -326,7 +326,7 @@ fn replace(matrix: &Matrix, store: &Arc<Mkvs>) {
 
 #[test]
 fn a_device_that_hangs_is_replaced() {
-    let (matrix, switches) = three("hangs and is replaced", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("hangs and is replaced", Acks::Majority, Duration::from_secs(1));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     let hang = Hang::when(&switches.stores[2], |touch, _| matches!(touch, Touch::Write | Touch::Close));
     store.put(b"k", b"value").expect("two have it");
@@ -338,7 +338,7 @@ fn a_device_that_hangs_is_replaced() {
 
 #[test]
 fn writers_do_not_wait_for_the_log_of_a_member_that_comes_back() {
-    let (matrix, switches) = three("hangs when it joins", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("hangs when it joins", Acks::Majority, Duration::from_secs(1));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
     let hang = Hang::at(&switches.logs[2], Touch::Write, Some(b"device"));
@@ -381,7 +381,7 @@ fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
 
 #[test]
 fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
-    let (matrix, switches) = three("hangs in a caller", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("hangs in a caller", Acks::Majority, Duration::from_secs(1));
     let matrix = matrix.with(|options| options.inline = Inline::On);
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     let hang = Hang::at(&switches.stores[1], Touch::Write, Some(b"k"));
@@ -395,7 +395,7 @@ fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
 
 #[test]
 fn where_there_are_no_threads_one_caller_at_a_time_has_members_catch_up() {
-    let (matrix, switches) = three("no threads", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("no threads", Acks::Majority, Duration::from_secs(1));
     let matrix = matrix.with(|options| options.threads = false);
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
@@ -419,7 +419,7 @@ fn where_there_are_no_threads_one_caller_at_a_time_has_members_catch_up() {
 
 #[test]
 fn a_device_that_hangs_while_it_catches_up_is_replaced_and_the_new_one_is_copied() {
-    let (matrix, switches) = three("hangs in a replay and is replaced", Acks::Majority, Duration::from_millis(300));
+    let (matrix, switches) = three("hangs in a replay and is replaced", Acks::Majority, Duration::from_secs(1));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
