@@ -104,30 +104,35 @@ impl Label {
 pub(crate) struct Labelled {
     pub(crate) directory: PathBuf,
     pub(crate) label: Label,
-    /// It was not there before.
-    pub(crate) is_new: bool,
+    /// What was not there before of it and of the directories above it, itself first.
+    made: Vec<PathBuf>,
 }
 
 impl Labelled {
-    /// Makes the directory, if it is not there, and leaves a label in it that says for whom it is.
+    /// Makes the directory, and those above it, if it is not there, and leaves a label in it that says for whom it is.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn begin(directory: &Path, label: Label) -> Result<Self> {
-        let is_new = !directory.exists();
-        fs::create_dir_all(directory).map_err(|error| Error::io("creating", directory, error))?;
-        label.leave(directory)?;
-        Ok(Self { directory: directory.into(), label, is_new })
+        let missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
+        let made = directory.ancestors().take_while(missing).map(PathBuf::from).collect();
+        let labelled = Self { directory: directory.into(), label, made };
+        let created = fs::create_dir_all(directory).map_err(|error| Error::io("creating", directory, error));
+        match created.and_then(|()| label.leave(directory)) {
+            Ok(()) => Ok(labelled),
+            Err(error) => {
+                labelled.undo();
+                Err(error)
+            }
+        }
     }
 
     /// Takes away what [`begin`](Self::begin) made: nothing came of it.
     pub(crate) fn undo(&self) {
         // Why nothing came of it is told; what is left says itself that it is.
         let _ = Label::remove(&self.directory);
-        if self.is_new {
-            // Not where somebody put something into it.
-            let _ = fs::remove_dir(&self.directory);
-        }
+        // Not where somebody put something into it.
+        self.made.iter().for_each(|made| drop(fs::remove_dir(made)));
     }
 }
 

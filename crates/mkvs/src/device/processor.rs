@@ -30,9 +30,11 @@ impl Drop for InHand<'_> {
         if !self.is_done {
             // Nobody knows what its store has.
             self.device.fail("its processor panicked");
-            self.command.drop_by(self.device.bit());
         }
         self.device.count_out(&self.command);
+        if !self.is_done {
+            self.command.drop_by(self.device.bit());
+        }
         // Last: who finds this as before, and something to do, finds it at the same thing.
         self.device.progress.fetch_add(1, Ordering::AcqRel);
     }
