@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Event, Result, Store};
+use lodestore_contract::{Error, Event, Expiry, Result, Store};
 
 use crate::catchup::log_of;
 use crate::command::{Command, Copied, Question};
 use crate::device::Device;
-use crate::group::Group;
+use crate::group::{Group, read_pair};
 use crate::keeper::Beside;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
@@ -124,8 +124,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone. What nobody can read is left out, or taken out, and told: without that no device
-    /// could ever take the place of another. All values are read for that, since a device may say that a pair is there which it cannot read.
+    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone or be older. What nobody can read is left out, or taken out, and told: without that no
+    /// device could ever take the place of another.
     fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
         let own = [Arc::clone(device.store())];
         self.copy_each(device, &own, true, walk)?;
@@ -146,7 +146,7 @@ impl Group {
         Ok(walk.is_whole)
     }
 
-    /// Puts into the queue of `device` what the group has of each key of these stores; where they are its own only which of them it has not, or cannot read. What stood in the way of knowing all keys.
+    /// Puts into the queue of `device` what the group has of each key of these stores; where they are its own only what is another there. What stood in the way of knowing all keys.
     fn copy_each(
         &self,
         device: &Device,
@@ -181,7 +181,8 @@ impl Group {
             let mutation = match found {
                 // What it has of a key that nobody can read may be older than what was acknowledged, and nobody could tell.
                 None => Mutation::Delete,
-                Some(_) if is_own => {
+                // As it is in the group: whatever becomes of the others' records, nothing older stays.
+                Some(found) if is_own && has_same(device, key, &value, found.expiry) => {
                     drop(stripe);
                     walk.pace.pass(key.len() + value.len(), &mut stops);
                     return Ok(());
@@ -200,4 +201,10 @@ impl Group {
         device.kick();
         if walk.is_whole { walked } else { Ok(None) }
     }
+}
+
+/// Whether a member's store has this value of a key.
+fn has_same(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
+    let own = read_pair(&**device.store(), key);
+    matches!(own, Ok(Some((own, expires))) if own == value && expires == expiry)
 }
