@@ -77,7 +77,7 @@ impl Inner {
         let mut first = Ok(());
         for group in &self.shape.groups() {
             group.active().iter().for_each(|device| device.drain(self.options.timeout));
-            first = first.and(group.settle_members());
+            first = first.and(group.note_gone());
         }
         first
     }

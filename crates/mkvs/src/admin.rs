@@ -386,7 +386,7 @@ impl Group {
             self.sequence().active.retain(|device| device.is_active());
             return Ok(());
         }
-        let mut sequencer = self.settled()?;
+        let mut sequencer = self.sequence_noted()?;
         let is_counted = self.host.matrix().groups[self.index].members[place].state == MemberState::Active;
         // Too few are left to say so in the ordinary way: they are counted alone, if they have everything. In salvage that is what there is.
         if is_counted && !self.count_alone(&mut sequencer)? {

@@ -66,7 +66,7 @@ impl Group {
     /// The devices'; those of `device` leave it behind.
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<CaughtUp> {
         // It is out before anything of it is changed, and its processor has ended what it was at.
-        self.settle_members()?;
+        self.note_gone()?;
         let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
         let reaches = |donor: &Arc<Device>| self.needs_copy(device, donor).is_ok_and(|needs_copy| !needs_copy);

@@ -40,11 +40,29 @@ enum Failure {
 }
 
 /// What came of a write.
-enum Settled {
+enum Outcome {
     /// It stands; whether the key was there.
     Stands(bool),
     /// Too many had no room for it, and the others have taken it back.
     TakenBack(Error),
+}
+
+/// How many members an operation takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enough {
+    /// As many as `acks` says: what is acknowledged is at so many.
+    ForAWrite,
+    /// Those that are active, be they fewer: the epoch counts them alone, and what is done again tells nobody that it stands.
+    AllThereAre,
+}
+
+/// An operation under way.
+struct Given {
+    op: Arc<WriteOp>,
+    /// The members that have it in their queues.
+    devices: Vec<Arc<Device>>,
+    /// How many of them it takes.
+    needed: usize,
 }
 
 /// Members have no room for something that stands, or may: they lack it.
@@ -92,19 +110,18 @@ impl Group {
         })
     }
 
-    /// Gives `mutation` the next number and queues it at every active member; those that are active will do for it where `few` may.
-    fn submit(
-        &self,
-        key: &[u8],
-        mutation: Mutation,
-        is_new: bool,
-        few: bool,
-    ) -> Result<(Arc<WriteOp>, Vec<Arc<Device>>, usize)> {
+    /// Gives `mutation` the next number and queues it at every active member.
+    ///
+    /// # Errors
+    /// The host's store's; [`Error::TooFewDevices`].
+    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool, enough: Enough) -> Result<Given> {
         self.make_room(&self.sequence());
-        let mut sequencer = self.settled()?;
+        let mut sequencer = self.sequence_noted()?;
         let active = sequencer.active.clone();
-        let needed = self.options.acks.needed(self.width, active.len());
-        let needed = if few { needed.min(active.len()).max(1) } else { needed };
+        let needed = match (self.options.acks.needed(self.width, active.len()), enough) {
+            (needed, Enough::ForAWrite) => needed,
+            (needed, Enough::AllThereAre) => needed.min(active.len()).max(1),
+        };
         if active.len() < needed {
             return Err(self.too_few(active.len(), needed));
         }
@@ -120,7 +137,7 @@ impl Group {
         }
         sequencer.filling.retain(|device| device.is_filling() && device.push(Command::Write(Arc::clone(&op))));
         sequencer.filling.iter().for_each(|device| device.wake());
-        Ok((op, active, needed))
+        Ok(Given { op, devices: active, needed })
     }
 
     /// Whether more waits for a device than may.
@@ -151,15 +168,16 @@ impl Group {
     fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         self.wait_for_room().map_err(Failure::NotDone)?;
-        let (op, devices, needed) = self.submit(key, mutation, is_new, false).map_err(Failure::NotDone)?;
+        let Given { op, devices, needed } =
+            self.submit(key, mutation, is_new, Enough::ForAWrite).map_err(Failure::NotDone)?;
         stripe.last = op.operation.seq;
-        match self.settle_op(stripe, &op, &devices, needed) {
-            Ok(Settled::Stands(was_there)) => {
+        match self.outcome(stripe, &op, &devices, needed) {
+            Ok(Outcome::Stands(was_there)) => {
                 self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
                 stripe.undecided.clear();
                 Ok(was_there)
             }
-            Ok(Settled::TakenBack(refusal)) => Err(Failure::NotDone(refusal)),
+            Ok(Outcome::TakenBack(refusal)) => Err(Failure::NotDone(refusal)),
             Err(error) => {
                 // Nobody reads its key before a later operation is acknowledged, which all who have that have it before.
                 stripe.undecided.push((key.to_vec(), stripe.last));
@@ -173,21 +191,21 @@ impl Group {
     ///
     /// # Errors
     /// Where it is not known whether it stands: who had no room for it is behind.
-    fn settle_op(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Settled> {
+    fn outcome(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Outcome> {
         let mut restored = 0;
-        let settled = match self.count_votes(op, devices, needed) {
-            Ok(Some(was_there)) => return Ok(Settled::Stands(was_there)),
+        let decided = match self.count_votes(op, devices, needed) {
+            Ok(Some(was_there)) => return Ok(Outcome::Stands(was_there)),
             Ok(None) => self.take_back(stripe, op, devices, &mut restored),
             Err(error) => Err(error),
         };
         let (refused, refusal) = op.read(|votes| (votes.refused, votes.refusal.take()));
-        if let Err(error) = settled {
+        if let Err(error) = decided {
             // Before anything else that may fail: it may stand, and these do not have it.
             fall_behind(devices, refused & !restored);
-            self.settle_members()?;
+            self.note_gone()?;
             return Err(error);
         }
-        Ok(Settled::TakenBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
+        Ok(Outcome::TakenBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
     }
 
     /// Waits until enough members have a write: whether the key was there. `None` where they never will, since some had no room for it.
@@ -219,7 +237,7 @@ impl Group {
                     return Ok(Some(was_there));
                 }
                 drop(sequencer);
-                self.settle_members()?;
+                self.note_gone()?;
             } else if pending != 0 {
                 // Another one may do it in the place of who was taken out.
                 wanted += 1;
@@ -279,7 +297,7 @@ impl Group {
             }
         }
         if op.read(|votes| votes.failed) != 0 {
-            self.settle_members()?;
+            self.note_gone()?;
         }
         Ok(())
     }
@@ -287,11 +305,10 @@ impl Group {
     /// Takes back a write that too many members had no room for. Those that have done that go to `by`.
     fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
-        self.restore(&op.operation, devices, &mut stripe.last, by, false)
+        self.restore(&op.operation, devices, &mut stripe.last, by, Enough::ForAWrite)
     }
 
-    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`. `few`: whether
-    /// those that are active will do, though they are too few for a write, since the epoch counts them alone.
+    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`.
     ///
     /// # Errors
     /// As a write's; [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
@@ -301,7 +318,7 @@ impl Group {
         devices: &[Arc<Device>],
         last: &mut u64,
         by: &mut u32,
-        few: bool,
+        enough: Enough,
     ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
@@ -310,7 +327,7 @@ impl Group {
             keepers.filter_map(|device| self.ask_one(device, &operation.key).filter(|_| device.lacks(aborts)));
         let Some(value) = values.next() else { return Err(self.too_few(0, 1)) };
         let mutation = Mutation::Restore { aborts, value: value? };
-        let (restore, devices, needed) = self.submit(&operation.key, mutation, false, few)?;
+        let Given { op: restore, devices, needed } = self.submit(&operation.key, mutation, false, enough)?;
         *last = restore.operation.seq;
         let driven = self.drive(&restore, &devices, devices.len());
         let lacking = restore.read(|votes| {
@@ -322,7 +339,7 @@ impl Group {
         let live = || devices.iter().filter(|device| *by & device.bit() != 0 && device.is_active()).count();
         let needed = if self.options.acks == Acks::All {
             // Those that are left, once the description says so.
-            self.settle_members()?;
+            self.note_gone()?;
             live().max(1)
         } else {
             needed

@@ -262,7 +262,7 @@ impl Group {
     }
 
     /// Takes members out that have failed, or fell behind. A vote of theirs may have counted for what others have in their queues only: first as many of the others
-    /// as are needed do all of that. So what was acknowledged is at that many of those that the description calls active. The members that are waited for: none where it is done.
+    /// as are needed do all of that: execute it, since what one of them has no room for is never applied there, and its votes decide on it. So what was acknowledged is at that many of those that the description calls active. The members that are waited for: none where it is done.
     ///
     /// # Errors
     /// The host's store's.
@@ -311,7 +311,7 @@ impl Group {
     ///
     /// # Errors
     /// The host's store's; [`Error::Closed`].
-    pub(crate) fn settled(&self) -> Result<MutexGuard<'_, Sequencer>> {
+    pub(crate) fn sequence_noted(&self) -> Result<MutexGuard<'_, Sequencer>> {
         let mut watched: Vec<(u64, u64, Instant)> = Vec::new();
         loop {
             let mut sequencer = self.sequence();
@@ -387,9 +387,9 @@ impl Group {
     /// Takes out who failed, durably.
     ///
     /// # Errors
-    /// As [`settled`](Self::settled).
-    pub(crate) fn settle_members(&self) -> Result<()> {
-        self.settled().map(drop)
+    /// As [`sequence_noted`](Self::sequence_noted).
+    pub(crate) fn note_gone(&self) -> Result<()> {
+        self.sequence_noted().map(drop)
     }
 
     /// Begins the epoch of an open, durably, however few are active: what the leader has is shown from now on, though others may lack it still. Not in salvage, which

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Result};
 
+use crate::commit::Enough;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
@@ -379,7 +380,7 @@ impl Group {
             };
             let operation =
                 operation.ok_or_else(|| Error::corrupt("operation log", format!("operation {seq} is missing")))?;
-            self.restore(&operation, &active, &mut 0, &mut 0, true)?;
+            self.restore(&operation, &active, &mut 0, &mut 0, Enough::AllThereAre)?;
         }
         Ok(())
     }
