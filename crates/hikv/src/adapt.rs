@@ -1,4 +1,4 @@
-//! How many threads should work behind: the paper's dynamic adaption (HiKV, ATC 2017, section 3.4), made steady.
+//! How many threads should work behind: the paper's dynamic adaption (HiKV, ATC 2017, section 3.2), made steady.
 //!
 //! Of N threads, those that serve and those that apply tree operations must finish a unit of load in the same time:
 //!
