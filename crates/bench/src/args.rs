@@ -196,6 +196,12 @@ pub struct Args {
     /// Run in this process, where one store's DRAM is not told from what another left behind.
     #[arg(long, hide = true)]
     pub in_process: bool,
+    /// The peers are a preset's: those that cannot run here are left out.
+    #[arg(skip)]
+    pub(crate) peers_of_preset: bool,
+    /// Peers of the preset that were left out, and why.
+    #[arg(skip)]
+    pub(crate) left_out: Vec<(String, String)>,
 }
 
 fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
@@ -213,6 +219,34 @@ fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
 }
 
 impl Args {
+    /// These without those peers of a preset that this build or machine does not have, or that cannot give the durability asked for.
+    pub(crate) fn fitted(mut self) -> Self {
+        if !self.peers_of_preset {
+            return self;
+        }
+        for peer in self.peers.take().unwrap_or_default() {
+            match peers::fits(&peer, self.durability) {
+                Ok(()) => self.peers.get_or_insert_default().push(peer),
+                Err(Error::InvalidOption { why, .. }) => self.left_out.push((peer, why)),
+                Err(other) => self.left_out.push((peer, other.to_string())),
+            }
+        }
+        self.peers.get_or_insert_default();
+        self
+    }
+
+    /// Which peers of the preset were left out, a line for each reason.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (peer, why) in &self.left_out {
+            match reasons.iter_mut().find(|(known, _)| known == why) {
+                Some((_, peers)) => peers.push(peer),
+                None => reasons.push((why, vec![peer])),
+            }
+        }
+        reasons.iter().map(|(why, peers)| format!("left out of the preset: {}: {why}", peers.join(", "))).collect()
+    }
+
     /// These with each store by the name of the setting that gives the durability asked for.
     ///
     /// # Errors

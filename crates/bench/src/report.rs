@@ -267,7 +267,8 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
             "the load ran at durability {level}; then each store was closed, and opened again at the durability below for the other workloads"
         )?;
     }
-    left_out(args, findings, &mut out)?;
+    args.left_out().iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    not_run(args, findings, &mut out)?;
     for (store, facts) in &findings.facts {
         let set: Vec<_> = facts.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let load = facts.load_durability.as_ref().map(|level| format!(" (the load: {level})")).unwrap_or_default();
@@ -318,7 +319,7 @@ fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Says which workloads did not run on which store.
-fn left_out(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+fn not_run(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     for (label, why) in &findings.failed {
         writeln!(out, "{label} failed, and what is told of it is of what came before: {why}")?;
     }

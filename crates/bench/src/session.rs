@@ -54,13 +54,14 @@ pub(crate) struct Findings {
 /// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
 /// answer as [`Error::Corrupt`].
 pub fn run(given: Given) -> Result<()> {
-    let args = given.0.resolved()?;
+    let args = given.0.fitted().resolved()?;
     args.check()?;
     if let Ok(text) = std::env::var(CELL) {
         return child(&args, &text);
     }
     if let Some(preset) = args.preset {
         eprintln!("preset {}, but for what is given beside it: {}", preset.name(), preset.words());
+        args.left_out().iter().for_each(|line| eprintln!("{line}"));
     }
     let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
     let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;

@@ -54,6 +54,11 @@ impl fmt::Display for Sweep {
 }
 
 impl Sweep {
+    /// Whether this is a number of the bench's own: any other is an option of an engine.
+    pub(crate) fn is_number(name: &str) -> bool {
+        name == "reserve" || NUMBERS.contains(&name)
+    }
+
     /// Whether this parameter means something to this store: peers have no capacity, and an option of engines is that of those that have it and whose own
     /// names do not set it.
     pub(crate) fn means(&self, store: &str) -> bool {

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use lodestore_contract::{Durability, Error, Result};
 
+use crate::store;
 use crate::target::Target;
 
 /// What is asked of a peer beyond its setting.
@@ -150,6 +151,23 @@ fn refuse_durability(peer: &Peer, durability: Durability, needed: Gives) -> Erro
 /// [`Error::InvalidOption`] naming the package that is missing.
 pub(crate) fn ready(name: &str) -> Result<()> {
     find(name).map_or(Ok(()), |peer| (peer.ready)())
+}
+
+/// Whether a store of a preset can run here, with acknowledged writes that survive as `durability` says.
+///
+/// # Errors
+/// [`Error::InvalidOption`] saying why not.
+pub(crate) fn fits(name: &str, durability: Option<Durability>) -> Result<()> {
+    let engine = lodestore::engines().iter().any(|engine| engine.name == store::base(name));
+    if engine || name == "none" {
+        return Ok(());
+    }
+    if !is_peer(name) {
+        let why = "not in this build, but in one with --features peers".to_string();
+        return Err(Error::InvalidOption { name: "peers".into(), value: name.into(), why });
+    }
+    durability.map_or(Ok(()), |level| with_durability(name, level).map(drop))?;
+    ready(name)
 }
 
 /// The names of all peers.
