@@ -448,11 +448,17 @@ impl Args {
 /// The arguments of a command line, for tests.
 #[cfg(test)]
 pub(crate) fn parsed(words: &str) -> Args {
+    parsed_words(words.split_whitespace().map(String::from))
+}
+
+/// The same of words that may have spaces in them.
+#[cfg(test)]
+pub(crate) fn parsed_words(words: impl Iterator<Item = String>) -> Args {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,
     }
-    let line: Line = clap::Parser::parse_from(std::iter::once("bench").chain(words.split_whitespace()));
+    let line: Line = clap::Parser::parse_from(std::iter::once("bench".to_string()).chain(words));
     line.args
 }

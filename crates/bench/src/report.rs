@@ -276,8 +276,9 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     }
     writeln!(
         out,
-        "{}\nto run it again, or one row of it by naming one workload:\n  {}",
+        "{}\n{}\nto run all of it again:\n  {}",
         machine(),
+        args.row_by_row(),
         args.command(&args.workloads)
     )?;
     out.flush()

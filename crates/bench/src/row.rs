@@ -139,7 +139,10 @@ pub(crate) struct Row {
     pub(crate) settings: BTreeMap<String, String>,
     machine: String,
     version: &'static str,
+    /// Repeats the row beside the other stores where there is no sweep.
     command: String,
+    /// Repeats the row alone: this store, this value of the sweep, and the workloads that it needs before it.
+    repeat: String,
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -240,6 +243,7 @@ impl Row {
         let own = [turn.workload];
         let all = &variant.args.workloads;
         row.command = variant.alone().command(if turn.before == 0 { &own } else { all });
+        row.repeat = variant.by_itself().command(&variant.args.needed(turn));
         Some(row)
     }
 
@@ -249,13 +253,15 @@ impl Row {
         row.take(phases, records);
         row.records = records;
         row.command = variant.alone().command(&[Workload::Load]);
+        row.repeat = variant.by_itself().command(&variant.args.needed(Turn::load()));
         row
     }
 
     /// The row of a store that failed: nothing was measured but the phases that came before, which have rows of their own.
     fn of_failure(variant: &Variant, findings: &Findings, why: &str) -> Self {
         let command = variant.alone().command(&variant.args.workloads);
-        Self { failed: Some(why.into()), command, ..Self::base(variant, findings, FAILED) }
+        let repeat = variant.by_itself().command(&variant.args.workloads);
+        Self { failed: Some(why.into()), command, repeat, ..Self::base(variant, findings, FAILED) }
     }
 
     /// Takes in the phases of all rounds, at the end of which there are `records`.
@@ -359,6 +365,7 @@ impl Row {
         row.medium_bytes_per_key = per_key(found.medium_bytes);
         row.medium_size_bytes_per_key = per_key(found.medium_size_bytes);
         row.command = args.command(&[]);
+        row.repeat = variant.by_itself().command(&[]);
         row.reopen = Some(found);
         row
     }

@@ -94,13 +94,7 @@ impl Variant {
 impl Variant {
     /// The arguments that measure this variant again; without a sweep, its run.
     pub(crate) fn alone(&self) -> Args {
-        let mut args = self.args.clone();
-        if self.swept.is_some() {
-            (args.sweep, args.preset) = (None, None);
-            args.engine.clone_from(&self.target);
-            args.peers = Some(vec!["none".into()]);
-        }
-        args
+        if self.swept.is_some() { self.by_itself() } else { self.args.clone() }
     }
 }
 
