@@ -184,6 +184,9 @@ pub struct Args {
     /// Draw what shares of the timed calls lasted how long into this file as well, as SVG: a panel a workload, a line a store.
     #[arg(long, value_name = "FILE")]
     pub plot_latency: Option<PathBuf>,
+    /// Draw DRAM a key into this file as well, as SVG: a bar a store by its own account, and a line to the growth of RssAnon.
+    #[arg(long, value_name = "FILE")]
+    pub plot_memory: Option<PathBuf>,
     /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
     #[arg(long, value_name = "FILE")]
     pub timeline: Vec<PathBuf>,

@@ -20,6 +20,7 @@ mod pauses;
 mod peers;
 mod plot;
 mod plot_latency;
+mod plot_memory;
 mod plot_sweep;
 mod preset;
 mod refusal;

@@ -13,13 +13,19 @@ use crate::session::Findings;
 use crate::workload::{Turn, Workload};
 
 /// Colours of the stores (of a sweep: of the workloads), in the order of the arguments.
-pub(crate) const COLOURS: [RGBColor; 6] = [
+pub(crate) const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1b, 0x6c, 0xa8),
     RGBColor(0xd9, 0x8f, 0x2b),
     RGBColor(0x5a, 0x9e, 0x5f),
     RGBColor(0xa3, 0x4a, 0x6b),
     RGBColor(0x6f, 0x6f, 0x6f),
     RGBColor(0x3f, 0xa7, 0xa0),
+    RGBColor(0xc2, 0x4f, 0x3c),
+    RGBColor(0x7d, 0x6b, 0xb5),
+    RGBColor(0x9a, 0x7b, 0x4f),
+    RGBColor(0x86, 0xb8, 0xe0),
+    RGBColor(0xc9, 0xc0, 0x4a),
+    RGBColor(0x2c, 0x3e, 0x50),
 ];
 pub(crate) const SIZE: (u32, u32) = (900, 420);
 
@@ -53,51 +59,101 @@ pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> 
 }
 
 fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE)?;
-        let stores = args.targets();
-        let workloads = rated(args);
-        let groups: Vec<&str> = workloads.iter().map(String::as_str).collect();
-        let most = greatest(rows, &groups);
-        let mut chart = ChartBuilder::on(&area)
-            .caption(title(args, rows), ("sans-serif", 15))
-            .margin(12)
-            .x_label_area_size(28)
-            .y_label_area_size(52)
-            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..most * 1.12)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_max_light_lines(1)
-            .y_desc("million operations a second")
-            .label_style(("sans-serif", 12))
-            .draw()?;
-        let middle = TextStyle::from(("sans-serif", 12).into_font()).pos(Pos::new(HPos::Center, VPos::Top));
-        for (index, name) in groups.iter().enumerate() {
-            let at = chart.backend_coord(&(index as f64 + 0.5, 0.0));
-            area.draw(&Text::new((*name).to_string(), (at.0, at.1 + 8), middle.clone()))?;
-        }
-        for (place, store) in stores.iter().enumerate() {
-            let colour = COLOURS[place % COLOURS.len()];
-            let bars = bars(rows, store, &groups, place, stores.len());
-            let boxes = bars.iter().map(|bar| Rectangle::new([(bar.from, 0.0), (bar.to, bar.mid)], colour.filled()));
+    let rates = |store: &str, workload: &str| {
+        let row = rows.iter().find(|row| row.store == store && row.workload == workload)?;
+        Some([row.ops_per_s, row.ops_per_s_min, row.ops_per_s_max].map(|rate| rate / 1e6))
+    };
+    let unit = "million operations a second";
+    Bars { title: title(args, rows), unit, groups: rated(args), stores: args.targets(), figure: &rates }.svg()
+}
+
+/// A picture of bars: in each group one for each store.
+pub(crate) struct Bars<'a> {
+    pub(crate) title: String,
+    pub(crate) unit: &'a str,
+    pub(crate) groups: Vec<String>,
+    pub(crate) stores: Vec<String>,
+    /// Of a store in a group: the height of its bar, and from where to where its whisker goes.
+    pub(crate) figure: &'a dyn Fn(&str, &str) -> Option<[f64; 3]>,
+}
+
+impl Bars<'_> {
+    /// Draws it.
+    ///
+    /// # Errors
+    /// What drawing meets.
+    pub(crate) fn svg(&self) -> std::result::Result<String, Box<dyn std::error::Error>> {
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            area.fill(&WHITE)?;
+            let mut chart = ChartBuilder::on(&area)
+                .caption(&self.title, ("sans-serif", 15))
+                .margin(12)
+                .x_label_area_size(28)
+                .y_label_area_size(52)
+                .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..self.greatest() * 1.12)?;
             chart
-                .draw_series(boxes)?
-                .label(store.as_str())
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
-            let whiskers = bars.iter().map(|bar| {
-                let at = f64::midpoint(bar.from, bar.to);
-                PathElement::new([(at, bar.least), (at, bar.most)], BLACK)
-            });
-            chart.draw_series(whiskers)?;
+                .configure_mesh()
+                .disable_x_mesh()
+                .disable_x_axis()
+                .y_max_light_lines(1)
+                .y_desc(self.unit)
+                .label_style(("sans-serif", 12))
+                .draw()?;
+            let middle = TextStyle::from(("sans-serif", 12).into_font()).pos(Pos::new(HPos::Center, VPos::Top));
+            for (index, name) in self.groups.iter().enumerate() {
+                let at = chart.backend_coord(&(index as f64 + 0.5, 0.0));
+                area.draw(&Text::new(name.clone(), (at.0, at.1 + 8), middle.clone()))?;
+            }
+            for (place, store) in self.stores.iter().enumerate() {
+                let colour = COLOURS[place % COLOURS.len()];
+                let bars = self.bars(place);
+                let boxes =
+                    bars.iter().map(|bar| Rectangle::new([(bar.from, 0.0), (bar.to, bar.mid)], colour.filled()));
+                chart
+                    .draw_series(boxes)?
+                    .label(store.as_str())
+                    .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+                let whiskers = bars.iter().map(|bar| {
+                    let at = f64::midpoint(bar.from, bar.to);
+                    PathElement::new([(at, bar.least), (at, bar.most)], BLACK)
+                });
+                chart.draw_series(whiskers)?;
+            }
+            legend(&mut chart, SeriesLabelPosition::UpperRight)?;
+            area.present()?;
         }
-        legend(&mut chart, SeriesLabelPosition::UpperRight)?;
-        area.present()?;
+        Ok(svg)
     }
-    Ok(svg)
+
+    /// The greatest figure that is drawn.
+    fn greatest(&self) -> f64 {
+        let of =
+            |store: &String| self.groups.iter().filter_map(|group| (self.figure)(store, group)).flatten().collect();
+        let most = self.stores.iter().flat_map(|store| -> Vec<f64> { of(store) }).fold(0.0, f64::max);
+        if most > 0.0 { most } else { 1.0 }
+    }
+
+    /// The bars of the store at this place.
+    fn bars(&self, place: usize) -> Vec<Bar> {
+        let width = 0.8 / self.stores.len() as f64;
+        let bar = |(group, name): (usize, &String)| {
+            let [mid, least, most] = (self.figure)(&self.stores[place], name)?;
+            let from = group as f64 + 0.1 + place as f64 * width;
+            Some(Bar { from, to: from + width * 0.94, mid, least, most })
+        };
+        self.groups.iter().enumerate().filter_map(bar).collect()
+    }
+}
+
+/// One bar: where it stands, its height, and from where to where its whisker goes.
+struct Bar {
+    from: f64,
+    to: f64,
+    mid: f64,
+    least: f64,
+    most: f64,
 }
 
 /// What a picture of a run is of, in one line.
@@ -116,37 +172,6 @@ pub(crate) fn title(args: &Args, rows: &[Row]) -> String {
     )
 }
 
-/// The greatest rate that is drawn, in millions. Reopenings have rows too, in another unit, and no bars.
-fn greatest(rows: &[Row], groups: &[&str]) -> f64 {
-    let drawn = rows.iter().filter(|row| groups.contains(&row.workload.as_str()));
-    drawn.map(|row| row.ops_per_s_max.max(row.ops_per_s)).fold(1.0, f64::max) / 1e6
-}
-
-/// One bar: where it stands, and its median, least and greatest rate in millions.
-struct Bar {
-    from: f64,
-    to: f64,
-    mid: f64,
-    least: f64,
-    most: f64,
-}
-
-fn bars(rows: &[Row], store: &str, groups: &[&str], place: usize, places: usize) -> Vec<Bar> {
-    let width = 0.8 / places as f64;
-    let bar = |(group, name): (usize, &&str)| {
-        let row = rows.iter().find(|row| row.store == store && row.workload == **name)?;
-        let from = group as f64 + 0.1 + place as f64 * width;
-        Some(Bar {
-            from,
-            to: from + width * 0.94,
-            mid: row.ops_per_s / 1e6,
-            least: row.ops_per_s_min / 1e6,
-            most: row.ops_per_s_max / 1e6,
-        })
-    };
-    groups.iter().enumerate().filter_map(bar).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,22 +179,22 @@ mod tests {
 
     #[test]
     fn each_store_has_a_bar_in_each_group_that_it_ran() {
-        let row = |store: &str, workload: &str, rate: f64| Row::for_plot(store, workload, rate);
-        let rows = [row("ours", "get", 2e6), row("ours", "load", 1e6), row("theirs", "get", 5e5)];
-        let ours = bars(&rows, "ours", &["load", "get"], 0, 2);
+        let figures = [("ours", "get", 2.0), ("ours", "load", 1.0), ("theirs", "get", 0.5)];
+        let figure = |store: &str, group: &str| {
+            let found = figures.iter().find(|figure| (figure.0, figure.1) == (store, group))?;
+            Some([found.2, found.2 / 2.0, found.2 * 2.0])
+        };
+        let (groups, stores) = (["load", "get"].map(String::from).into(), ["ours", "theirs"].map(String::from).into());
+        let all = Bars { title: "a title".into(), unit: "apples", groups, stores, figure: &figure };
+        let (ours, theirs) = (all.bars(0), all.bars(1));
         assert_eq!(ours.len(), 2);
         assert!(ours[0].to <= ours[1].from && (ours[1].mid - 2.0).abs() < 1e-9);
-        let theirs = bars(&rows, "theirs", &["load", "get"], 1, 2);
         assert!(theirs.len() == 1 && theirs[0].from >= ours[1].to);
-    }
-
-    #[test]
-    fn the_scale_is_that_of_the_bars() {
-        let row = |workload: &str, rate: f64| Row::for_plot("ours", workload, rate);
-        let rows = [row("load", 1e6), row("get", 2e6), row("reopen", 9e7)];
-        assert!((greatest(&rows, &["load", "get"]) - 2.0).abs() < 1e-9);
-        assert!((greatest(&rows, &["load"]) - 1.0).abs() < 1e-9);
-        assert!(greatest(&[], &["load"]) > 0.0, "a scale needs some length");
+        assert!((all.greatest() - 4.0).abs() < 1e-9, "the whiskers are drawn too");
+        let svg = all.svg().expect("a picture");
+        assert!(["a title", "apples", "ours", "theirs"].iter().all(|text| svg.contains(text)), "{svg}");
+        let none = Bars { groups: vec!["scan".into()], ..all };
+        assert!(none.greatest() > 0.0, "a scale needs some length");
     }
 
     #[test]

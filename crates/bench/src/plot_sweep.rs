@@ -185,7 +185,8 @@ impl Panel {
     }
 }
 
-fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
+/// What a picture of a sweep is of, in one line.
+pub(crate) fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
     let durability = rows.first().map_or("", |row| row.durability.as_str());
     let flushed = if args.emulate_dax { ", every flush and fence executed" } else { "" };
     let loaded = match args.load_bytes {

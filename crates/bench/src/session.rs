@@ -15,6 +15,7 @@ use crate::memory::{self, Group};
 use crate::peers;
 use crate::plot;
 use crate::plot_latency;
+use crate::plot_memory;
 use crate::plot_sweep;
 use crate::preset::Given;
 use crate::refusal::Refusal;
@@ -81,6 +82,9 @@ pub fn run(given: Given) -> Result<()> {
     }
     if let Some(file) = &args.plot_latency {
         plot_latency::draw(&args, &findings, file)?;
+    }
+    if let Some(file) = &args.plot_memory {
+        plot_memory::draw(&args, &findings, file)?;
     }
     for file in &args.timeline {
         timeline::write(&args, &findings, file)?;

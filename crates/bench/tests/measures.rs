@@ -140,3 +140,26 @@ fn the_load_stops_at_steps_and_takes_account() {
         assert!(row["p9999_ns"].as_u64() <= row["longest_ns"].as_u64());
     }
 }
+
+#[test]
+fn the_dram_of_each_store_is_drawn() {
+    let dir = Dir::new();
+    let picture = dir.0.join("memory.svg");
+    for (sweep, texts) in [("", ["load", "get"]), ("--sweep value-size=64,512", ["behind load", "512"])] {
+        let words = format!(
+            "--engine hikv --peers btreemap,nvht --workloads load,get --records 3000 --rounds 1 --size 64M {sweep} --json --plot-memory {}",
+            picture.display()
+        );
+        rows(&bench(&words, Some(&dir)));
+        let svg = fs::read_to_string(&picture).expect("the picture is there");
+        assert!(svg.starts_with("<svg") && svg.contains("bytes of DRAM a key"), "{svg}");
+        for text in texts.iter().chain(&["hikv", "btreemap", "nvht"]) {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        // A bar for each of three stores in two groups, and one of each in the legend.
+        let bars = svg.matches("<rect").count();
+        assert!(bars >= 9, "{bars}: {svg}");
+        fs::remove_file(&picture).expect("removed");
+    }
+    assert!(dir.is_empty(), "the bench left something behind");
+}
