@@ -460,8 +460,8 @@ pub(crate) fn parsed_words(words: impl Iterator<Item = String>) -> Args {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        args: Args,
+        given: crate::preset::Given,
     }
     let line: Line = clap::Parser::parse_from(std::iter::once("bench".to_string()).chain(words));
-    line.args
+    line.given.0
 }

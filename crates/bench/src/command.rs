@@ -65,7 +65,7 @@ impl Args {
         (args.preset, args.reopen, args.engine) = (None, false, "STORE".into());
         args.peers = Some(vec!["none".into()]);
         args.sweep.iter_mut().for_each(|sweep| sweep.values = vec!["VALUE".into()]);
-        let value = if args.sweep.is_some() { " and VALUE" } else { "" };
+        let value = if args.sweep.is_some() { " and its VALUE" } else { "" };
         let is_peer = |name: &String| peers::is_peer(store::base(name));
         let reserve = self.reserve.is_some() && self.targets().iter().any(is_peer);
         let reserve = if reserve { "; a peer takes no --reserve" } else { "" };
@@ -75,7 +75,7 @@ impl Args {
         };
         let needs: Vec<_> = Turn::all(&self.workloads).iter().map(needs).collect();
         format!(
-            "one row alone, STORE{value} as there{reserve}:\n  {}\n  WORKLOADS: {}",
+            "one row alone, by its STORE{value}{reserve}:\n  {}\n  WORKLOADS: {}",
             args.line("WORKLOADS", &self.workloads),
             needs.join("; ")
         )
@@ -180,12 +180,19 @@ mod tests {
     use crate::args::parsed_words;
     use crate::preset::Preset;
 
-    /// The arguments of a command as a shell reads it.
-    fn read(command: &str) -> Args {
+    /// The words of a command as a shell reads it.
+    fn words(command: &str) -> Vec<String> {
+        if !command.contains('\'') {
+            return command.split_whitespace().map(String::from).collect();
+        }
         let script = format!("printf '%s\\0' {command}");
         let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("a shell");
         let text = String::from_utf8(output.stdout).expect("text");
-        let words: Vec<_> = text.split_terminator('\0').map(String::from).collect();
+        text.split_terminator('\0').map(String::from).collect()
+    }
+
+    fn read(command: &str) -> Args {
+        let words = words(command);
         assert_eq!(words[..2], ["lodestore", "bench"], "{command}");
         parsed_words(words[2..].iter().cloned()).resolved().expect("they can be run")
     }
@@ -240,11 +247,13 @@ mod tests {
 
     #[test]
     fn a_run_is_repeated_by_the_same_arguments() {
-        for line in LINES {
+        let presets = Preset::value_variants().iter().map(|preset| format!("--preset {} --dir", preset.name()));
+        for line in LINES.map(String::from).into_iter().chain(presets) {
             let args = read(&format!("lodestore bench {line} 'a b'"));
             let command = args.command(&args.workloads);
             let again = read(&command);
             assert_eq!(again.command(&again.workloads), command);
+            assert_eq!(again.preset, args.preset.filter(|preset| preset.has_tables()));
             let sweep = args.sweep.as_ref().map(ToString::to_string);
             assert_eq!(
                 (again.targets(), again.dir, again.sweep.map(|it| it.to_string())),

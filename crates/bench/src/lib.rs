@@ -12,6 +12,7 @@ mod cell;
 mod command;
 mod dist;
 mod driver;
+mod figures;
 mod keys;
 mod measure;
 mod memory;

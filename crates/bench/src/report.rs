@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::args::Args;
+use crate::figures;
 use crate::measure::machine;
 use crate::pauses::{BEFORE_MOST, Machine, Pauses};
 use crate::preset::Preset;
@@ -236,8 +237,11 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     if let Some(ratios) = ratios(args, &rows) {
         writeln!(out, "\n{ratios}")?;
     }
-    if args.preset.is_some_and(Preset::has_tables) {
+    if args.preset == Some(Preset::MkvsTables) {
         tables::print(args, &rows, &mut out)?;
+    }
+    if let Some(figure) = args.preset.and_then(Preset::figure) {
+        figures::print(&figure, args, &rows, &mut out)?;
     }
     pauses(&rows, &mut out)?;
     open_loops(&rows, &mut out)?;

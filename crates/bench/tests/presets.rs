@@ -85,6 +85,23 @@ fn the_last_presets_run() {
     run(|at| at >= 14);
 }
 
+#[test]
+fn a_figure_of_the_paper_is_printed_with_its_number_and_again_by_the_command_that_is_told() {
+    let dir = Dir::new();
+    for (words, texts) in [
+        ("hikv-fig10 --sweep persist-ns=0,50", ["Figure 10: mean latency, us: load", "| persist-ns | "]),
+        ("hikv-fig13 --value-size 64 --peers nvht", ["Figure 13: DRAM, bytes a key", "Figure 13: medium, bytes a key"]),
+    ] {
+        let output = bench(&format!("--preset {words} --records 300 --rounds 1"), Some(&dir));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(texts.iter().all(|it| text.contains(it)), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let again =
+            text.lines().last().and_then(|line| line.trim().strip_prefix("lodestore bench ")).expect("a command");
+        let again = String::from_utf8_lossy(&bench(again, None).stdout).into_owned();
+        assert!(texts.iter().all(|it| again.contains(it)), "{again}");
+    }
+}
+
 #[cfg(not(feature = "peers"))]
 #[test]
 fn a_preset_leaves_out_what_this_build_has_not_and_says_so_but_refuses_what_is_given() {

@@ -11,6 +11,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use crate::args::Args;
+use crate::figures::{Figure, Told};
 use crate::sweep::Sweep;
 
 /// A named experiment.
@@ -109,9 +110,26 @@ impl Preset {
         }
     }
 
+    /// The figure of a paper that it is named after.
+    pub(crate) fn figure(self) -> Option<Figure> {
+        let (name, told): (_, &[Told]) = match self {
+            Self::HikvFig5 => ("Figure 5", &[Told::Latency]),
+            Self::HikvFig6 => ("Figure 6", &[Told::Rate]),
+            Self::HikvFig7 => ("Figure 7", &[Told::Rate]),
+            Self::HikvFig8 => ("Figure 8", &[Told::Rate]),
+            Self::HikvFig9 => ("Figure 9", &[Told::Rate]),
+            Self::HikvFig10 => ("Figure 10", &[Told::Latency]),
+            Self::HikvFig11 => ("Figure 11", &[Told::Rate]),
+            Self::HikvFig12 => ("Figure 12", &[Told::Latency]),
+            Self::HikvFig13 => ("Figure 13", &[Told::Dram, Told::Medium]),
+            _ => return None,
+        };
+        Some(Figure { name, told })
+    }
+
     /// Whether it prints tables of its own.
     pub(crate) fn has_tables(self) -> bool {
-        self == Self::MkvsTables
+        self == Self::MkvsTables || self.figure().is_some()
     }
 
     fn args(self) -> Result<Args, clap::Error> {
