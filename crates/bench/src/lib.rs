@@ -1,4 +1,5 @@
-//! `lodestore bench`: workloads, the driver that runs them, and the peers beside which they run.
+//! `lodestore bench`: workloads, the driver that runs them, and the peers beside which they run; and `lodestore evaluate`, which runs a list of benches and
+//! makes pages of what they find.
 //!
 //! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
 //! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before
@@ -32,6 +33,7 @@ mod scratch;
 mod session;
 mod sizes;
 mod store;
+mod suite;
 mod sweep;
 mod tables;
 mod target;
@@ -44,5 +46,6 @@ pub use pace::Arrivals;
 pub use preset::{Given, Preset};
 pub use session::run;
 pub use sizes::Size;
+pub use suite::{Evaluate, Scale, evaluate};
 pub use sweep::Sweep;
 pub use workload::Workload;

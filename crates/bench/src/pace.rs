@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
 use crate::cell::Phase;
@@ -141,14 +141,14 @@ pub(crate) fn wait_until(due: Instant, stop: &AtomicBool) -> Waited {
 }
 
 /// What came of an open loop, in the results.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OpenLoop {
     /// Operations a second asked for, of all threads together.
     pub(crate) asked_per_s: u64,
     /// Operations a second done, the median of the rounds.
     pub(crate) reached_per_s: f64,
     /// How they were due.
-    pub(crate) arrivals: &'static str,
+    pub(crate) arrivals: String,
     /// Whether each thread had nothing late to do at some time in the last tenth of its schedule, in every round: the queue did not grow.
     pub(crate) kept_up: bool,
     /// The longest in any round from when the last operation was due until all were done, in seconds.
@@ -162,7 +162,7 @@ impl OpenLoop {
         Self {
             asked_per_s: pace.rate,
             reached_per_s,
-            arrivals: pace.arrivals.name(),
+            arrivals: pace.arrivals.name().into(),
             kept_up: phases.iter().all(|phase| phase.late_for_s <= phase.due_s * END),
             behind_s: phases.iter().map(behind).fold(0.0, f64::max),
         }

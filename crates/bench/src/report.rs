@@ -34,7 +34,8 @@ pub(crate) fn ns_text(ns: u64) -> String {
     }
 }
 
-fn rate_text(rate: f64) -> String {
+/// A rate in the unit that suits it.
+pub(crate) fn rate_text(rate: f64) -> String {
     if rate >= 1e6 { format!("{:.2} M", rate / 1e6) } else { format!("{:.1} k", rate / 1e3) }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
 use crate::cell::Phase;
@@ -26,20 +26,21 @@ const STEP: &str = "load-step";
 const FAILED: &str = "failed";
 
 /// The parameter that is swept, and its value in this row.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Swept {
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
-/// One line of the results. Absent where a figure has no meaning.
-#[derive(Debug, Clone, Default, Serialize)]
+/// One line of the results. Absent where a figure has no meaning. What is read back has the defaults of what is not written.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Row {
     pub(crate) store: String,
     pub(crate) workload: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sweep: Option<Swept>,
-    threads: usize,
+    pub(crate) threads: usize,
     pub(crate) records: u64,
     pub(crate) ops: u64,
     /// Operations acknowledged a second of wall time; keys for `multiget`, scans for `scan`.
@@ -48,7 +49,7 @@ pub(crate) struct Row {
     pub(crate) ops_per_s_max: f64,
     /// (max - min) / median of `ops_per_s` over the rounds.
     pub(crate) spread: f64,
-    rounds: usize,
+    pub(crate) rounds: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_btreemap: Option<f64>,
     /// The rate as a multiple of each other store's.
@@ -69,22 +70,22 @@ pub(crate) struct Row {
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
-    max_ns: u64,
+    pub(crate) max_ns: u64,
     /// The longest of any round.
     pub(crate) longest_ns: u64,
     /// As [`crate::plot_latency::curve`] tells it, as far as every round does.
     #[serde(skip)]
     pub(crate) latency_curve: Vec<u64>,
-    latency_every: u32,
+    pub(crate) latency_every: u32,
     /// Until the work behind the acknowledged writes was done as well.
     pub(crate) settled_s: f64,
-    settled_ops_per_s: f64,
+    pub(crate) settled_ops_per_s: f64,
     /// Processor time of all threads.
     pub(crate) cpu_ns_per_op: f64,
     /// Processor time of the serving threads alone.
     pub(crate) serving_cpu_ns_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    scanned_per_s: Option<f64>,
+    pub(crate) scanned_per_s: Option<f64>,
     /// The store's own account above its fixed part; of a store without one, anonymous memory. These four are
     /// taken when the workload has settled, and count for each record loaded (after `delete`: what is left behind).
     pub(crate) dram_bytes_per_key: f64,
@@ -92,10 +93,10 @@ pub(crate) struct Row {
     /// Growth of RssAnon from the empty store on.
     pub(crate) rss_anon_bytes_per_key: f64,
     pub(crate) medium_bytes_per_key: f64,
-    medium_size_bytes_per_key: f64,
-    bytes_written_per_op: f64,
+    pub(crate) medium_size_bytes_per_key: f64,
+    pub(crate) bytes_written_per_op: f64,
     /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on tmpfs.
-    device_bytes_per_op: f64,
+    pub(crate) device_bytes_per_op: f64,
     /// Bytes that the store wrote to its medium for each byte of keys and values that it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
@@ -110,7 +111,7 @@ pub(crate) struct Row {
     pub(crate) space_amplification: Option<f64>,
     /// The same of all bytes that exist on the medium.
     #[serde(skip_serializing_if = "Option::is_none")]
-    space_amplification_of_size: Option<f64>,
+    pub(crate) space_amplification_of_size: Option<f64>,
     /// The same of the blocks that its files take, whatever it says itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification_of_blocks: Option<f64>,
@@ -128,21 +129,21 @@ pub(crate) struct Row {
     /// Why the store failed, in its row of workload `failed`, where the others went on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
-    medium: String,
+    pub(crate) medium: String,
     pub(crate) durability: String,
     /// That of the load, where the store was opened again behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    load_durability: Option<String>,
-    key_size: Size,
-    value_size: Size,
-    seed: u64,
+    pub(crate) load_durability: Option<String>,
+    pub(crate) key_size: Size,
+    pub(crate) value_size: Size,
+    pub(crate) seed: u64,
     pub(crate) settings: BTreeMap<String, String>,
-    machine: String,
-    version: &'static str,
+    pub(crate) machine: String,
+    pub(crate) version: String,
     /// Repeats the row beside the other stores where there is no sweep.
-    command: String,
+    pub(crate) command: String,
     /// Repeats the row alone: this store, this value of the sweep, and the workloads that it needs before it.
-    repeat: String,
+    pub(crate) repeat: String,
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -197,7 +198,7 @@ impl Row {
             seed: args.seed,
             settings: facts.settings,
             machine: machine(),
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             ..Self::default()
         }
     }

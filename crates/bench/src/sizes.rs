@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Parts of equal probability of which a distribution's sizes are kept; in the first and the last a size is worked out.
 const PARTS: usize = 4096;
@@ -30,7 +30,8 @@ const KEY_LIMITS: [usize; 2] = [8, 250];
 const VALUE_LIMITS: [usize; 2] = [1, 1 << 20];
 
 /// Bytes of a key or a value, as they are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
 pub enum Size {
     /// As many.
     Fixed(usize),
@@ -92,6 +93,25 @@ impl Serialize for Size {
         match self {
             Self::Fixed(bytes) => bytes.serialize(to),
             other => to.collect_str(other),
+        }
+    }
+}
+
+/// A size as JSON has it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Bytes(usize),
+    Text(String),
+}
+
+impl TryFrom<Written> for Size {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Bytes(bytes) => Ok(Self::Fixed(bytes)),
+            Written::Text(text) => text.parse(),
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum Command {
     Mkvs(MkvsArgs),
     /// Measure an engine, and peers beside it
     Bench(Box<lodestore_bench::Given>),
+    /// Run the whole comparison, experiment after experiment, and write a page of each
+    Evaluate(lodestore_bench::Evaluate),
     /// Write a sample data set: the names of all Unicode characters
     Sample(SampleArgs),
     /// List the engines and their options

@@ -25,6 +25,9 @@ use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 use crate::sample;
 
+/// This program's version, and its commit where it was built in a checkout.
+const PROGRAM: &str = env!("LODESTORE_PROGRAM");
+
 /// Runs a command.
 pub fn run(command: Command) -> Outcome {
     match command {
@@ -42,7 +45,8 @@ pub fn run(command: Command) -> Outcome {
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
-        Command::Bench(given) => bench(*given),
+        Command::Bench(given) => measured(lodestore_bench::run(*given)),
+        Command::Evaluate(args) => measured(lodestore_bench::evaluate(&args, PROGRAM)),
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
         Command::Completions { shell } => completions(shell),
@@ -148,8 +152,9 @@ fn engines(json: bool) -> Outcome {
     out.flush()
 }
 
-fn bench(given: lodestore_bench::Given) -> Outcome {
-    lodestore_bench::run(given).map_err(|error| match error {
+/// What a bench comes to.
+fn measured(done: lodestore::Result<()>) -> Outcome {
+    done.map_err(|error| match error {
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Failure::Output(source),
         error => Failure::Store(error),
     })

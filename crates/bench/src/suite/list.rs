@@ -1,0 +1,333 @@
+//! The experiments: what each asks, what it runs at which scale, and how long that is expected to take.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::preset::Preset;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
+    Tiny,
+    /// Some hundred thousand operations a row, in under 15 minutes.
+    #[default]
+    Small,
+    /// A million records where the medium is memory, in under two hours.
+    Full,
+}
+
+impl Scale {
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Small => "small",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// On what an experiment's stores stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// The directory in memory.
+    Memory,
+    /// The directory on a disk.
+    Disk,
+}
+
+impl Medium {
+    /// The variable that stands for its directory in the commands of the pages.
+    pub(super) fn variable(self) -> &'static str {
+        match self {
+            Self::Memory => "$MEMORY",
+            Self::Disk => "$DISK",
+        }
+    }
+}
+
+/// A figure by which stores are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Operations a second.
+    Rate,
+    /// The 99th and the 99.9th percentile of the latency.
+    P99,
+    P999,
+    /// DRAM a key.
+    Dram,
+    /// Bytes on the medium a record.
+    Medium,
+    /// Bytes written for each byte put.
+    Written,
+    /// Until a store is open, and until its recovery is done.
+    Open,
+    Recovered,
+}
+
+/// One run of the bench in an experiment.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    /// Its words, beside which stand those of the scale.
+    pub(super) words: String,
+    /// An open loop of so many seconds a workload, at half the least rate of the run before.
+    pub(super) open_for: Option<u64>,
+}
+
+impl Run {
+    fn new(words: impl Into<String>) -> Self {
+        Self { words: words.into(), open_for: None }
+    }
+}
+
+/// What an experiment runs at a scale, beside the words of its runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) words: &'static str,
+    /// Expected seconds of the whole experiment.
+    pub(super) seconds: u64,
+}
+
+/// One experiment: one page.
+#[derive(Debug, Clone)]
+pub(super) struct Experiment {
+    /// Its name on the command line and of its files.
+    pub(super) name: String,
+    pub(super) title: &'static str,
+    /// What it answers.
+    pub(super) question: &'static str,
+    pub(super) medium: Medium,
+    pub(super) runs: Vec<Run>,
+    pub(super) small: Size,
+    pub(super) full: Size,
+    /// What stores are compared by, the first in the summary.
+    pub(super) measures: &'static [Measure],
+    /// Whether its rows are drawn.
+    pub(super) drawn: bool,
+}
+
+/// What an experiment runs at scale tiny, whatever it is.
+const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0", 5);
+
+impl Experiment {
+    /// What it runs at this scale.
+    pub(super) fn size(&self, scale: Scale) -> Size {
+        match scale {
+            Scale::Tiny => TINY,
+            Scale::Small => self.small,
+            Scale::Full => self.full,
+        }
+    }
+
+    /// How long it is expected to take.
+    pub(super) fn expected(&self, scale: Scale) -> Duration {
+        Duration::from_secs(self.size(scale).seconds)
+    }
+}
+
+/// Every engine, and every peer beside them that survives its process, in memory: redb does with a sync of each write alone. No map in DRAM.
+macro_rules! process {
+    () => {
+        "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb-sync,fjall,lmdb"
+    };
+}
+
+/// The same, and the stores that keep less, which have tables of their own.
+macro_rules! every {
+    () => {
+        concat!(process!(), ",redb,bdb-btree,bdb-hash,btreemap,hashmap")
+    };
+}
+
+/// An experiment of one run in memory that compares rates.
+fn rates(name: &str, title: &'static str, question: &'static str, words: &'static str, sizes: [Size; 2]) -> Experiment {
+    Experiment {
+        name: name.into(),
+        title,
+        question,
+        medium: Medium::Memory,
+        runs: vec![Run::new(words)],
+        small: sizes[0],
+        full: sizes[1],
+        measures: &[Measure::Rate],
+        drawn: true,
+    }
+}
+
+const fn size(words: &'static str, seconds: u64) -> Size {
+    Size { words, seconds }
+}
+
+/// All experiments, in the order in which they run: ours, then a page for each preset.
+pub(super) fn experiments() -> Vec<Experiment> {
+    let mut all =
+        vec![micro(), ycsb(), power(), servers(), scaling(), sizes(), facebook(), open_loop(), reopen(), memory()];
+    all.extend(Preset::value_variants().iter().map(|preset| of_preset(*preset)));
+    all
+}
+
+fn micro() -> Experiment {
+    rates(
+        "micro",
+        "Single operations in memory",
+        "What does one thread do a second of each operation, where an acknowledged write survives the process?",
+        concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
+        [size("--records 100000 --ops 50000 --rounds 3", 75), size("--records 1000000 --ops 500000 --rounds 3", 600)],
+    )
+}
+
+fn ycsb() -> Experiment {
+    rates(
+        "ycsb",
+        "YCSB A to F in memory",
+        "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
+        concat!(every!(), " --workloads load,a,b,c,d,e,f"),
+        [size("--records 100000 --ops 50000 --rounds 3", 75), size("--records 1000000 --ops 300000 --rounds 3", 600)],
+    )
+}
+
+fn power() -> Experiment {
+    Experiment {
+        medium: Medium::Disk,
+        ..rates(
+            "power",
+            "Writes that survive a power failure, on a disk",
+            "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
+            "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
+             --workloads load,get,update,delete,a --threads 4",
+            [size("--records 4000 --ops 1000 --rounds 1", 75), size("--records 20000 --ops 8000 --rounds 3", 600)],
+        )
+    }
+}
+
+fn servers() -> Experiment {
+    rates(
+        "servers",
+        "Servers over a unix socket",
+        "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
+        "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
+        [size("--records 50000 --ops 30000 --rounds 3", 45), size("--records 500000 --ops 200000 --rounds 3", 360)],
+    )
+}
+
+fn scaling() -> Experiment {
+    rates(
+        "scaling",
+        "Threads",
+        "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
+        concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
+        [size("--records 50000 --ops 50000 --rounds 1", 45), size("--records 500000 --ops 300000 --rounds 1", 420)],
+    )
+}
+
+fn sizes() -> Experiment {
+    rates(
+        "value-sizes",
+        "Sizes of values",
+        "From where on do bytes cost more than operations?",
+        concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
+        [size("--records 20000 --ops 20000 --rounds 1", 60), size("--records 100000 --ops 100000 --rounds 1", 420)],
+    )
+}
+
+fn facebook() -> Experiment {
+    rates(
+        "facebook",
+        "Facebook's mix of sizes",
+        "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
+        concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
+        [size("--records 50000 --ops 50000 --rounds 3", 45), size("--records 500000 --ops 300000 --rounds 3", 360)],
+    )
+}
+
+fn open_loop() -> Experiment {
+    Experiment {
+        runs: vec![
+            Run::new(concat!(process!(), " --workloads load,a")),
+            Run { open_for: Some(3), ..Run::new(concat!(process!(), " --workloads load,a,b")) },
+        ],
+        measures: &[Measure::P99, Measure::P999],
+        ..rates(
+            "open-loop",
+            "Latency at a fixed rate",
+            "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
+            "",
+            [
+                size("--records 50000 --ops 30000 --rounds 1", 100),
+                size("--records 500000 --ops 100000 --rounds 3", 480),
+            ],
+        )
+    }
+}
+
+fn reopen() -> Experiment {
+    let words = [
+        "--engine hikv --peers none --workloads load --reopen",
+        "--engine nvht --peers none --workloads load --reopen",
+        "--engine fluidkv --peers none --workloads load --reopen",
+        "--engine hashkv --peers none --workloads load --reopen",
+        "--engine mkvs --peers none --workloads load --reopen",
+    ];
+    Experiment {
+        runs: words.map(Run::new).to_vec(),
+        measures: &[Measure::Open, Measure::Recovered],
+        drawn: false,
+        ..rates(
+            "reopen",
+            "Opening a store again",
+            "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back. No peer is measured.",
+            "",
+            [size("--records 100000 --ops 1000 --rounds 3", 45), size("--records 2000000 --ops 1000 --rounds 3", 420)],
+        )
+    }
+}
+
+fn memory() -> Experiment {
+    Experiment {
+        measures: &[Measure::Dram, Measure::Medium, Measure::Written],
+        drawn: false,
+        ..rates(
+            "memory",
+            "DRAM, bytes on the medium, bytes written",
+            "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
+            concat!(every!(), " --workloads load,update"),
+            [
+                size("--records 100000 --ops 100000 --rounds 1", 30),
+                size("--records 2000000 --ops 1000000 --rounds 1", 420),
+            ],
+        )
+    }
+}
+
+/// The experiment that runs a preset. What is named here has its own medium, sizes and expectations; a preset that is not those of [`unnamed`].
+fn of_preset(preset: Preset) -> Experiment {
+    let name = preset.name();
+    let (medium, sizes) = match name {
+        "hashkv-p123" => {
+            (Medium::Disk, [size("--records 30000 --memory 0", 60), size("--records 300000 --memory 256M", 600)])
+        }
+        "mkvs-tables" => (Medium::Memory, [size("--rounds 3", 45), size("--rounds 11", 240)]),
+        // A preset's own line stands here where the size that every other has does not suit it.
+        name => unnamed(name),
+    };
+    Experiment {
+        medium,
+        runs: vec![Run::new(format!("--preset {name}"))],
+        ..rates(
+            name,
+            "A published experiment",
+            "The set-up of a paper by its name: `lodestore bench --help` says of which, and the command below what it stands for.",
+            "",
+            sizes,
+        )
+    }
+}
+
+/// Where a preset runs that has no line of its own, and how large it is: one round of so many records, in place of those that it names.
+fn unnamed(name: &str) -> (Medium, [Size; 2]) {
+    let medium = if name.starts_with("hashkv") { Medium::Disk } else { Medium::Memory };
+    (medium, [size("--records 10000 --ops 10000 --rounds 1", 10), size("--records 100000 --ops 100000 --rounds 1", 90)])
+}

@@ -1,0 +1,297 @@
+//! `lodestore evaluate`: a list of experiments, each a run of this program's own `bench`, one after the other, and pages of what they found.
+//!
+//! Beside the pages (NAME.md, pictures NAME.svg, rows NAME.jsonl, README.md over all) stands `runs.json` with what is known of each run. All of it is
+//! written when an experiment is done, so that what ends the whole leaves what is finished.
+
+mod compare;
+mod index;
+mod list;
+mod page;
+mod run;
+#[cfg(test)]
+mod sample;
+mod site;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lodestore_contract::{Error, Result};
+
+use crate::row::Row;
+use index::index;
+pub use list::Scale;
+use list::{Experiment, Medium, experiments};
+use page::{Record, page};
+use run::Bench;
+use site::Site;
+
+/// What is known of the runs whose pages lie beside it.
+const RECORDS: &str = "runs.json";
+
+/// Arguments of `lodestore evaluate`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Evaluate {
+    /// How much is measured.
+    #[arg(long, value_enum, default_value_t)]
+    pub scale: Scale,
+    /// Directory in memory, such as one on tmpfs. Fresh directories are made in it, and removed.
+    #[arg(long, value_name = "DIR", required_unless_present = "list")]
+    pub dir: Option<PathBuf>,
+    /// Directory on a disk, for the experiments that sync. Without it they are left out.
+    #[arg(long, value_name = "DIR")]
+    pub disk: Option<PathBuf>,
+    /// Directory for the pages, made where there is none. Pages of experiments that run are written anew.
+    #[arg(long, value_name = "DIR", required_unless_present = "list")]
+    pub out: Option<PathBuf>,
+    /// Run these experiments alone.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave out what --out has already of this scale and program, where no run of it failed.
+    #[arg(long)]
+    pub resume: bool,
+    /// Write the list of experiments, and how long each is expected to take; run nothing.
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// Runs the experiments and writes their pages. `program` is the version of this program, with its commit where it knows it. What a store or a whole
+/// experiment meets is told on its page, and ends nothing.
+///
+/// # Errors
+/// [`Error::InvalidOption`] for an unknown experiment; [`Error::Io`] for directories that cannot be used, and standard output.
+pub fn evaluate(args: &Evaluate, program: &str) -> Result<()> {
+    let chosen = chosen(&args.only)?;
+    let (Some(dir), Some(out), false) = (&args.dir, &args.out, args.list) else {
+        return say(&listed(&chosen, args.scale));
+    };
+    let suite = Suite {
+        args,
+        program,
+        out: out.clone(),
+        memory: real(dir)?,
+        disk: args.disk.as_deref().map(real).transpose()?,
+        site: Site::here(dir, args.disk.as_deref()),
+    };
+    fs::create_dir_all(out).map_err(|source| Error::io("making directory", out, source))?;
+    suite.run(&chosen)
+}
+
+/// The experiments of these names, in the order of the list; all where none is named.
+fn chosen(only: &[String]) -> Result<Vec<Experiment>> {
+    let all = experiments();
+    if let Some(unknown) = only.iter().find(|name| all.iter().all(|known| known.name != **name)) {
+        let names: Vec<_> = all.iter().map(|known| known.name.as_str()).collect();
+        let why = format!("give some of {}", names.join(", "));
+        return Err(Error::InvalidOption { name: "only".into(), value: unknown.clone(), why });
+    }
+    Ok(all.into_iter().filter(|known| only.is_empty() || only.contains(&known.name)).collect())
+}
+
+fn real(dir: &Path) -> Result<PathBuf> {
+    fs::canonicalize(dir).map_err(|source| Error::io("finding directory", dir, source))
+}
+
+/// Writes to standard output.
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    said.map_err(|source| Error::io("printing", "", source))
+}
+
+/// The list, as `--list` prints it.
+fn listed(chosen: &[Experiment], scale: Scale) -> String {
+    let medium = |experiment: &Experiment| if experiment.medium == Medium::Memory { "memory" } else { "disk" };
+    let line = |experiment: &Experiment| {
+        let seconds = experiment.size(scale).seconds;
+        format!("{:20} {:6} {seconds:5} s  {}\n", experiment.name, medium(experiment), experiment.title)
+    };
+    let lines: String = chosen.iter().map(line).collect();
+    let all: u64 = chosen.iter().map(|experiment| experiment.size(scale).seconds).sum();
+    format!("{lines}expected at scale {}: {:.1} minutes\n", scale.name(), all as f64 / 60.0)
+}
+
+/// A run of the whole.
+struct Suite<'a> {
+    args: &'a Evaluate,
+    program: &'a str,
+    out: PathBuf,
+    memory: PathBuf,
+    disk: Option<PathBuf>,
+    site: Site,
+}
+
+impl Suite<'_> {
+    fn run(&self, chosen: &[Experiment]) -> Result<()> {
+        let mut records = self.records();
+        let due: Vec<_> = chosen.iter().filter(|experiment| !self.has(&records, experiment)).collect();
+        let bar = bar(due.iter().map(|experiment| experiment.expected(self.args.scale)).sum());
+        let mut before = Duration::ZERO;
+        for (place, experiment) in due.iter().enumerate() {
+            bar.set_message(format!("{} ({} of {})", experiment.name, place + 1, due.len()));
+            let (record, lines) = self.one(experiment, &bar, before);
+            before += experiment.expected(self.args.scale);
+            bar.set_position(before.as_secs());
+            let failed = if record.failed.is_empty() { "" } else { ", failed in part" };
+            let told = format!(
+                "{}: {:.0} s, {} s expected{failed}\n",
+                experiment.name, record.seconds, record.expected_seconds
+            );
+            self.write(&format!("{}.jsonl", experiment.name), &lines)?;
+            self.write(&format!("{}.md", experiment.name), &page(experiment, &record, &rows(&lines)))?;
+            records.insert(experiment.name.clone(), record);
+            self.write(RECORDS, &(serde_json::to_string_pretty(&records).unwrap_or_default() + "\n"))?;
+            self.write("README.md", &self.index(&records))?;
+            bar.suspend(|| say(&told))?;
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// What is known of the pages that are there.
+    fn records(&self) -> BTreeMap<String, Record> {
+        let text = fs::read_to_string(self.out.join(RECORDS)).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Whether this need not run again.
+    fn has(&self, records: &BTreeMap<String, Record>, experiment: &Experiment) -> bool {
+        let same = |record: &Record| {
+            record.scale == self.args.scale && record.program == self.program && record.failed.is_empty()
+        };
+        self.args.resume && records.get(&experiment.name).is_some_and(same)
+    }
+
+    /// Runs an experiment; what is known of it, and its rows as JSON lines.
+    fn one(&self, experiment: &Experiment, bar: &ProgressBar, before: Duration) -> (Record, String) {
+        let began = Instant::now();
+        let scale = self.args.scale;
+        let mut record = Record {
+            scale,
+            program: self.program.into(),
+            date: site::today(),
+            site: self.site.clone(),
+            seconds: 0.0,
+            expected_seconds: experiment.size(scale).seconds,
+            commands: Vec::new(),
+            left_out: Vec::new(),
+            failed: Vec::new(),
+            plots: Vec::new(),
+        };
+        let dir = if experiment.medium == Medium::Memory { Some(&self.memory) } else { self.disk.as_ref() };
+        let mut lines = String::new();
+        match dir {
+            None => record.failed.push("no directory on a disk was given (--disk)".into()),
+            Some(dir) => {
+                let tick = || {
+                    let own = began.elapsed().min(experiment.expected(scale));
+                    bar.set_position((before + own).as_secs());
+                };
+                let bench = Bench { experiment, scale, dir, out: &self.out, tick: &tick };
+                lines = bench.all(&mut record);
+            }
+        }
+        record.seconds = began.elapsed().as_secs_f64();
+        (record, lines)
+    }
+
+    /// The index over all that is there, of every experiment.
+    fn index(&self, records: &BTreeMap<String, Record>) -> String {
+        let all = experiments();
+        let found: Vec<Vec<Row>> = all
+            .iter()
+            .map(|known| rows(&fs::read_to_string(self.out.join(format!("{}.jsonl", known.name))).unwrap_or_default()))
+            .collect();
+        let entries = all
+            .iter()
+            .zip(&found)
+            .map(|(known, rows)| (known, records.get(&known.name).map(|record| (record, rows.as_slice()))));
+        index(&entries.collect::<Vec<_>>())
+    }
+
+    /// Writes a file into the directory of the pages; it has its name when it is whole.
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let (path, part) = (self.out.join(name), self.out.join(format!(".{name}.part")));
+        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+        written.map_err(|source| Error::io("writing", path, source))
+    }
+}
+
+/// The rows of JSON lines. A line that is none, as of another version, is left out.
+fn rows(lines: &str) -> Vec<Row> {
+    lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// A bar over expected time, on a terminal only.
+fn bar(expected: Duration) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(expected.as_secs());
+    let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} s expected, {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    fn expected(scale: Scale) -> Duration {
+        experiments().iter().map(|experiment| experiment.expected(scale)).sum()
+    }
+
+    #[test]
+    fn the_small_scale_is_expected_to_take_15_minutes_at_most_and_the_full_one_two_hours() {
+        assert!(expected(Scale::Small) < Duration::from_secs(15 * 60), "{:?}", expected(Scale::Small));
+        assert!(expected(Scale::Full) < Duration::from_secs(2 * 3600), "{:?}", expected(Scale::Full));
+        assert!(expected(Scale::Tiny) < Duration::from_secs(5 * 60), "{:?}", expected(Scale::Tiny));
+    }
+
+    #[test]
+    fn every_experiment_can_be_read_at_every_scale_and_has_a_name_of_its_own() {
+        let all = experiments();
+        for experiment in &all {
+            assert_eq!(all.iter().filter(|other| other.name == experiment.name).count(), 1, "{}", experiment.name);
+            for scale in Scale::value_variants() {
+                for own in &experiment.runs {
+                    let words = format!("{} {}", own.words, experiment.size(*scale).words);
+                    run::read(&words).unwrap_or_else(|error| panic!("{}: {error}", experiment.name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_preset_has_a_page() {
+        let all = experiments();
+        for preset in crate::preset::Preset::value_variants() {
+            assert!(all.iter().any(|experiment| experiment.name == preset.name()), "{}", preset.name());
+        }
+    }
+
+    #[test]
+    fn experiments_are_chosen_by_name_and_a_name_that_is_none_is_refused() {
+        let names = |only: &[&str]| -> Result<Vec<String>> {
+            let only: Vec<_> = only.iter().map(|name| (*name).to_string()).collect();
+            Ok(chosen(&only)?.into_iter().map(|experiment| experiment.name).collect())
+        };
+        assert_eq!(names(&["ycsb", "micro"]).expect("they are known"), ["micro", "ycsb"]);
+        assert!(names(&[]).expect("all").len() > 10);
+        assert!(names(&["frob"]).expect_err("there is none").to_string().contains("micro, ycsb"));
+    }
+
+    #[test]
+    fn the_list_says_what_each_takes() {
+        let listed = listed(&chosen(&["micro".into()]).expect("it is known"), Scale::Small);
+        assert!(
+            listed.starts_with("micro                memory") && listed.contains("expected at scale small: "),
+            "{listed}"
+        );
+    }
+}

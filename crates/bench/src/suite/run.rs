@@ -1,0 +1,311 @@
+//! The runs of an experiment: each a child process of this same program, in a directory of its own that goes with it.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use lodestore_contract::Error;
+
+use super::list::{Experiment, Run, Scale};
+use super::page::Record;
+use super::rows;
+use crate::peers;
+use crate::preset::Given;
+use crate::row::Row;
+use crate::scratch::Scratch;
+use crate::store;
+
+/// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
+const TIMES_MOST: u32 = 4;
+/// What any run may take.
+const LONGER: Duration = Duration::from_secs(120);
+/// How often the bar is moved.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Reads the words of a bench.
+pub(super) fn read(words: &str) -> Result<Given, clap::Error> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        given: Given,
+    }
+    let matches = Line::command().try_get_matches_from(std::iter::once("bench").chain(words.split_whitespace()))?;
+    Line::from_arg_matches(&matches).map(|line| line.given)
+}
+
+/// An experiment as it runs.
+pub(super) struct Bench<'a> {
+    pub(super) experiment: &'a Experiment,
+    pub(super) scale: Scale,
+    /// The directory on its medium.
+    pub(super) dir: &'a Path,
+    /// The directory for pictures.
+    pub(super) out: &'a Path,
+    /// Called now and then.
+    pub(super) tick: &'a dyn Fn(),
+}
+
+impl Bench<'_> {
+    /// Runs all of it; its rows as JSON lines. What was left out, what failed and what ran is added to `record`.
+    pub(super) fn all(&self, record: &mut Record) -> String {
+        let mut lines = String::new();
+        for (place, run) in self.experiment.runs.iter().enumerate() {
+            let found = self.words(run, &rows(&lines)).and_then(|words| self.run(place, run, &words, record));
+            match found {
+                Ok(found) => lines += &found,
+                Err(why) => record.failed.push(why),
+            }
+        }
+        let failed = rows(&lines).into_iter().filter_map(|row| {
+            let why = row.failed.clone()?;
+            Some((row.store, why))
+        });
+        failed.for_each(|out| add(&mut record.left_out, out));
+        lines
+    }
+
+    /// The words of a run at this scale. Those of an open loop follow from the rows before it.
+    fn words(&self, run: &Run, before: &[Row]) -> Result<String, String> {
+        let size = self.experiment.size(self.scale).words;
+        let Some(seconds) = run.open_for else { return Ok(format!("{} {size}", run.words)) };
+        let seconds = if self.scale == Scale::Tiny { 1 } else { seconds };
+        let rate =
+            half_of_slowest(before).ok_or("nothing ran in the closed loop before, of which it takes half the rate")?;
+        Ok(format!("{} {} --rate {rate} --ops {}", run.words, without(size, "--ops").0, rate * seconds))
+    }
+
+    /// Does one run; its rows as JSON lines without the names of directories.
+    fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<String, String> {
+        let (words, left_out) = with_what_is_here(words)?;
+        left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
+        let scratch = Scratch::new(Some(self.dir), false).map_err(|error| error.to_string())?;
+        let number = if place == 0 { String::new() } else { format!("-{}", place + 1) };
+        let plot = self.experiment.drawn.then(|| format!("{}{number}.svg", self.experiment.name));
+        let option = if run.open_for.is_some() { "--plot-latency" } else { "--plot" };
+        let medium = self.experiment.medium.variable();
+        let drawn = plot.as_ref().map(|plot| format!(" {option} {plot}")).unwrap_or_default();
+        record.commands.push(format!("lodestore bench --dir \"{medium}\" {words} --go-on{drawn}"));
+        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        command
+            .arg("bench")
+            .arg("--dir")
+            .arg(scratch.path())
+            .args(words.split_whitespace())
+            .args(["--go-on", "--json"]);
+        if let Some(plot) = &plot {
+            command.arg(option).arg(self.out.join(plot));
+        }
+        let said = self.child(&scratch, command);
+        // Texts name the directory as JSON writes it, within quotation marks.
+        let path = serde_json::to_string(scratch.path()).unwrap_or_default();
+        let named = |text: &str| text.replace(path.trim_matches('"'), medium);
+        let lines = said.map_err(|why| named(&why))?;
+        record.plots.extend(plot.filter(|plot| self.out.join(plot).exists()));
+        Ok(named(&lines))
+    }
+
+    /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
+    fn child(&self, scratch: &Scratch, mut command: Command) -> Result<String, String> {
+        let limit = self.experiment.expected(self.scale) * TIMES_MOST + LONGER;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("it could not be started: {error}"))?;
+        let pipes = child.stdout.take().zip(child.stderr.take());
+        scratch.hold_child(child);
+        let (out, err) = pipes.ok_or("it has no output")?;
+        let (lines, errors) = readers(out, err);
+        let Some(lines) = self.wait(&lines, limit) else {
+            scratch.kill_child();
+            return Err(format!("it was ended when it had taken {} s", limit.as_secs()));
+        };
+        let ended_well = scratch.wait_child();
+        let errors = errors.join().unwrap_or_default();
+        let last = errors.lines().last().unwrap_or("it ended early");
+        if ended_well { Ok(lines) } else { Err(last.trim_start_matches("lodestore: ").to_string()) }
+    }
+
+    /// What comes from the reader, or none within the limit.
+    fn wait(&self, lines: &Receiver<String>, limit: Duration) -> Option<String> {
+        let began = Instant::now();
+        loop {
+            match lines.recv_timeout(TICK) {
+                Ok(lines) => return Some(lines),
+                Err(RecvTimeoutError::Disconnected) => return Some(String::new()),
+                Err(RecvTimeoutError::Timeout) if began.elapsed() > limit => return None,
+                Err(RecvTimeoutError::Timeout) => (self.tick)(),
+            }
+        }
+    }
+}
+
+/// Threads that read a child's output and its errors to their ends, so that it never waits for a reader.
+fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, JoinHandle<String>) {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        // What is no text is told by its missing rows, and nobody may be there to take it.
+        let _ = out.read_to_string(&mut text);
+        let _ = send.send(text);
+    });
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        let _ = err.read_to_string(&mut text);
+        text
+    });
+    (lines, errors)
+}
+
+/// Adds what is not there yet.
+fn add(all: &mut Vec<(String, String)>, one: (String, String)) {
+    if !all.contains(&one) {
+        all.push(one);
+    }
+}
+
+/// Half the least rate of these rows but the loads, in whole operations a second.
+fn half_of_slowest(rows: &[Row]) -> Option<u64> {
+    let rates = rows.iter().filter(|row| row.failed.is_none() && row.workload != "load").map(|row| row.ops_per_s);
+    rates.filter(|rate| *rate > 0.0).reduce(f64::min).map(|rate| ((rate / 2.0) as u64).max(1))
+}
+
+/// The words without an option and its value, and the value.
+fn without(words: &str, option: &str) -> (String, Option<String>) {
+    let (mut left, mut value) = (Vec::new(), None);
+    let mut all = words.split_whitespace();
+    while let Some(word) = all.next() {
+        if word == option {
+            value = all.next().map(String::from);
+        } else {
+            left.push(word);
+        }
+    }
+    (left.join(" "), value)
+}
+
+/// The words with those peers alone that can run here, and which cannot and why. An engine that is measured first is of every build.
+///
+/// # Errors
+/// Words that cannot be read.
+fn with_what_is_here(words: &str) -> Result<(String, Vec<(String, String)>), String> {
+    let args = read(words).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_string())?.0;
+    let mut left_out = Vec::new();
+    let all = args.targets().split_off(1);
+    let here: Vec<_> = all
+        .iter()
+        .filter(|peer| {
+            let why = missing(peer, &args.durability);
+            left_out.extend(why.clone().map(|why| ((*peer).clone(), why)));
+            why.is_none()
+        })
+        .cloned()
+        .collect();
+    if left_out.is_empty() {
+        return Ok((words.into(), left_out));
+    }
+    let peers = if here.is_empty() { "none".into() } else { here.join(",") };
+    Ok((format!("{} --peers {peers}", without(words, "--peers").0), left_out))
+}
+
+/// Why a store cannot run here.
+fn missing(store: &str, durability: &Option<lodestore_contract::Durability>) -> Option<String> {
+    let name = store::base(store);
+    if lodestore::engines().iter().any(|engine| engine.name == name) {
+        return None;
+    }
+    if !peers::is_peer(name) {
+        return Some("it is in builds with --features peers alone".into());
+    }
+    let level = durability.as_ref().map_or(Ok(()), |level| peers::with_durability(name, *level).map(drop));
+    let why = |error: Error| match error {
+        Error::InvalidOption { why, .. } => why,
+        error => error.to_string(),
+    };
+    peers::ready(name).and(level).err().map(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::sample::{experiment, record, row};
+
+    #[test]
+    fn an_option_is_taken_out_of_words_with_its_value() {
+        assert_eq!(without("--ops 5 --rounds 2", "--ops"), ("--rounds 2".into(), Some("5".into())));
+        assert_eq!(without("--rounds 2", "--ops"), ("--rounds 2".into(), None));
+    }
+
+    #[test]
+    fn half_the_rate_is_that_of_the_slowest_that_ran_and_not_of_a_load() {
+        let failed = Row { failed: Some("full".into()), ..row("nvht", "failed", 0.0) };
+        let rows = [row("hikv", "load", 10.0), row("hikv", "a", 5000.0), row("lmdb", "a", 2001.0), failed];
+        assert_eq!((half_of_slowest(&rows), half_of_slowest(&rows[..1])), (Some(1000), None));
+    }
+
+    #[test]
+    fn an_open_loop_takes_half_the_rate_for_its_seconds_and_none_where_nothing_ran() {
+        let experiment = Experiment {
+            small: crate::suite::list::Size { words: "--records 10 --ops 7", seconds: 1 },
+            ..experiment()
+        };
+        let bench = Bench {
+            experiment: &experiment,
+            scale: Scale::Small,
+            dir: Path::new("."),
+            out: Path::new("."),
+            tick: &|| (),
+        };
+        let run = Run { words: "--workloads a".into(), open_for: Some(3) };
+        let words = bench.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
+        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 6000");
+        bench.words(&run, &[]).expect_err("there is none");
+    }
+
+    #[test]
+    fn peers_that_cannot_run_are_left_out_and_told_of() {
+        let (words, out) =
+            with_what_is_here("--engine hikv --peers nvht:region=64M,frob,btreemap --records 5").expect("words");
+        assert_eq!(words, "--engine hikv --records 5 --peers nvht:region=64M,btreemap");
+        assert_eq!(out, [("frob".to_string(), "it is in builds with --features peers alone".to_string())]);
+        let (words, out) = with_what_is_here("--engine hikv --peers frob").expect("words");
+        assert_eq!((words.as_str(), out.len()), ("--engine hikv --peers none", 1));
+        let same = "--engine hikv --peers nvht";
+        assert_eq!(with_what_is_here(same).expect("words"), (same.into(), Vec::new()));
+        with_what_is_here("--frob").expect_err("there is no such option");
+    }
+
+    #[cfg(feature = "peers")]
+    #[test]
+    fn a_peer_that_cannot_give_the_durability_is_left_out() {
+        let (words, out) =
+            with_what_is_here("--engine hikv --peers hashmap,bdb-hash --durability process").expect("words");
+        assert!(words.ends_with("--peers hashmap") && out[0].1.contains("bdb-hash-paper"), "{words} {out:?}");
+    }
+
+    #[test]
+    fn a_run_that_fails_or_lasts_too_long_is_told_of() {
+        let dir = std::env::temp_dir();
+        let experiment = experiment();
+        let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: &dir, out: &dir, tick: &|| () };
+        let scratch = Scratch::new(None, false).expect("none is made");
+        let shell = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            command
+        };
+        assert_eq!(bench.child(&scratch, shell("echo row; echo noise >&2")), Ok("row\n".into()));
+        let why = bench.child(&scratch, shell("echo row; echo 'lodestore: no room' >&2; exit 6"));
+        assert_eq!(why, Err("no room".into()));
+        let (reader, lines) = channel::<String>();
+        assert_eq!(bench.wait(&lines, Duration::ZERO), None, "it is not at the end");
+        drop(reader);
+        assert_eq!(bench.wait(&lines, Duration::ZERO), Some(String::new()), "there is no more to come");
+        // A whole run whose words cannot be read is a failure of it, and what was run before stays.
+        let broken = Experiment { runs: vec![Run { words: "--frob".into(), open_for: None }], ..experiment.clone() };
+        let mut record = record();
+        assert_eq!(Bench { experiment: &broken, ..bench }.all(&mut record), "");
+        assert!(record.failed[0].contains("--frob"), "{:?}", record.failed);
+    }
+}

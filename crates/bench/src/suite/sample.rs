@@ -1,0 +1,67 @@
+//! Rows and what is known of a run, for tests.
+
+use super::list::{Experiment, Measure, Medium, Run, Scale, Size};
+use super::page::Record;
+use super::site::Site;
+use crate::row::Row;
+
+/// A row at durability process, with a spread of a tenth.
+pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
+    let mut row = Row {
+        rounds: 3,
+        ops_per_s_min: rate,
+        ops_per_s_max: rate,
+        spread: 0.1,
+        durability: "process".into(),
+        medium: "shm".into(),
+        command: format!("lodestore bench --workloads {workload}"),
+        ..Row::for_plot(store, workload, rate)
+    };
+    row.settings.insert("cache".into(), "1".into());
+    if store == "rocksdb" {
+        row.settings.insert("version".into(), "7.8".into());
+    }
+    row
+}
+
+/// The row at another durability.
+pub(super) fn at(durability: &str, row: Row) -> Row {
+    Row { durability: durability.into(), ..row }
+}
+
+/// An experiment named sample that compares rates.
+pub(super) fn experiment() -> Experiment {
+    let size = Size { words: "--records 10", seconds: 60 };
+    Experiment {
+        name: "sample".into(),
+        title: "A title",
+        question: "What is asked?",
+        medium: Medium::Memory,
+        runs: vec![Run { words: "--engine hikv".into(), open_for: None }],
+        small: size,
+        full: size,
+        measures: &[Measure::Rate],
+        drawn: true,
+    }
+}
+
+/// What is known of a run of it.
+pub(super) fn record() -> Record {
+    Record {
+        scale: Scale::Small,
+        program: "0.1.0 (abc)".into(),
+        date: "2026-01-31".into(),
+        site: Site {
+            machine: "a processor".into(),
+            memory_mib: 2048,
+            memory_on: "tmpfs".into(),
+            disk_on: "ext4".into(),
+        },
+        seconds: 61.0,
+        expected_seconds: 60,
+        commands: vec!["lodestore bench --dir \"$MEMORY\" --engine hikv".into()],
+        left_out: Vec::new(),
+        failed: Vec::new(),
+        plots: vec!["sample.svg".into()],
+    }
+}

@@ -1,0 +1,25 @@
+//! Tells the program its version and commit, for the pages of `lodestore evaluate`.
+
+use std::process::Command;
+
+/// What git answers in this directory; none where there is no git, or no checkout.
+fn git(words: &[&str]) -> Option<String> {
+    let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
+    Some(String::from_utf8_lossy(&said.stdout).trim().to_string())
+}
+
+fn main() {
+    let version = env!("CARGO_PKG_VERSION");
+    // A commit that is not that of the sources says so.
+    let program = match git(&["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=, changed since"]) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_string(),
+    };
+    println!("cargo::rustc-env=LODESTORE_PROGRAM={program}");
+    // The sources, the locked versions, and what every commit and checkout changes.
+    println!("cargo::rerun-if-changed=../../crates");
+    println!("cargo::rerun-if-changed=../../Cargo.lock");
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+}
