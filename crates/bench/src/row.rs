@@ -449,4 +449,20 @@ mod tests {
         assert_eq!((row.p90_ns, &row.latency_curve), (3, &vec![20; 10]), "as far as each round goes");
         assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns), (40, 20, 10));
     }
+
+    #[test]
+    fn a_row_is_read_as_it_is_written() {
+        let open_loop =
+            OpenLoop { asked_per_s: 5, reached_per_s: 4.5, arrivals: "even".into(), kept_up: true, behind_s: 0.5 };
+        let mut row =
+            Row { value_size: Size::Uniform(1, 9), open_loop: Some(open_loop), ..Row::for_plot("a", "get", 9.5) };
+        row.sweep = Some(Swept { name: "threads".into(), value: "2".into() });
+        row.reopen = Some(Reopened { keys: 7, ..Reopened::default() });
+        row.ratio_to.insert("b".into(), 0.25);
+        let written = serde_json::to_string(&row).expect("JSON");
+        let read: Row = serde_json::from_str(&written).expect("a row");
+        assert_eq!(serde_json::to_string(&read).expect("JSON"), written);
+        let bare: Row = serde_json::from_str("{\"store\":\"a\"}").expect("what is not there has its default");
+        assert_eq!((bare.store.as_str(), bare.failed), ("a", None));
+    }
 }

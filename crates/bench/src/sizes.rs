@@ -218,6 +218,8 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(size));
             assert_eq!(size.to_string(), text);
+            let json = serde_json::to_string(&size).expect("JSON");
+            assert_eq!(serde_json::from_str::<Size>(&json).expect("a size"), size);
         }
         let json = |size: Size| serde_json::to_string(&size).expect("JSON");
         assert_eq!((json(Size::Fixed(8)), json(Size::Uniform(1, 2))), ("8".into(), "\"1..2\"".into()));
