@@ -14,7 +14,7 @@ pub(super) fn index(entries: &[Entry<'_>]) -> String {
     let levels: Vec<_> = ran.iter().map(|(_, (_, rows))| Level::all(rows)).collect();
     let found: Vec<_> =
         ran.iter().zip(&levels).map(|((experiment, _), levels)| verdicts(levels, experiment.measures)).collect();
-    let heads = texts(["experiment", "question", "scale", "program", "date", "took", "expected", "lines lost"]);
+    let heads = texts(["experiment", "what", "scale", "program", "date", "took", "expected", "lines lost"]);
     let lines = ran.iter().zip(&found).map(|((experiment, (record, _)), found)| of_page(experiment, record, found));
     let seconds: f64 = ran.iter().map(|(_, (record, _))| record.seconds).sum();
     let expected: u64 = ran.iter().map(|(_, (record, _))| record.expected_seconds).sum();
@@ -75,10 +75,14 @@ fn summary(experiments: &[&Experiment], found: &[Vec<Verdict<'_>>]) -> String {
             first.into_iter().chain(fields).collect()
         })
     });
+    let lines: Vec<_> = lines.collect();
+    if lines.is_empty() {
+        return String::new();
+    }
     format!(
         "\n## Our best engine beside the best peer\n\n\
          Of stores of an equal durability, or where ours is told to be at another, of peers that survive less. Above 1 ours is better; **what is lost** stands out.\n\n{}",
-        table(&heads, lines)
+        table(&heads, lines.into_iter())
     )
 }
 

@@ -12,10 +12,10 @@ use crate::preset::Preset;
 pub enum Scale {
     /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
     Tiny,
-    /// Some hundred thousand operations a row, in under 15 minutes.
+    /// Some ten thousand operations a row, in under 15 minutes.
     #[default]
     Small,
-    /// A million records where the medium is memory, in under two hours.
+    /// Half a million records in most rows, and the papers' set-ups at their presets' own size, in under two hours.
     Full,
 }
 
@@ -175,7 +175,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size("--records 100000 --ops 50000 --rounds 3", 75), size("--records 1000000 --ops 500000 --rounds 3", 600)],
+        [size("--records 100000 --ops 40000 --rounds 3", 100), size("--records 500000 --ops 200000 --rounds 3", 600)],
     )
 }
 
@@ -185,7 +185,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size("--records 100000 --ops 50000 --rounds 3", 75), size("--records 1000000 --ops 300000 --rounds 3", 600)],
+        [size("--records 100000 --ops 30000 --rounds 3", 80), size("--records 500000 --ops 200000 --rounds 3", 500)],
     )
 }
 
@@ -198,7 +198,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size("--records 4000 --ops 1000 --rounds 1", 75), size("--records 20000 --ops 8000 --rounds 3", 600)],
+            [size("--records 4000 --ops 2000 --rounds 3", 60), size("--records 20000 --ops 8000 --rounds 3", 300)],
         )
     }
 }
@@ -209,7 +209,7 @@ fn servers() -> Experiment {
         "Servers over a unix socket",
         "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
         "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
-        [size("--records 50000 --ops 30000 --rounds 3", 45), size("--records 500000 --ops 200000 --rounds 3", 360)],
+        [size("--records 50000 --ops 30000 --rounds 3", 40), size("--records 500000 --ops 200000 --rounds 3", 300)],
     )
 }
 
@@ -219,7 +219,7 @@ fn scaling() -> Experiment {
         "Threads",
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
-        [size("--records 50000 --ops 50000 --rounds 1", 45), size("--records 500000 --ops 300000 --rounds 1", 420)],
+        [size("--records 50000 --ops 30000 --rounds 3", 70), size("--records 500000 --ops 200000 --rounds 1", 300)],
     )
 }
 
@@ -229,7 +229,7 @@ fn sizes() -> Experiment {
         "Sizes of values",
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
-        [size("--records 20000 --ops 20000 --rounds 1", 60), size("--records 100000 --ops 100000 --rounds 1", 420)],
+        [size("--records 10000 --ops 10000 --rounds 3", 65), size("--records 50000 --ops 50000 --rounds 3", 400)],
     )
 }
 
@@ -239,7 +239,7 @@ fn facebook() -> Experiment {
         "Facebook's mix of sizes",
         "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
-        [size("--records 50000 --ops 50000 --rounds 3", 45), size("--records 500000 --ops 300000 --rounds 3", 360)],
+        [size("--records 50000 --ops 30000 --rounds 3", 35), size("--records 500000 --ops 200000 --rounds 3", 300)],
     )
 }
 
@@ -255,10 +255,7 @@ fn open_loop() -> Experiment {
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [
-                size("--records 50000 --ops 30000 --rounds 1", 100),
-                size("--records 500000 --ops 100000 --rounds 3", 480),
-            ],
+            [size("--records 50000 --ops 30000 --rounds 1", 90), size("--records 500000 --ops 100000 --rounds 3", 400)],
         )
     }
 }
@@ -280,7 +277,7 @@ fn reopen() -> Experiment {
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back. No peer is measured.",
             "",
-            [size("--records 100000 --ops 1000 --rounds 3", 45), size("--records 2000000 --ops 1000 --rounds 3", 420)],
+            [size("--records 100000 --ops 1000 --rounds 3", 25), size("--records 2000000 --ops 1000 --rounds 3", 400)],
         )
     }
 }
@@ -295,8 +292,8 @@ fn memory() -> Experiment {
             "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
             concat!(every!(), " --workloads load,update"),
             [
-                size("--records 100000 --ops 100000 --rounds 1", 30),
-                size("--records 2000000 --ops 1000000 --rounds 1", 420),
+                size("--records 100000 --ops 100000 --rounds 1", 25),
+                size("--records 1000000 --ops 500000 --rounds 1", 240),
             ],
         )
     }
@@ -306,10 +303,8 @@ fn memory() -> Experiment {
 fn of_preset(preset: Preset) -> Experiment {
     let name = preset.name();
     let (medium, sizes) = match name {
-        "hashkv-p123" => {
-            (Medium::Disk, [size("--records 30000 --memory 0", 60), size("--records 300000 --memory 256M", 600)])
-        }
-        "mkvs-tables" => (Medium::Memory, [size("--rounds 3", 45), size("--rounds 11", 240)]),
+        "hashkv-p123" => (Medium::Disk, [size("--records 100000 --memory 0", 30), size("", 900)]),
+        "mkvs-tables" => (Medium::Memory, [size("--rounds 3", 40), size("", 240)]),
         // A preset's own line stands here where the size that every other has does not suit it.
         name => unnamed(name),
     };
@@ -329,5 +324,5 @@ fn of_preset(preset: Preset) -> Experiment {
 /// Where a preset runs that has no line of its own, and how large it is: one round of so many records, in place of those that it names.
 fn unnamed(name: &str) -> (Medium, [Size; 2]) {
     let medium = if name.starts_with("hashkv") { Medium::Disk } else { Medium::Memory };
-    (medium, [size("--records 10000 --ops 10000 --rounds 1", 10), size("--records 100000 --ops 100000 --rounds 1", 90)])
+    (medium, [size("--records 10000 --ops 10000 --rounds 1", 10), size("--records 100000 --ops 100000 --rounds 1", 80)])
 }

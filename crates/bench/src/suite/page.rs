@@ -238,7 +238,10 @@ fn settings(rows: &[Row]) -> String {
         vec![format!("`{store}`"), levels, media, set.join(" ")]
     };
     let heads = texts(["store", "an acknowledged write survives", "medium", "settings"]);
-    format!("\n## Settings\n\n{}", table(&heads, stores.into_iter().map(line)))
+    format!(
+        "\n## Settings\n\nUnder a sweep those at its first value.\n\n{}",
+        table(&heads, stores.into_iter().map(line))
+    )
 }
 
 /// The commands that repeat single rows.
