@@ -1,0 +1,143 @@
+//! What is done to a store while its instructions are counted.
+
+use std::path::Path;
+
+use lodestore::{CreateOptions, Handle};
+use lodestore_contract::{Result, ScanRange, Visit};
+
+/// An engine, with the options that would else be drawn at random or follow from the machine's cores.
+pub(crate) struct Subject {
+    /// The engine's name.
+    pub(crate) engine: &'static str,
+    set: &'static [(&'static str, &'static str)],
+}
+
+/// Every engine of this build. No table of NVHT's grows: that comes at other moments in each run. A matrix has two devices, since one alone is its engine
+/// again, and logs, which are such tables, that the load fills.
+pub(crate) const SUBJECTS: [Subject; 5] = [
+    Subject { engine: "hikv", set: &[("hash-seed", "1"), ("backends", "1")] },
+    Subject { engine: "nvht", set: &[("hash-seed", "1"), ("initial-capacity", "65536")] },
+    Subject { engine: "fluidkv", set: &[("workers", "1")] },
+    Subject { engine: "hashkv", set: &[("workers", "1")] },
+    Subject {
+        engine: "mkvs",
+        set: &[("devices", "2"), ("log-ops", "4096"), ("device.hash-seed", "1"), ("device.backends", "1")],
+    },
+];
+
+/// Most bytes of a store, and by which it grows.
+const CAPACITY: u64 = 256 << 20;
+const REGION: &str = "16M";
+/// Records that are loaded before the first path.
+const RECORDS: u32 = 20_000;
+/// Operations of a path that has one key.
+const SINGLE: u32 = 4_000;
+/// Operations of a path that has many.
+const MANY: u32 = 400;
+/// Keys of a `multi_get`.
+const KEYS: usize = 16;
+/// Pairs of a scan.
+const PAIRS: usize = 50;
+/// Bytes of a value.
+const VALUE: usize = 256;
+
+type Key = [u8; 16];
+
+/// Calls `operation` for each number below `count`; how often it answered true. What this thread does in here is counted, by this function's name.
+#[inline(never)]
+pub(crate) fn counted(count: u32, operation: &mut dyn FnMut(u32) -> Result<bool>) -> Result<u32> {
+    let mut did = 0;
+    for number in 0..count {
+        did += u32::from(operation(number)?);
+    }
+    Ok(did)
+}
+
+/// The key of a record: no two have the same, and neighbours are far apart.
+fn key(number: u32) -> Key {
+    let mixed = (u64::from(number) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    std::array::from_fn(|at| b"0123456789abcdef"[(mixed >> (60 - 4 * at)) as usize & 15])
+}
+
+/// One store, and who is told of each path that is done.
+struct Run<'a> {
+    store: &'a Handle,
+    tell: &'a mut dyn FnMut(&str, u32),
+}
+
+impl Run<'_> {
+    /// Does one path when all work behind the one before has ended. `expected` operations answer true.
+    fn path(
+        &mut self,
+        name: &str,
+        count: u32,
+        expected: u32,
+        operation: &mut dyn FnMut(u32) -> Result<bool>,
+    ) -> Result<()> {
+        self.store.settle()?;
+        if self.store.capabilities().scan {
+            // A scan waits for what is queued.
+            self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;
+        }
+        let did = counted(count, operation)?;
+        assert_eq!(did, expected, "operations of {name} that did what they should");
+        (self.tell)(name, count);
+        Ok(())
+    }
+
+    /// Paths that change nothing.
+    fn read(&mut self, keys: &[Key], absent: &[Key]) -> Result<()> {
+        let store = self.store;
+        let mut value = Vec::with_capacity(VALUE);
+        self.path("get", SINGLE, SINGLE, &mut |at| store.get_into(&keys[at as usize], &mut value))?;
+        self.path("get_absent", SINGLE, 0, &mut |at| store.get_into(&absent[at as usize], &mut value))?;
+        let sets: Vec<Vec<&[u8]>> = keys.chunks(KEYS).map(|keys| keys.iter().map(|key| &key[..]).collect()).collect();
+        self.path(&format!("multi_get_{KEYS}"), MANY, MANY, &mut |at| {
+            let mut found = 0;
+            let keys = &sets[at as usize % sets.len()];
+            store.multi_get(keys, &mut |_, value| found += usize::from(value.is_some()))?;
+            Ok(found == KEYS)
+        })?;
+        if !store.capabilities().scan {
+            return Ok(());
+        }
+        // Behind the last of these there are pairs enough.
+        let starts: Vec<_> = keys.iter().filter(|key| key[0] != b'f').collect();
+        self.path(&format!("scan_{PAIRS}"), MANY, MANY, &mut |at| {
+            let range = ScanRange::from(&starts[at as usize][..]).limit(PAIRS);
+            Ok(store.scan_each(&range, &mut |_, _| Visit::More)? == PAIRS)
+        })
+    }
+
+    /// Paths that write.
+    fn write(&mut self, keys: &[Key], new: &[Key]) -> Result<()> {
+        let store = self.store;
+        let value = [7; VALUE];
+        self.path("update", SINGLE, SINGLE, &mut |at| store.update(&keys[at as usize], &value))?;
+        self.path("put_new", SINGLE, SINGLE, &mut |at| store.put(&new[at as usize], &value).map(|()| true))?;
+        self.path("delete", SINGLE, SINGLE, &mut |at| store.delete(&new[at as usize]))
+    }
+}
+
+/// Makes a store in the directory `path`, loads it, and does each path that it offers; `tell` is called behind each with its name and the number of
+/// its operations.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn run(subject: &Subject, path: &Path, tell: &mut dyn FnMut(&str, u32)) -> Result<()> {
+    let options = CreateOptions::new().engine(subject.engine).size(CAPACITY).set("region", REGION);
+    let options = subject.set.iter().fold(options, |options, (name, value)| options.set(*name, *value));
+    let store = lodestore::create(path, &options)?;
+    for number in 0..RECORDS {
+        store.put(&key(number), &[3; VALUE])?;
+    }
+    // Records all over the load, none twice.
+    let keys: Vec<_> = (0..SINGLE).map(|number| key(number * 7919 % RECORDS)).collect();
+    let new: Vec<_> = (RECORDS..RECORDS + SINGLE).map(key).collect();
+    let absent: Vec<_> = (2 * RECORDS..2 * RECORDS + SINGLE).map(key).collect();
+    let mut run = Run { store: &store, tell };
+    run.read(&keys, &absent)?;
+    run.write(&keys, &new)?;
+    store.close()
+}
