@@ -46,7 +46,7 @@ fn of_page(experiment: &Experiment, record: &Record, found: &[Verdict<'_>]) -> V
     let lost = found.iter().filter(|verdict| verdict.lost()).count();
     vec![
         format!("[{name}]({name}.md)", name = experiment.name),
-        experiment.title.into(),
+        experiment.title.clone(),
         record.scale.name().into(),
         record.program.clone(),
         record.date.clone(),

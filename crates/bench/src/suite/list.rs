@@ -96,9 +96,9 @@ pub(super) struct Size {
 pub(super) struct Experiment {
     /// Its name on the command line and of its files.
     pub(super) name: String,
-    pub(super) title: &'static str,
+    pub(super) title: String,
     /// What it answers.
-    pub(super) question: &'static str,
+    pub(super) question: String,
     pub(super) medium: Medium,
     pub(super) runs: Vec<Run>,
     pub(super) small: Size,
@@ -143,11 +143,11 @@ macro_rules! every {
 }
 
 /// An experiment of one run in memory that compares rates.
-fn rates(name: &str, title: &'static str, question: &'static str, words: &'static str, sizes: [Size; 2]) -> Experiment {
+fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [Size; 2]) -> Experiment {
     Experiment {
         name: name.into(),
-        title,
-        question,
+        title: title.into(),
+        question: question.into(),
         medium: Medium::Memory,
         runs: vec![Run::new(words)],
         small: sizes[0],
@@ -161,11 +161,14 @@ const fn size(words: &'static str, seconds: u64) -> Size {
     Size { words, seconds }
 }
 
-/// All experiments, in the order in which they run: ours, then a page for each preset.
+/// All experiments, in the order in which they run: ours, then a page for each preset that is not as good as one of them.
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all =
         vec![micro(), ycsb(), power(), servers(), scaling(), sizes(), facebook(), open_loop(), reopen(), memory()];
-    all.extend(Preset::value_variants().iter().map(|preset| of_preset(*preset)));
+    let ours = [Preset::Ycsb, Preset::HikvMicro];
+    all.extend(
+        Preset::value_variants().iter().filter(|preset| !ours.contains(preset)).map(|preset| of_preset(*preset)),
+    );
     all
 }
 
@@ -299,30 +302,32 @@ fn memory() -> Experiment {
     }
 }
 
-/// The experiment that runs a preset. What is named here has its own medium, sizes and expectations; a preset that is not those of [`unnamed`].
+/// The experiment that runs a preset, which says itself what it is.
 fn of_preset(preset: Preset) -> Experiment {
     let name = preset.name();
-    let (medium, sizes) = match name {
-        "hashkv-p123" => (Medium::Disk, [size("--records 100000 --memory 0", 30), size("", 900)]),
-        "mkvs-tables" => (Medium::Memory, [size("--rounds 3", 40), size("", 240)]),
-        // A preset's own line stands here where the size that every other has does not suit it.
-        name => unnamed(name),
-    };
+    let told = preset.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
+    let told = told.unwrap_or_default();
+    let medium = if name.starts_with("hashkv") { Medium::Disk } else { Medium::Memory };
+    let title = told.split(": ").next().unwrap_or_default();
     Experiment {
         medium,
         runs: vec![Run::new(format!("--preset {name}"))],
-        ..rates(
-            name,
-            "A published experiment",
-            "The set-up of a paper by its name: `lodestore bench --help` says of which, and the command below what it stands for.",
-            "",
-            sizes,
-        )
+        ..rates(&name, &format!("{name}: {title}"), &told, "", sizes_of(preset))
     }
 }
 
-/// Where a preset runs that has no line of its own, and how large it is: one round of so many records, in place of those that it names.
-fn unnamed(name: &str) -> (Medium, [Size; 2]) {
-    let medium = if name.starts_with("hashkv") { Medium::Disk } else { Medium::Memory };
-    (medium, [size("--records 10000 --ops 10000 --rounds 1", 10), size("--records 100000 --ops 100000 --rounds 1", 80)])
+/// How large a preset is run. What is swept is not named again: one value would take the place of the several.
+fn sizes_of(preset: Preset) -> [Size; 2] {
+    let usual = |seconds| {
+        [size("--records 10000 --ops 10000 --rounds 1", 10), size("--records 100000 --ops 100000 --rounds 1", seconds)]
+    };
+    match preset {
+        Preset::HikvFig9 => [size("--sweep records=2000,10000,50000 --ops 10000", 10), size("", 80)],
+        Preset::HashkvP123 => [size("--records 100000 --memory 0", 30), size("", 900)],
+        Preset::HashkvReserve => [size("--load-bytes 128M --memory 0 --write-buffer 4M", 40), size("", 400)],
+        Preset::HashkvValueSize => [size("--load-bytes 24M --memory 0", 20), size("", 120)],
+        Preset::HashkvThreshold => [size("--load-bytes 24M --memory 0", 15), size("", 80)],
+        Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
+        _ => usual(80),
+    }
 }

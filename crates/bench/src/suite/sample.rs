@@ -34,8 +34,8 @@ pub(super) fn experiment() -> Experiment {
     let size = Size { words: "--records 10", seconds: 60 };
     Experiment {
         name: "sample".into(),
-        title: "A title",
-        question: "What is asked?",
+        title: "A title".into(),
+        question: "What is asked?".into(),
         medium: Medium::Memory,
         runs: vec![Run { words: "--engine hikv".into(), open_for: None }],
         small: size,
