@@ -14,7 +14,7 @@ impl Measure {
             Self::Rate => "Operations a second",
             Self::P99 => "99th percentile of the latency, from when an operation was due",
             Self::P999 => "99.9th percentile of the latency, from when an operation was due",
-            Self::Dram => "DRAM, bytes a record",
+            Self::Dram => "Growth of the process's anonymous memory, bytes a record",
             Self::Medium => "Bytes on the medium a record",
             Self::Written => "Bytes written for each byte put",
             Self::Open => "Until the store is open",
@@ -28,7 +28,7 @@ impl Measure {
             Self::Rate => "ops/s",
             Self::P99 => "p99",
             Self::P999 => "p99.9",
-            Self::Dram => "DRAM B/key",
+            Self::Dram => "RSS B/key",
             Self::Medium => "medium B/key",
             Self::Written => "write x",
             Self::Open => "open",
@@ -44,8 +44,12 @@ impl Measure {
             Self::Rate => Some(row.ops_per_s).filter(|rate| stays && !timed && *rate > 0.0),
             Self::P99 => timed.then_some(row.p99_ns as f64),
             Self::P999 => timed.then_some(row.p999_ns as f64),
-            Self::Dram => stays.then_some(row.dram_bytes_per_key),
-            Self::Medium => Some(row.medium_bytes_per_key).filter(|bytes| stays && *bytes > 0.0),
+            // Not by their own accounts, of which each counts other things.
+            Self::Dram => stays.then_some(row.rss_anon_bytes_per_key),
+            // Who keeps nothing has not written it yet.
+            Self::Medium => {
+                Some(row.medium_bytes_per_key).filter(|bytes| stays && *bytes > 0.0 && row.durability != "none")
+            }
             Self::Written => row.write_amplification,
             Self::Open => row.reopen.as_ref().map(|found| found.open_s * 1e9),
             Self::Recovered => row.reopen.as_ref().map(|found| found.recovered_s * 1e9),
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn of_bytes_and_times_less_is_better() {
-        let sized = |store: &str, dram: f64| Row { dram_bytes_per_key: dram, ..row(store, "load", 1.0) };
+        let sized = |store: &str, dram: f64| Row { rss_anon_bytes_per_key: dram, ..row(store, "load", 1.0) };
         let rows = [sized("hikv", 20.0), sized("nvht", 2.0), sized("rocksdb", 10.0), sized("lmdb", 1.0)];
         let levels = Level::all(&rows);
         let found = verdicts(&levels, &[Measure::Dram]);

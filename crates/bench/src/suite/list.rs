@@ -57,7 +57,7 @@ pub(super) enum Measure {
     /// The 99th and the 99.9th percentile of the latency.
     P99,
     P999,
-    /// DRAM a key.
+    /// Growth of RssAnon a key.
     Dram,
     /// Bytes on the medium a record.
     Medium,
