@@ -48,7 +48,7 @@ pub(super) const FIG10: &str = emulated!(
      --sweep persist-ns=50,200,600,1000,1400 --rounds 1"
 );
 
-/// Four threads in all where the paper has 16: its 8-8 is two and two here, its 12-4 three and one.
+/// Four threads in all where the paper has 16: its 8-8 is two and two here, its 12-4 two and one, as serving threads are the bench's.
 pub(super) const FIG11: &str = emulated!(
     "--engine hikv:threads=4 --peers hikv:backends=2,hikv:backends=1 --workloads load,a,b,c,d,e,f --records 1000000 --ops 200000 --threads 2 \
      --rounds 3"
