@@ -15,7 +15,7 @@ use crate::workload::Workload;
 const HEADS: [(&str, &str); 6] = [
     ("mkvs:groups=2:devices=2:acks=one:reads=race-all:filter=on:inline=off", "MKVS"),
     ("mkvs:groups=2:devices=2:reads=single:filter=on:inline=off", "MKVS-GEKV"),
-    ("mkvs:groups=1:devices=1:filter=off:inline=off", "MKVS-EKV"),
+    ("mkvs:groups=1:devices=1:filter=off", "MKVS-EKV"),
     ("mkvs:groups=2:devices=2", "mkvs 2x2 as it comes"),
     ("redis", "Redis"),
     ("memcached", "Memcached"),

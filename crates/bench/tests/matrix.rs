@@ -53,7 +53,7 @@ fn an_engine_in_a_setting_may_have_options_of_its_devices() {
 #[test]
 fn the_tables_of_the_paper_are_printed_with_its_names_and_again_by_the_command_that_is_told() {
     let dir = Dir::new();
-    let own = "mkvs:groups=2:devices=2:acks=one:reads=race-all:filter=on:inline=off,mkvs:groups=1:devices=1:filter=off:inline=off";
+    let own = "mkvs:groups=2:devices=2:acks=one:reads=race-all:filter=on:inline=off,mkvs:groups=1:devices=1:filter=off";
     let words = format!("--preset mkvs-tables --peers {own} --records 200 --rounds 1 --sweep threads=1,2 --size 64M");
     let output = bench(&words, Some(&dir));
     let text = String::from_utf8_lossy(&output.stdout);
