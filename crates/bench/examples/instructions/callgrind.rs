@@ -88,7 +88,7 @@ fn instructions(profile: &str) -> Result<u64> {
     let (mut caller, mut callee) = (String::new(), String::new());
     // Calls of the allocator, whose instructions the next line of figures has.
     let mut calls = None;
-    let mut all = 0;
+    let mut all = 0_u64;
     for line in profile.lines() {
         if let Some(text) = line.strip_prefix("fn=") {
             caller = names.name(text);
@@ -100,7 +100,7 @@ fn instructions(profile: &str) -> Result<u64> {
         } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
             let cost: u64 = line.rsplit(' ').next().unwrap_or_default().parse()?;
             match calls.take() {
-                None => all += cost,
+                None => all = all.wrapping_add(cost),
                 Some(0) => {}
                 // Its own lines are in the sum too, before or behind: so the sum may pass below zero.
                 Some(calls) => all = all.wrapping_add(calls * ALLOCATION).wrapping_sub(cost),
