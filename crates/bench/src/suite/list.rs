@@ -168,10 +168,8 @@ pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all =
         vec![micro(), ycsb(), power(), servers(), scaling(), sizes(), facebook(), open_loop(), reopen(), memory()];
-    let ours = [Preset::Ycsb, Preset::HikvMicro];
-    all.extend(
-        Preset::value_variants().iter().filter(|preset| !ours.contains(preset)).map(|preset| of_preset(*preset)),
-    );
+    let presets = Preset::value_variants().iter().filter(|preset| !COVERED.contains(preset));
+    all.extend(presets.map(|preset| of_preset(*preset)));
     all
 }
 
@@ -321,16 +319,16 @@ fn of_preset(preset: Preset) -> Experiment {
 
 /// How large a preset is run. What is swept is not named again: one value would take the place of the several.
 fn sizes_of(preset: Preset) -> [Size; 2] {
-    let usual = |seconds| {
-        [size("--records 10000 --ops 10000 --rounds 1", 8), size("--records 100000 --ops 100000 --rounds 1", seconds)]
-    };
     match preset {
-        Preset::HikvFig9 => [size("--sweep records=2000,10000,50000 --ops 10000", 10), size("", 80)],
-        Preset::HashkvP123 => [size("--records 100000 --memory 0", 30), size("", 900)],
-        Preset::HashkvReserve => [size("--load-bytes 128M --memory 0 --write-buffer 4M", 40), size("", 400)],
-        Preset::HashkvValueSize => [size("--load-bytes 24M --memory 0", 20), size("", 120)],
-        Preset::HashkvThreshold => [size("--load-bytes 24M --memory 0", 15), size("", 80)],
+        Preset::HikvFig9 => [size("--sweep records=10000,50000,250000 --ops 50000", 10), size("", 80)],
+        // A small store needs more room beside its data than a large one.
+        Preset::HashkvP123 => [size("--records 100000 --reserve 70 --memory 0", 20), size("", 900)],
+        Preset::HashkvReserve => [size("--load-bytes 128M --memory 0 --write-buffer 4M", 25), size("", 400)],
+        Preset::HashkvValueSize => [size("--load-bytes 24M --memory 0", 15), size("", 120)],
+        Preset::HashkvThreshold => [size("--load-bytes 48M --memory 0", 20), size("", 80)],
         Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
-        _ => usual(80),
+        _ => {
+            [size("--records 100000 --ops 30000 --rounds 1", 10), size("--records 300000 --ops 100000 --rounds 1", 80)]
+        }
     }
 }
