@@ -131,7 +131,7 @@ impl Experiment {
 /// Every engine, and every peer beside them that survives its process, in memory: redb does with a sync of each write alone. No map in DRAM.
 macro_rules! process {
     () => {
-        "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb-sync,fjall,lmdb"
+        "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,redb-sync,fjall,lmdb"
     };
 }
 
