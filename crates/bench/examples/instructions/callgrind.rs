@@ -39,7 +39,8 @@ fn measure_in(subject: &Subject, directory: &Path) -> Result<Vec<(String, u64)>>
     let profile = directory.join("profile");
     let output = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind"])
-        .arg(format!("--toggle-collect={COUNTED}"))
+        .arg("--separate-threads=yes")
+        .arg(format!("--dump-before={COUNTED}"))
         .arg(format!("--dump-after={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(std::env::current_exe()?)
@@ -55,12 +56,11 @@ fn measure_in(subject: &Subject, directory: &Path) -> Result<Vec<(String, u64)>>
     for (index, line) in told.lines().enumerate() {
         let (name, count) = line.split_once(' ').ok_or_else(|| format!("no path and count: {line}"))?;
         let count: u64 = count.parse()?;
-        // One profile a path, numbered from 1.
-        let text = fs::read_to_string(profile.with_extension((index + 1).to_string()))?;
-        match instructions(&text)? {
-            0 => return Err(format!("nothing was counted: valgrind has not seen {COUNTED}").into()),
-            all => paths.push((name.into(), (all + count / 2) / count)),
-        }
+        // Profiles of this thread are numbered from 1: each path has one of what came before it, and one of its own. (Were nothing collected before, valgrind
+        // would count calls from there with those of the path.)
+        let part = profile.with_extension(format!("{}-01", 2 * index + 2));
+        let text = fs::read_to_string(&part).map_err(|error| format!("valgrind has not seen {COUNTED}: {error}"))?;
+        paths.push((name.into(), (instructions(&text)? + count / 2) / count));
     }
     Ok(paths)
 }
