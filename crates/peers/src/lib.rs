@@ -2,7 +2,7 @@
 //!
 //! Floor 3 (with `contract`); only `bench` stands on it, behind its feature `peers`, and nothing of the default build does. A peer
 //! written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
-//! Rust (`redb` and `fjall` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
+//! Rust (`redb`, `fjall` and `sled` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
 //!
 //! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under
 //! `-sync`, and `-paper`, the setting of the NVHT paper's authors (their public bench drivers), who ask the peers to sync every put and give
@@ -24,5 +24,7 @@ mod redb;
 mod redis;
 mod rocksdb;
 mod server;
+#[cfg(feature = "sled")]
+mod sled;
 
 pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};

@@ -9,6 +9,8 @@ use lodestore_contract::{Error, Result};
 use crate::fjall;
 #[cfg(feature = "redb")]
 use crate::redb;
+#[cfg(feature = "sled")]
+use crate::sled;
 use crate::{bdb, leveldb, lmdb, memcached, redis, rocksdb};
 
 /// What an acknowledged write survives.
@@ -363,6 +365,30 @@ const KINDS: &[Kind] = &[
         write_buffer: false,
         ready: || Ok(()),
         open: |dir, asked| fjall::open(dir, true, asked),
+    },
+    #[cfg(feature = "sled")]
+    Kind {
+        name: "sled",
+        family: "sled",
+        about: "sled, flushed by its own thread every 500 ms, no compression, 1 GiB cache",
+        ordered: true,
+        survives: Survives::Stop,
+        budget: true,
+        write_buffer: false,
+        ready: || Ok(()),
+        open: |dir, asked| sled::open(dir, false, asked),
+    },
+    #[cfg(feature = "sled")]
+    Kind {
+        name: "sled-sync",
+        family: "sled",
+        about: "sled as `sled`, with a flush and a sync of its log after each write",
+        ordered: true,
+        survives: Survives::Medium,
+        budget: true,
+        write_buffer: false,
+        ready: || Ok(()),
+        open: |dir, asked| sled::open(dir, true, asked),
     },
     Kind {
         name: "lmdb",

@@ -339,7 +339,43 @@ mod installed {
     }
 
     #[test]
-    fn servers_and_lmdb_look_whether_a_key_is_there() {
+    fn what_sled_acknowledged_after_a_sync_is_in_its_files_while_it_is_open() {
+        let (kind, dir) = kind_and_dir("sled-sync");
+        let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
+        // Several times: its own thread flushes now and then, whether or not its writes do.
+        for round in 1..=5_u32 {
+            for number in (round - 1) * 100..round * 100 {
+                peer.put(&number.to_le_bytes(), &[number as u8; 100]).expect("put");
+            }
+            assert!(peer.delete(&(round * 100 - 1).to_le_bytes()).expect("an answer"));
+            // What a kill would leave.
+            let (_, copy) = kind_and_dir("sled-sync");
+            let (from, to) = (dir.path().join("peer.sled"), copy.path());
+            let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
+            assert!(copied.expect("cp runs").success());
+            let copy = kind.open(copy.path(), &Asked { there: true, ..Asked::default() }).expect("it opens");
+            for number in 0..round * 100 {
+                let should = (number % 100 != 99).then(|| vec![number as u8; 100]);
+                assert_eq!(get(&*copy, &number.to_le_bytes()), should, "{number} in round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn sled_can_be_opened_again_at_once_where_it_was_dropped() {
+        let (kind, dir) = kind_and_dir("sled-sync");
+        // Often: its threads are not always late.
+        for round in 0..50_u32 {
+            let asked = Asked { there: round > 0, ..Asked::default() };
+            let peer = kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            for number in 0..100_u32 {
+                peer.put(&number.to_le_bytes(), &round.to_le_bytes()).expect("put");
+            }
+        }
+    }
+
+    #[test]
+    fn servers_lmdb_and_sled_look_whether_a_key_is_there() {
         for name in ["redis", "memcached"] {
             let (kind, dir) = kind_and_dir(name);
             let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
@@ -349,7 +385,7 @@ mod installed {
             assert!(peer.update(b"key", b"second").expect("an answer"), "{name}");
             assert_eq!(get(&*peer, b"key").as_deref(), Some(&b"second"[..]), "{name}");
         }
-        for name in ["redis", "memcached", "lmdb"] {
+        for name in ["redis", "memcached", "lmdb", "sled"] {
             let (kind, dir) = kind_and_dir(name);
             let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
             peer.put(b"key", b"value").expect("put");

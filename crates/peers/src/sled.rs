@@ -1,0 +1,132 @@
+//! sled, a tree of pages over a log, as released in 0.34 (2021; what came since is an alpha).
+//!
+//! A write is in a buffer of the process until that is full, or sled's own thread has flushed it (every half second). Where writes are synced, each
+//! flushes the buffers after itself. On Linux that flush is `sync_file_range`, which waits neither for a file's length nor for a disk's cache, though
+//! sled's documentation speaks of fsync; so we sync its log too. Pages over 128 KiB are files of their own, which nothing syncs.
+//!
+//! sled looks in each call: its insert and its delete tell whether the key was there.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ::sled::{Config, Db};
+use lodestore_contract::{Error, Result};
+
+use crate::library::failed;
+use crate::peer::{About, Asked, Peer, Survives};
+
+/// Bytes of the page cache where no budget is given: what sled takes itself.
+const CACHE: u64 = 1 << 30;
+/// Milliseconds between flushes by its own thread: what sled takes itself.
+const FLUSH_EVERY: u64 = 500;
+/// How often it is asked whether it is closed.
+const POLL: Duration = Duration::from_millis(1);
+/// How long is waited for that at most.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// Makes an empty one in `dir`, or opens the one there.
+pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
+    // sled makes every directory above its own; none of these peers does.
+    fs::metadata(dir).map_err(|source| Error::io("opening sled", dir, source))?;
+    let (own, cache) = (dir.join("peer.sled"), asked.budget.unwrap_or(CACHE));
+    let config = Config::new().path(&own).cache_capacity(cache).flush_every_ms(Some(FLUSH_EVERY));
+    let database = config.open().map_err(error("opening sled"))?;
+    let path = own.join("db");
+    let log = File::open(&path).map_err(|source| Error::io("opening sled's log", path, source))?;
+    Ok(Box::new(Sled { database, log: Log(log), sync, cache }))
+}
+
+/// Its fields are dropped in this order: what waits for the end of `database` stands behind it.
+struct Sled {
+    database: Db,
+    log: Log,
+    sync: bool,
+    cache: u64,
+}
+
+/// The file of sled's log, which sled holds a lock on while it is open.
+struct Log(File);
+
+impl Drop for Log {
+    /// Waits until sled has given up its lock: its threads may do so a while after the database was dropped, and nobody can open it before.
+    fn drop(&mut self) {
+        let since = Instant::now();
+        while self.0.try_lock().is_err() && since.elapsed() < CLOSING {
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
+    move |cause| failed(doing, cause.to_string())
+}
+
+impl Sled {
+    /// Syncs what was written, where each write is.
+    fn written(&self) -> Result<()> {
+        if self.sync { self.flush() } else { Ok(()) }
+    }
+}
+
+impl Peer for Sled {
+    fn about(&self) -> About {
+        let settings = BTreeMap::from([
+            ("version".into(), "sled 0.34".into()),
+            ("sync".into(), if self.sync { "each write" } else { "at the end" }.into()),
+            ("cache".into(), self.cache.to_string()),
+            ("flush-every-ms".into(), FLUSH_EVERY.to_string()),
+            ("compression".into(), "none".into()),
+            ("update".into(), "an insert, which looks".into()),
+        ]);
+        About { survives: if self.sync { Survives::Medium } else { Survives::Stop }, settings }
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = self.database.get(key).map_err(error("getting from sled"))?;
+        Ok(found.is_some_and(|found| {
+            value.extend_from_slice(&found);
+            true
+        }))
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, value).map(drop)
+    }
+
+    #[inline]
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let old = self.database.insert(key, value).map_err(error("putting into sled"))?;
+        self.written().map(|()| old.is_some())
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        let old = self.database.remove(key).map_err(error("deleting from sled"))?;
+        self.written().map(|()| old.is_some())
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut seen = 0;
+        for pair in self.database.range(from..).take(limit) {
+            let (key, value) = pair.map_err(error("scanning sled"))?;
+            each(&key, &value);
+            seen += 1;
+        }
+        Ok(seen)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.database.flush().map_err(error("flushing sled"))?;
+        self.log.0.sync_data().map_err(error("syncing sled"))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.database.flush().map(drop).map_err(error("flushing sled"))
+    }
+}
