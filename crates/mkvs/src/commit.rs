@@ -219,6 +219,7 @@ impl Group {
             self.drive(op, devices, wanted)?;
             let (done, refused, failed, pending, was_there) =
                 op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
+            let is_known = done != 0;
             // Nobody is taken out between this and who falls behind by it.
             let mut sequencer = (refused != 0 || is_all).then(|| self.sequence());
             // The vote of one that was taken out since counts for nothing: an open may do without it.
@@ -244,9 +245,21 @@ impl Group {
             } else if refused != 0 {
                 return Ok(None);
             } else {
-                return Err(self.too_few(done, needed));
+                drop(sequencer);
+                let done = done + self.joined(op, devices);
+                return if is_known && done >= needed { Ok(Some(was_there)) } else { Err(self.too_few(done, needed)) };
             }
         }
+    }
+
+    /// How many have a write though they were not given it: they have come back since, and caught up with it.
+    fn joined(&self, op: &WriteOp, devices: &[Arc<Device>]) -> usize {
+        // With the sequencer: the description calls those active that it has.
+        let sequencer = self.sequence();
+        let seq = op.operation.seq;
+        let has = |device: &&Arc<Device>| device.is_active() && device.applied() >= seq && !device.lacks(seq);
+        let was_given = |device: &Arc<Device>| devices.iter().any(|given| given.id == device.id);
+        sequencer.active.iter().filter(|device| !was_given(device)).filter(has).count()
     }
 
     /// Where all of them are needed, a member whose queue is long is waited for.

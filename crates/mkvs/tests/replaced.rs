@@ -3,14 +3,14 @@
 mod common;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Error, Expiry, Result, Store};
-use lodestore_mkvs::{Acks, Mkvs};
+use lodestore_mkvs::{Acks, Inline, Mkvs};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 300;
@@ -250,4 +250,41 @@ fn a_key_that_expires_while_it_is_copied_is_not_copied_without_its_expiry() {
         switch.set(|touch, _| if touch == Touch::Read { Fault::Io } else { Fault::None });
     }
     assert_eq!(store.get(b"session").expect("get"), None);
+}
+
+#[test]
+fn a_write_stands_that_one_who_came_back_has_in_the_place_of_who_is_replaced() {
+    let (matrix, switches) = switched("came back meanwhile", 3);
+    let matrix = matrix.with(|options| options.inline = Inline::Off);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    switches.stores[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    store.put(b"refused by one", b"value").expect("two have it");
+    let is_active = |device: usize| store.status().devices[device].state == "active";
+    let wait = |done: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", store.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait(&|| !is_active(2));
+    let slow = |touch, key: &[u8]| match touch {
+        Touch::Write if key == b"slow" => Fault::Slow(Duration::from_secs(2)),
+        _ => Fault::None,
+    };
+    switches.stores[1].set(slow);
+    std::thread::scope(|scope| {
+        let last = store.status().devices[0].applied;
+        // It takes the first two, of which the second one is at it.
+        let writer = scope.spawn(|| store.put(b"slow", b"value"));
+        wait(&|| store.status().devices[0].applied > last);
+        switches.stores[2].set(|_, _| Fault::None);
+        wait(&|| is_active(2));
+        replace(&matrix, &store, 1).expect("the other two have everything");
+        writer.join().expect("the writer").expect("two of those that are left have it");
+    });
+    assert_eq!(store.get(b"slow").expect("get").as_deref(), Some(&b"value"[..]));
+    assert_holds(&store);
+    assert_whole_without(&matrix, store, &[matrix.device(0, 0)]);
 }
