@@ -358,7 +358,7 @@ fn a_peer_of_another_build_is_refused_with_the_feature_that_has_it() {
 }
 
 #[cfg(feature = "peers")]
-const PEERS: [&str; 21] = [
+const PEERS: [&str; 23] = [
     "leveldb",
     "leveldb-sync",
     "leveldb-paper",
@@ -374,6 +374,8 @@ const PEERS: [&str; 21] = [
     "blobdb-sync",
     "fjall",
     "fjall-sync",
+    "sled",
+    "sled-sync",
     "lmdb",
     "lmdb-sync",
     "redis",
@@ -414,7 +416,7 @@ fn a_peer_says_what_its_writes_survive() {
         let medium = row["medium"].as_str().expect("a medium").to_string();
         let durable = if medium.starts_with("shm") { "process" } else { "power" };
         let should = match row["store"].as_str().expect("a name") {
-            "bdb-hash" | "bdb-btree" | "redb" | "redis" | "memcached" => "none",
+            "bdb-hash" | "bdb-btree" | "redb" | "sled" | "redis" | "memcached" => "none",
             "hikv" | "leveldb" | "rocksdb" | "blobdb" | "fjall" | "lmdb" | "redis-aof" => "process",
             _ => durable,
         };
@@ -439,13 +441,13 @@ fn the_table_sets_the_engine_beside_each_peer() {
 #[test]
 fn peers_run_every_workload_with_sixteen_threads_a_budget_and_a_settled_load() {
     let dir = Dir::new();
-    let peers = ["rocksdb", "fjall", "leveldb"];
+    let peers = ["rocksdb", "fjall", "leveldb", "sled"];
     let words = format!(
         "--engine fluidkv --workloads {ALL} --records 20000 --ops 3000 --rounds 1 --threads 16 --budget 8M --settle load --check full --json --peers {}",
         peers.join(",")
     );
     let rows = rows(&bench(&words, Some(&dir)));
-    assert_eq!(rows.len(), 60);
+    assert_eq!(rows.len(), 75);
     for row in rows.iter().filter(|row| row["workload"] == "load") {
         assert_eq!(row["settings"]["budget"], "8388608", "{row}");
         let write = row["write_amplification"].as_f64().expect("every store counts what it writes");
@@ -471,18 +473,18 @@ fn a_durability_chooses_the_setting_of_each_peer_or_refuses_it() {
 #[test]
 fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
     let dir = Dir::new();
-    let peers = "rocksdb,fjall,leveldb,leveldb-paper,redb";
+    let peers = "rocksdb,fjall,leveldb,leveldb-paper,redb,sled";
     let words = format!(
         "--engine btreemap --workloads load,get,update,scan --records 3000 --ops 200 --rounds 1 --check full --json --settle load \
          --durability power --load-durability process --peers {peers}"
     );
     let rows = rows(&bench(&words, Some(&dir)));
-    let stores = ["rocksdb-sync", "fjall-sync", "leveldb-sync", "leveldb-paper", "redb-sync"];
+    let stores = ["rocksdb-sync", "fjall-sync", "leveldb-sync", "leveldb-paper", "redb-sync", "sled-sync"];
     for store in stores {
         let own: Vec<_> = rows.iter().filter(|row| row["store"] == store).collect();
         assert_eq!(own.len(), 4, "{store}");
         for row in own {
-            assert!(row["settings"]["sync"] == "true" || row["settings"]["sync"] == "each commit", "{row}");
+            assert!(["true", "each commit", "each write"].iter().any(|sync| row["settings"]["sync"] == *sync), "{row}");
             assert!(row["load_durability"].is_string(), "{row}");
         }
     }

@@ -206,6 +206,7 @@ mod tests {
             ("leveldb", "leveldb", "leveldb-sync"),
             ("leveldb-paper", "leveldb-paper", "leveldb-paper"),
             ("redb", "redb-sync", "redb-sync"),
+            ("sled", "sled-sync", "sled-sync"),
             ("redis", "redis-aof", "redis-sync"),
             ("lmdb", "lmdb", "lmdb-sync"),
             ("rocksdb-sync", "rocksdb-sync", "rocksdb-sync"),

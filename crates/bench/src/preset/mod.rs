@@ -70,7 +70,7 @@ pub enum Preset {
     MkvsTables,
 }
 
-/// `redb` and Berkeley DB are not in it: they have no level between nothing and a sync of each write.
+/// `redb`, `sled` and Berkeley DB are not in it: they have no level between nothing and a sync of each write.
 const YCSB: &str = "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,btreemap,hashmap,lmdb,rocksdb,blobdb,leveldb,fjall --workloads load,a,b,c,d,e,f \
      --key-size 16 --value-size 256 --records 1000000 --ops 200000 --threads 1 --rounds 3 --durability process";
 
