@@ -90,10 +90,11 @@ fn strength(level: &str) -> u8 {
     }
 }
 
-/// What a row is of: its workload, and under a sweep the value.
+/// What a row is of: its workload, under a sweep the value, and in an open loop the rate that was asked, since the same may have run in a closed one before.
 pub(super) fn what(row: &Row) -> String {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
-    format!("{}{}", row.workload, swept.unwrap_or_default())
+    let asked = row.open_loop.as_ref().map(|found| format!(" at {}/s", found.asked_per_s));
+    format!("{}{}{}", row.workload, swept.unwrap_or_default(), asked.unwrap_or_default())
 }
 
 /// Stores of one durability beside one another.
@@ -222,6 +223,7 @@ fn verdict<'a>(levels: &[Level<'a>], level: &Level<'a>, line: &str, measure: Mea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::OpenLoop;
     use crate::suite::sample::{at, row};
 
     #[test]
@@ -294,6 +296,24 @@ mod tests {
         assert_eq!(found.len(), 2, "what none of ours ran is in no verdict");
         assert!(found[0].peer.is_none() && !found[0].lost() && !found[0].uneven());
         assert!(found[1].uneven() && found[1].lost() && found[1].level == "none" && found[1].times == Some(0.5));
+    }
+
+    #[test]
+    fn an_open_loop_has_lines_of_its_own_beside_the_closed_one_before_it() {
+        let asked = |store: &str, p99_ns: u64| {
+            let loops = OpenLoop {
+                asked_per_s: 500,
+                reached_per_s: 500.0,
+                arrivals: "even".into(),
+                kept_up: true,
+                behind_s: 0.0,
+            };
+            Row { open_loop: Some(loops), p99_ns, ..row(store, "a", 500.0) }
+        };
+        let rows = [row("hikv", "a", 9000.0), row("lmdb", "a", 1000.0), asked("hikv", 40), asked("lmdb", 20)];
+        let levels = Level::all(&rows);
+        let found = verdicts(&levels, &[Measure::P99]);
+        assert_eq!((found.len(), found[0].line.as_str(), found[0].times), (1, "a at 500/s", Some(0.5)));
     }
 
     #[test]

@@ -81,7 +81,8 @@ fn summary(experiments: &[&Experiment], found: &[Vec<Verdict<'_>>]) -> String {
     }
     format!(
         "\n## Our best engine beside the best peer\n\n\
-         Of stores of an equal durability, or where ours is told to be at another, of peers that survive less. Above 1 ours is better; **what is lost** stands out.\n\n{}",
+         Of stores of an equal durability, or where ours is told to be at another, of peers that survive less. Above 1 ours is better; **what is lost** stands out. Of \
+         rates it is the median of the ratios of the rounds, which need not be the ratio of the medians beside it.\n\n{}",
         table(&heads, lines.into_iter())
     )
 }

@@ -120,9 +120,11 @@ fn of_level(level: &Level<'_>, measures: &[Measure]) -> String {
 fn of_measure(level: &Level<'_>, measure: Measure) -> String {
     let cell = |row: &Option<&Row>| {
         let Some((row, figure)) = row.and_then(|row| Some((row, measure.of(row)?))) else { return "-".into() };
+        let late = row.open_loop.as_ref().is_some_and(|found| !found.kept_up);
         // The other figures are told as medians alone.
         let spread = (measure == Measure::Rate && row.rounds > 1).then(|| format!(" ({:.0} %)", row.spread * 100.0));
-        format!("{}{}", measure.text(figure), spread.unwrap_or_default())
+        let late = if late { " (did not keep up)" } else { "" };
+        format!("{}{}{late}", measure.text(figure), spread.unwrap_or_default())
     };
     let told = |cells: &Vec<Option<&Row>>| cells.iter().flatten().any(|row| measure.of(row).is_some());
     let lines: Vec<_> = level.lines.iter().filter(|(_, cells)| told(cells)).collect();
@@ -256,14 +258,15 @@ fn repeats(experiment: &Experiment, rows: &[Row]) -> String {
     };
     let name = &experiment.name;
     format!(
-        "\n## To repeat a row\n\nThe command of a workload, with all stores that ran it or under a sweep with one; each line of \
-         [{name}.jsonl]({name}.jsonl) has its own as `command`, and all figures of its row.\n\n{list}"
+        "\n## To repeat a row\n\nEach command gives one row again, of its store alone; the lines of [{name}.jsonl]({name}.jsonl) have it beside all figures of \
+         their rows, as `command`.\n\n{list}"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::OpenLoop;
     use crate::suite::sample::{at, experiment, record, row};
 
     fn made(rows: &[Row]) -> String {
@@ -308,6 +311,16 @@ mod tests {
         );
         has(&text, &["## An acknowledged write survives: nothing, or but a clean stop"]);
         has(&text, &["| get | ops/s | none | `hikv` | 9.00 M | `hashmap` | 20.00 M | 0.45, ours at process |"]);
+    }
+
+    #[test]
+    fn a_latency_of_a_queue_that_grew_says_so() {
+        let found =
+            |kept_up| OpenLoop { asked_per_s: 5, reached_per_s: 4.0, arrivals: "even".into(), kept_up, behind_s: 1.0 };
+        let asked = |store: &str, kept_up| Row { open_loop: Some(found(kept_up)), p99_ns: 9, ..row(store, "a", 4.0) };
+        let experiment = Experiment { measures: &[Measure::P99], ..experiment() };
+        let text = page(&experiment, &record(), &[asked("hikv", true), asked("lmdb", false)]);
+        has(&text, &["| a at 5/s | 9 ns | 9 ns (did not keep up) |"]);
     }
 
     #[test]
