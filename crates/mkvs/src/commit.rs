@@ -3,7 +3,7 @@
 //! Commit path, where there are several members; the key's stripe is held alone all the while:
 //! 1. under the sequencer the operation gets its number and is queued at every active member, so that all have the same order;
 //! 2. each member logs it durably, applies it durably, and votes;
-//! 3. when as many have voted as `acks` asks for, it is acknowledged; the others go on;
+//! 3. when as many have voted as `acks` asks for, it is acknowledged; the others go on. Who has come back since, and caught up with it, counts in the place of who was taken out;
 //! 4. its filter counters go by what the members say of the key, before the stripe is given back.
 //!
 //! Where too few can do it, for want of room, those that did take it back by a `Restore` of what the others have there: the write is refused, and no reader has seen it.
