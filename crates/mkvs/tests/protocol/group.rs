@@ -303,7 +303,7 @@ impl Group {
         let failed = op.failed.count_ones() as usize;
         let needed = if rules.acks == Acks::All { op.needed.saturating_sub(failed).max(1) } else { op.needed };
         let done = if rules.live_votes { op.done & self.live() } else { op.done };
-        if done.count_ones() as usize >= needed {
+        if done.count_ones() as usize + self.joined(rules, &op) >= needed {
             self.set_behind(op.refused);
             self.histories[usize::from(key)].acknowledge(write);
             self.decide(seq);
@@ -315,6 +315,25 @@ impl Group {
         }
         self.clients[client] = Client::Idle;
         Some(())
+    }
+
+    /// How many have a write that they were not given, where all have voted that were: they have come back since.
+    fn joined(&self, rules: &Rules, op: &WriteOp) -> usize {
+        if op.done == 0 || op.pending != 0 || op.refused != 0 {
+            return 0;
+        }
+        let seq = op.operation.seq;
+        let given = op.done | op.failed;
+        let has = |member: &u8| {
+            let device = self.index(*member);
+            device.applied >= seq && device.holes & (1 << seq) == 0
+        };
+        let is_in = |member: &u8| {
+            let is_filling = !rules.joined_is_in && self.index(*member).state == State::Filling;
+            is_filling || self.live() & (1 << member) != 0
+        };
+        let others = (0..self.devices.len() as u8).filter(|member| given & (1 << member) == 0);
+        others.filter(is_in).filter(has).count()
     }
 
     /// Whether enough members are in use for a write.

@@ -105,6 +105,18 @@ pub const MUTANTS: &[Mutant] = &[
         KEPT,
     ),
     (
+        (
+            "who is about to come back counts",
+            3,
+            1,
+            Acks::Majority,
+            16,
+            Bounds { writes: 2, failures: 1, demotions: 1, crashes: 1, losses: 1, fills: 1, ..NOTHING },
+        ),
+        |rules| rules.joined_is_in = false,
+        KEPT,
+    ),
+    (
         ("catching up beside the processor", 3, 2, Acks::Majority, 16, Bounds { writes: 2, demotions: 1, ..NOTHING }),
         |rules| (rules.processor_ends, rules.slow_takes) = (false, true),
         RUNS,

@@ -40,6 +40,8 @@ pub struct Rules {
     pub whole_before_out: bool,
     /// A write is acknowledged by votes of members that are in use.
     pub live_votes: bool,
+    /// Who was not given a write counts for it when it is in use again and has applied it: the description says so then.
+    pub joined_is_in: bool,
     /// Catching up begins when the member's processor has ended what it was at.
     pub processor_ends: bool,
     /// Catching up begins when it is settled that the member is out; and where that cannot be made durable, what it has is left until the donor has everything.
@@ -116,6 +118,7 @@ impl Rules {
             held_join: true,
             whole_before_out: true,
             live_votes: true,
+            joined_is_in: true,
             processor_ends: true,
             settled_first: true,
             looks_again: true,
