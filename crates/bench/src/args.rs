@@ -134,7 +134,7 @@ pub struct Args {
     /// least that of two and a MiB, a peer's cache has the rest then.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub write_buffer: Option<u64>,
-    /// Most memory of each store's process, the page cache of its files included, such as 768M: by a control group (cgroup v1 or v2), which mostly
+    /// Most memory of each store's process, the page cache of its files and the bench's operations and keys included, such as 768M: by a control group (cgroup v1 or v2), which mostly
     /// takes root. With less than the data the disk is really read. 0 for none, where a preset has one.
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
     pub memory: Option<u64>,
@@ -169,6 +169,13 @@ pub struct Args {
     /// Time every N-th operation of a thread for the latencies; 1 for all, 0 for none.
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub latency_every: u32,
+    /// Before each workload that can go on (get, absent, multiget, update, scan, a, b, c and f) run it unmeasured for so many milliseconds; 0 for not.
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    pub warm_up: u64,
+    /// Measure each of these workloads for so many milliseconds at least: one that is done before goes through its operations again. 0 for --ops operations,
+    /// however short it is, as it is where --ops is swept. An open loop has its own length.
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    pub at_least: u64,
     /// How strictly the values that come back are checked.
     #[arg(long, value_enum, default_value_t)]
     pub check: Check,
@@ -270,6 +277,10 @@ impl Args {
     pub(crate) fn derive(&mut self) {
         if let Some(bytes) = self.load_bytes {
             self.records = (bytes / self.record_bytes().max(1)).max(1);
+        }
+        // What is swept is how much is done.
+        if self.sweep.as_ref().is_some_and(|sweep| sweep.name == "ops") {
+            self.at_least = 0;
         }
     }
 
@@ -391,6 +402,8 @@ impl Args {
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
         within("rate", self.rate.unwrap_or(1), 1, RATE_MOST)?;
         within("seconds", self.seconds, 1, SECONDS_MOST)?;
+        within("warm-up", self.warm_up, 0, SECONDS_MOST * 1000)?;
+        within("at-least", self.at_least, 0, SECONDS_MOST * 1000)?;
         within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
         if let Some(buffer) = self.write_buffer {
             within("write-buffer", buffer, WRITE_BUFFER_LEAST, 1 << 40)?;

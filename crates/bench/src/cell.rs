@@ -10,9 +10,10 @@ use lodestore_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
-use crate::driver::{self, Drive, Outcome};
-use crate::keys::Records;
+use crate::driver::{self, Drive, Stream};
+use crate::keys::{Keys, Records};
 use crate::measure::{Processes, bytes_of_blocks};
+use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::pauses::{self, Machine, Pauses};
 use crate::refusal::Refusal;
@@ -167,6 +168,7 @@ pub(crate) fn drive(args: &Args) -> Drive {
         latency_every: args.latency_every,
         gather: 1,
         lasting: None,
+        least: Duration::ZERO,
         pace: None,
         full: args.check == Check::Full,
         name: "prepare",
@@ -181,6 +183,8 @@ struct Bench<'a> {
     path: &'a Path,
     mix: Mix,
     streams: Vec<Vec<Op>>,
+    /// The keys of each stream.
+    keys: Vec<Keys>,
     /// Bytes of the keys and values that are loaded.
     loaded_bytes: u64,
     /// Whose memory and processor time it takes.
@@ -193,13 +197,14 @@ struct Bench<'a> {
 
 fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = mix(args);
-    let streams = mix.room();
+    let (streams, keys) = (mix.room(), mix.room_for_keys(&records(args)));
     let target = store::make(args, cell)?;
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
     let processes = Processes::of(&*target);
     let (rss_empty, begun) = (processes.rss_anon(), Instant::now());
     let loaded_bytes = records(args).bytes(0..args.records);
-    let mut bench = Bench { args, target, path: &cell.path, mix, streams, loaded_bytes, processes, rss_empty, begun };
+    let path = &cell.path;
+    let mut bench = Bench { args, target, path, mix, streams, keys, loaded_bytes, processes, rss_empty, begun };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -270,18 +275,16 @@ impl Bench<'_> {
         }
         self.mix.fill(Workload::Load, &mut self.streams);
         let drive = Drive { name: Workload::Load.name(), ..drive(self.args) };
+        self.make_keys(&drive);
         let records = self.args.records;
         let inner = self.args.steps.iter().copied().filter(|step| *step < records);
         let whole = self.begin();
         let mut all = Ran::none();
         let mut from = 0;
         for to in inner.chain([records]) {
-            let parts: Vec<&[Op]> = self
-                .streams
-                .iter()
-                .enumerate()
-                .map(|(thread, stream)| &stream[self.mix.loaded_by(thread, from)..self.mix.loaded_by(thread, to)])
-                .collect();
+            let loaded = |thread| self.mix.loaded_by(thread, from)..self.mix.loaded_by(thread, to);
+            let parts: Vec<_> =
+                self.streams().enumerate().map(|(thread, stream)| stream.part(loaded(thread))).collect();
             let begun = self.begin();
             let mut ran = self.watched(Workload::Load, &parts, &drive, &begun, to == records)?;
             ran.live_bytes = drive.records.bytes(0..to);
@@ -304,8 +307,14 @@ impl Bench<'_> {
             lasting if lasting.lasts() => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
             _ => {}
         }
+        self.make_keys(&drive);
+        if workload.can_go_on() {
+            drive.least = Duration::from_millis(self.args.at_least);
+            self.warm_up(workload, &drive)?;
+        }
+        let streams: Vec<_> = self.streams().collect();
         let begun = self.begin();
-        let mut ran = self.watched(workload, &self.streams, &drive, &begun, true)?;
+        let mut ran = self.watched(workload, &streams, &drive, &begun, true)?;
         ran.live_bytes = match workload {
             Workload::D | Workload::E => self.loaded_bytes + ran.outcome.written_bytes,
             Workload::Delete => self.loaded_bytes - ran.outcome.removed_bytes,
@@ -315,18 +324,49 @@ impl Bench<'_> {
         self.tell_timeline(turn, &mut ran.seen, tell)?;
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
-            let back = Drive { latency_every: 0, gather: 1, lasting: None, pace: None, name: "restore", ..drive };
-            driver::run(&*self.target, &self.streams, &back)?;
+            let back = Drive { latency_every: 0, name: "restore", ..self::drive(self.args) };
+            self.make_keys(&back);
+            self.serve(&back)?;
             self.settle(workload, true)?;
         }
         Ok(phase)
     }
 
+    fn streams(&self) -> impl Iterator<Item = Stream<'_>> {
+        self.streams.iter().zip(&self.keys).map(|(ops, keys)| Stream::new(ops, keys))
+    }
+
+    fn make_keys(&mut self, drive: &Drive) {
+        for (ops, keys) in self.streams.iter().zip(&mut self.keys) {
+            keys.fill(&drive.records, ops.iter().map(|op| op.record));
+        }
+    }
+
+    /// Runs the streams as they are, unwatched.
+    fn serve(&self, drive: &Drive) -> Result<()> {
+        let streams: Vec<_> = self.streams().collect();
+        driver::run_watched(&*self.target, &streams, drive, &Progress::new(streams.len())).map(drop)
+    }
+
+    /// Does of a workload, before it is measured, what the arguments ask for, and lets the store come to rest as behind one that is measured.
+    fn warm_up(&self, workload: Workload, drive: &Drive) -> Result<()> {
+        if self.args.warm_up == 0 {
+            return Ok(());
+        }
+        let lasting = Some(Duration::from_millis(self.args.warm_up));
+        self.serve(&Drive { lasting, pace: None, name: "warm-up", ..drive.clone() })?;
+        self.settle(workload, true)
+    }
+
     /// Runs streams, waits until the store has settled as far as the arguments ask, and watches both.
-    fn watched<S>(&self, workload: Workload, streams: &[S], drive: &Drive, begun: &Begun, last: bool) -> Result<Ran>
-    where
-        S: AsRef<[Op]> + Sync,
-    {
+    fn watched(
+        &self,
+        workload: Workload,
+        streams: &[Stream<'_>],
+        drive: &Drive,
+        begun: &Begun,
+        last: bool,
+    ) -> Result<Ran> {
         let progress = Progress::new(streams.len());
         let watch = Watch {
             target: &*self.target,

@@ -139,6 +139,7 @@ impl Args {
             words.push(format!("--steps {}", self.steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
         }
         words.push(format!("--latency-every {}", self.latency_every));
+        words.push(format!("--warm-up {} --at-least {}", self.warm_up, self.at_least));
         if self.go_on {
             words.push("--go-on".into());
         }
@@ -215,7 +216,7 @@ mod tests {
     const LINES: [&str; 6] = [
         "--engine hikv --peers nvht,btreemap --workloads load,get,update,zipfput,get,zipfput,scan --records 500 --rounds 2 --set region=64M --dir",
         "--engine hashkv --peers hashkv:mode=vlog,btreemap --reserve 40 --durability process --load-durability process --write-buffer 8M --budget 32M \
-         --memory 64M --workloads load,idle,get --seconds 7 --compressible 7 --seed 9 --key-size 8..40 --value-size facebook --load-bytes 1M --settle load \
+         --memory 64M --workloads load,idle,get --seconds 7 --warm-up 3 --at-least 77 --compressible 7 --seed 9 --key-size 8..40 --value-size facebook --load-bytes 1M --settle load \
          --go-on --check full --steps 100,200 --dir",
         "--engine hikv --emulate-dax --persist-ns 5 --workloads load,get --multiget 3 --scan-length 7 --latency-every 3 --rate 5 --arrivals poisson --ops 9 --threads 3 \
          --in-process --settle never --dir",

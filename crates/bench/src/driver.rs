@@ -2,8 +2,12 @@
 //!
 //! Throughput is the wall time from the first thread's start to the last one's end. Latency is sampled:
 //! every n-th operation of each thread is timed on its own, because two clock reads cost about as much
-//! as a fast operation's bookkeeping. In an open loop every operation is timed, from when it was due. Every value read is checked as it comes.
+//! as a fast operation's bookkeeping. In an open loop every operation is timed, from when it was due.
+//!
+//! Keys and operations are made before the clock starts. What runs in the timed part beside the store is the same for all of them: a value is made as it is
+//! put, and every value that is read is looked at as it comes, for whether it belongs to its key.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,15 +15,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use lodestore_contract::{Error, Result};
 
-use crate::keys::Records;
+use crate::keys::{Keys, Records};
 use crate::measure::thread_cpu_seconds;
+use crate::outcome::{LATENCY_MOST, Outcome, Timed, histogram};
 use crate::pace::{Pace, Schedule, Waited, wait_until};
 use crate::target::Target;
 use crate::watch::Progress;
 use crate::workload::{Kind, Op};
-
-/// Longest latency that is told apart, in ns: 100 s.
-const LATENCY_MOST: u64 = 100_000_000_000;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -34,63 +36,44 @@ pub(crate) struct Drive {
     pub(crate) full: bool,
     /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
     pub(crate) lasting: Option<Duration>,
+    /// Go through them again until so much time is over, where they can be; a thread ends within one more stretch of `latency_every` operations.
+    pub(crate) least: Duration,
     /// When the operations are due, each of which is timed then; where there is none, each begins when the one before it is done.
     pub(crate) pace: Option<Pace>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
     pub(crate) name: &'static str,
 }
 
-/// Timed calls of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Timed {
-    calls: u64,
-    ns: u64,
+/// The operations of a thread, and their keys.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stream<'a> {
+    ops: &'a [Op],
+    keys: &'a Keys,
+    /// The place of the first operation's key.
+    first: usize,
 }
 
-impl Timed {
-    fn add(&mut self, calls: u64, ns: u64) {
-        self.calls += calls;
-        self.ns = self.ns.saturating_add(ns);
+impl<'a> Stream<'a> {
+    /// All of these operations, of which these are the keys.
+    pub(crate) fn new(ops: &'a [Op], keys: &'a Keys) -> Self {
+        Self { ops, keys, first: 0 }
     }
 
-    /// What one of them took; none where there were none.
-    pub(crate) fn mean_ns(self) -> Option<f64> {
-        (self.calls > 0).then(|| self.ns as f64 / self.calls as f64)
+    /// A part of it.
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        Self { ops: &self.ops[range.clone()], first: self.first + range.start, ..self }
     }
-}
 
-/// What came of it, over all threads.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// Operations acknowledged.
-    pub(crate) ops: u64,
-    /// First start to last end.
-    pub(crate) wall: Duration,
-    /// Processor time of the serving threads.
-    pub(crate) cpu_s: f64,
-    /// Sampled latencies, in ns.
-    pub(crate) latency: Histogram<u64>,
-    /// Sampled calls that only read.
-    pub(crate) reads: Timed,
-    /// Sampled calls that change something.
-    pub(crate) writes: Timed,
-    /// Pairs that scans visited.
-    pub(crate) scanned: u64,
-    /// Bytes of the keys and values given to the target.
-    pub(crate) written_bytes: u64,
-    /// Bytes of the keys and values that it was told to delete.
-    pub(crate) removed_bytes: u64,
-    /// When the last operation was due, from the first thread's start on; zero where none was.
-    pub(crate) due: Duration,
-    /// For how long up to then a thread had something late to do without an end: the longest of any thread.
-    pub(crate) late_for: Duration,
+    #[inline]
+    fn key(self, at: usize) -> &'a [u8] {
+        self.keys.at(self.first + at)
+    }
 }
 
 /// State of one serving thread.
 struct Server<'a> {
     target: &'a dyn Target,
     drive: &'a Drive,
-    key: Vec<u8>,
     /// As long as any value.
     fresh: Vec<u8>,
     found: Vec<u8>,
@@ -110,76 +93,36 @@ struct Server<'a> {
     done: &'a AtomicU64,
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid")
-}
-
 /// What a wrong answer is reported as.
 fn wrong(op: Op, what: &str) -> Error {
     Error::corrupt(format!("record {} of the bench", op.record), format!("{:?} {what}", op.kind))
 }
 
-impl Outcome {
-    /// Nothing yet.
-    pub(crate) fn none() -> Self {
-        let (reads, writes) = (Timed::default(), Timed::default());
-        let (wall, due, late_for) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let (latency, written_bytes, removed_bytes) = (histogram(), 0, 0);
-        Self {
-            ops: 0,
-            wall,
-            cpu_s: 0.0,
-            latency,
-            reads,
-            writes,
-            scanned: 0,
-            written_bytes,
-            removed_bytes,
-            due,
-            late_for,
-        }
-    }
-
-    /// Adds what came of more of the same work, done behind this.
-    pub(crate) fn absorb(&mut self, more: &Self) {
-        self.wall += more.wall;
-        self.take(more);
-    }
-
-    /// Adds all of it but how long it took.
-    fn take(&mut self, more: &Self) {
-        self.ops += more.ops;
-        self.cpu_s += more.cpu_s;
-        self.latency.add(&more.latency).expect("the bounds are the same");
-        self.reads.add(more.reads.calls, more.reads.ns);
-        self.writes.add(more.writes.calls, more.writes.ns);
-        self.scanned += more.scanned;
-        self.written_bytes += more.written_bytes;
-        self.removed_bytes += more.removed_bytes;
-        self.due = self.due.max(more.due);
-        self.late_for = self.late_for.max(more.late_for);
-    }
-}
-
-/// Runs one stream on each thread.
+/// Runs one stream on each thread, having made their keys.
 ///
 /// # Errors
 /// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
-pub(crate) fn run<S>(target: &dyn Target, streams: &[S], drive: &Drive) -> Result<Outcome>
-where
-    S: AsRef<[Op]> + Sync,
-{
-    run_watched(target, streams, drive, &Progress::new(streams.len()))
+pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Result<Outcome> {
+    let keys_of = |ops: &Vec<Op>| {
+        let mut keys = Keys::default();
+        keys.fill(&drive.records, ops.iter().map(|op| op.record));
+        keys
+    };
+    let keys: Vec<_> = streams.iter().map(keys_of).collect();
+    let streams: Vec<_> = streams.iter().zip(&keys).map(|(ops, keys)| Stream::new(ops, keys)).collect();
+    run_watched(target, &streams, drive, &Progress::new(streams.len()))
 }
 
-/// As [`run`], and tells `progress`, which has room for as many threads, what is done.
+/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads, what is done.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_watched<S>(target: &dyn Target, streams: &[S], drive: &Drive, progress: &Progress) -> Result<Outcome>
-where
-    S: AsRef<[Op]> + Sync,
-{
+pub(crate) fn run_watched(
+    target: &dyn Target,
+    streams: &[Stream<'_>],
+    drive: &Drive,
+    progress: &Progress,
+) -> Result<Outcome> {
     let barrier = Barrier::new(streams.len());
     let (stop, begun, threads) = (AtomicBool::new(false), OnceLock::new(), streams.len());
     let (barrier, stop, begun) = (&barrier, &stop, &begun);
@@ -193,7 +136,7 @@ where
                     barrier.wait();
                     let schedule =
                         drive.pace.map(|pace| (*begun.get_or_init(Instant::now), pace.schedule(at, threads)));
-                    server.serve(stream.as_ref(), stop, schedule)
+                    server.serve(*stream, stop, schedule)
                 };
                 std::thread::Builder::new().name(drive.name.into()).spawn_scoped(scope, serve).expect("a thread starts")
             })
@@ -223,7 +166,6 @@ impl<'a> Server<'a> {
         Self {
             target,
             drive,
-            key: Vec::new(),
             fresh: vec![0; drive.records.value_most()],
             found: Vec::with_capacity(drive.records.value_most()),
             last: Vec::new(),
@@ -241,7 +183,7 @@ impl<'a> Server<'a> {
     }
 
     /// Serves a stream: in an open loop, from the start that all threads have and when its operations are due from then on.
-    fn serve(&mut self, stream: &[Op], stop: &AtomicBool, open: Option<(Instant, Schedule)>) -> Result<Part> {
+    fn serve(&mut self, stream: Stream<'_>, stop: &AtomicBool, open: Option<(Instant, Schedule)>) -> Result<Part> {
         let cpu = thread_cpu_seconds();
         let start = open.as_ref().map_or_else(Instant::now, |(begun, _)| *begun);
         let served = match (open, self.drive.lasting) {
@@ -266,15 +208,15 @@ impl<'a> Server<'a> {
     }
 
     /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
-    fn lasting(&mut self, stream: &[Op], stop: &AtomicBool, length: Duration) -> Result<()> {
+    fn lasting(&mut self, stream: Stream<'_>, stop: &AtomicBool, length: Duration) -> Result<()> {
         let begun = Instant::now();
-        if stream.is_empty() {
+        if stream.ops.is_empty() {
             std::thread::sleep(length);
         }
         let mut last = begun;
-        for (at, op) in stream.iter().cycle().enumerate() {
-            self.serve_one(*op)?;
-            self.done.store(at as u64 + 1, Ordering::Relaxed);
+        for (done, (at, op)) in stream.ops.iter().enumerate().cycle().enumerate() {
+            self.serve_one(*op, stream.key(at))?;
+            self.done.store(done as u64 + 1, Ordering::Relaxed);
             let now = Instant::now();
             self.note_length(op.kind, now - last);
             last = now;
@@ -286,14 +228,14 @@ impl<'a> Server<'a> {
     }
 
     /// Asks for each operation when it is due, or at once where that is past, and times it from then.
-    fn paced(&mut self, stream: &[Op], stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
-        for ((at, op), due) in stream.iter().enumerate().zip(schedule) {
+    fn paced(&mut self, stream: Stream<'_>, stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
+        for ((at, op), due) in stream.ops.iter().enumerate().zip(schedule) {
             match wait_until(begun + due, stop) {
                 Waited::OnTime => self.on_time = due,
                 Waited::Late => {}
                 Waited::Stopped => break,
             }
-            self.serve_one(*op)?;
+            self.serve_one(*op, stream.key(at))?;
             self.note_length(op.kind, begun.elapsed().saturating_sub(due));
             self.due = due;
             self.done.store(at as u64 + 1, Ordering::Relaxed);
@@ -301,26 +243,34 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn singly(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
+    fn singly(&mut self, stream: Stream<'_>, stop: &AtomicBool) -> Result<()> {
         let every = self.drive.latency_every;
-        let mut left = every;
-        for (at, op) in stream.iter().enumerate() {
-            left = left.wrapping_sub(1);
-            if left != 0 {
-                self.serve_one(*op)?;
-                self.done.store(at as u64 + 1, Ordering::Relaxed);
-                continue;
+        let begun = Instant::now();
+        let (mut left, mut done, mut again) = (every, 0_u64, false);
+        loop {
+            for (at, op) in stream.ops.iter().enumerate() {
+                done += 1;
+                left = left.wrapping_sub(1);
+                if left != 0 {
+                    self.serve_one(*op, stream.key(at))?;
+                    self.done.store(done, Ordering::Relaxed);
+                    continue;
+                }
+                left = every;
+                let start = Instant::now();
+                self.serve_one(*op, stream.key(at))?;
+                let end = Instant::now();
+                self.note_length(op.kind, end - start);
+                self.done.store(done, Ordering::Relaxed);
+                if stop.load(Ordering::Relaxed) || (again && end - begun >= self.drive.least) {
+                    return Ok(());
+                }
             }
-            left = every;
-            let start = Instant::now();
-            self.serve_one(*op)?;
-            self.note_length(op.kind, start.elapsed());
-            self.done.store(at as u64 + 1, Ordering::Relaxed);
-            if stop.load(Ordering::Relaxed) {
-                break;
+            if stream.ops.is_empty() || stop.load(Ordering::Relaxed) || begun.elapsed() >= self.drive.least {
+                return Ok(());
             }
+            again = true;
         }
-        Ok(())
     }
 
     fn note_length(&mut self, kind: Kind, length: Duration) {
@@ -331,71 +281,70 @@ impl<'a> Server<'a> {
     }
 
     #[inline]
-    fn serve_one(&mut self, op: Op) -> Result<()> {
-        self.drive.records.key(op.record, &mut self.key);
+    fn serve_one(&mut self, op: Op, key: &[u8]) -> Result<()> {
         match op.kind {
-            Kind::Get => self.get(op),
-            Kind::Absent => match self.target.get(&self.key, &mut self.found)? {
+            Kind::Get => self.get(op, key),
+            Kind::Absent => match self.target.get(key, &mut self.found)? {
                 false => Ok(()),
                 true => Err(wrong(op, "found what was never put")),
             },
             Kind::Put => {
-                let size = self.renew();
-                self.target.put(&self.key, &self.fresh[..size])
+                let size = self.renew(key);
+                self.target.put(key, &self.fresh[..size])
             }
-            Kind::Update => self.update(op),
-            Kind::Delete => match self.target.delete(&self.key)? {
+            Kind::Update => self.update(op, key),
+            Kind::Delete => match self.target.delete(key)? {
                 true => {
-                    self.removed_bytes += (self.key.len() + self.drive.records.value_size_of(&self.key)) as u64;
+                    self.removed_bytes += (key.len() + self.drive.records.value_size_of(key)) as u64;
                     Ok(())
                 }
                 false => Err(wrong(op, "found nothing to delete")),
             },
-            Kind::Scan => self.scan(op),
+            Kind::Scan => self.scan(op, key),
             Kind::ReadModifyWrite => {
-                self.get(op)?;
-                self.update(op)
+                self.get(op, key)?;
+                self.update(op, key)
             }
         }
     }
 
     /// Makes another version of the key's value at the beginning of `fresh`; its size.
     #[inline]
-    fn renew(&mut self) -> usize {
-        let size = self.drive.records.value_size_of(&self.key);
+    fn renew(&mut self, key: &[u8]) -> usize {
+        let size = self.drive.records.value_size_of(key);
         self.version += 1;
-        self.written_bytes += (self.key.len() + size) as u64;
-        self.drive.records.value(&self.key, self.version, &mut self.fresh[..size]);
+        self.written_bytes += (key.len() + size) as u64;
+        self.drive.records.value(key, self.version, &mut self.fresh[..size]);
         size
     }
 
     #[inline]
-    fn get(&mut self, op: Op) -> Result<()> {
-        if !self.target.get(&self.key, &mut self.found)? {
+    fn get(&mut self, op: Op, key: &[u8]) -> Result<()> {
+        if !self.target.get(key, &mut self.found)? {
             return Err(wrong(op, "found nothing"));
         }
-        match self.drive.records.belongs(&self.key, &self.found) {
+        match self.drive.records.belongs(key, &self.found) {
             true => Ok(()),
             false => Err(wrong(op, "found a value that was never put there")),
         }
     }
 
     #[inline]
-    fn update(&mut self, op: Op) -> Result<()> {
-        let size = self.renew();
-        match self.target.update(&self.key, &self.fresh[..size])? {
+    fn update(&mut self, op: Op, key: &[u8]) -> Result<()> {
+        let size = self.renew(key);
+        match self.target.update(key, &self.fresh[..size])? {
             true => Ok(()),
             false => Err(wrong(op, "found nothing to update")),
         }
     }
 
-    fn scan(&mut self, op: Op) -> Result<()> {
-        let Self { target, drive, key: from, found, last, scanned, .. } = self;
+    fn scan(&mut self, op: Op, from: &[u8]) -> Result<()> {
+        let Self { target, drive, found, last, scanned, .. } = self;
         let (mut good, mut seen) = (true, 0_usize);
         let visited = target.scan(from, usize::from(op.length), &mut |key, value| {
             found.clear();
             found.extend_from_slice(value);
-            good &= drive.records.belongs(key, found) && (seen > 0 || key == from.as_slice());
+            good &= drive.records.belongs(key, found) && (seen > 0 || key == from);
             if drive.full {
                 good &= seen == 0 || key > last.as_slice();
                 last.clear();
@@ -410,44 +359,48 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn gathered(&mut self, stream: &[Op], stop: &AtomicBool) -> Result<()> {
-        let every = self.drive.latency_every;
-        let mut left = every;
-        let mut keys = vec![Vec::new(); self.drive.gather];
-        let mut done = 0;
-        for ops in stream.chunks(self.drive.gather) {
-            left = left.wrapping_sub(1);
-            let start = (left == 0).then(Instant::now);
-            self.gather(ops, &mut keys[..ops.len()])?;
-            done += ops.len() as u64;
-            self.done.store(done, Ordering::Relaxed);
-            if let Some(start) = start {
-                left = every;
-                self.note_length(Kind::Get, start.elapsed());
-                if stop.load(Ordering::Relaxed) {
-                    break;
+    fn gathered(&mut self, stream: Stream<'_>, stop: &AtomicBool) -> Result<()> {
+        let (every, gather) = (self.drive.latency_every, self.drive.gather);
+        let begun = Instant::now();
+        let mut keys = Vec::with_capacity(gather);
+        let (mut left, mut done, mut again) = (every, 0_u64, false);
+        loop {
+            for (chunk, ops) in stream.ops.chunks(gather).enumerate() {
+                left = left.wrapping_sub(1);
+                let start = (left == 0).then(Instant::now);
+                keys.clear();
+                keys.extend((0..ops.len()).map(|at| stream.key(chunk * gather + at)));
+                self.gather(ops[0], &keys)?;
+                done += ops.len() as u64;
+                self.done.store(done, Ordering::Relaxed);
+                if let Some(start) = start {
+                    left = every;
+                    self.note_length(Kind::Get, start.elapsed());
+                    if stop.load(Ordering::Relaxed) || (again && begun.elapsed() >= self.drive.least) {
+                        return Ok(());
+                    }
                 }
             }
+            if stream.ops.is_empty() || stop.load(Ordering::Relaxed) || begun.elapsed() >= self.drive.least {
+                return Ok(());
+            }
+            again = true;
         }
-        Ok(())
     }
 
-    fn gather(&mut self, ops: &[Op], keys: &mut [Vec<u8>]) -> Result<()> {
-        for (op, key) in ops.iter().zip(keys.iter_mut()) {
-            self.drive.records.key(op.record, key);
-        }
+    /// Gets all of these keys, of which the first is that of `op`.
+    fn gather(&mut self, op: Op, keys: &[&[u8]]) -> Result<()> {
         let Self { target, drive, found, .. } = self;
-        let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut good = 0;
-        target.multi_get(&slices, &mut |at, value| {
+        target.multi_get(keys, &mut |at, value| {
             let Some(value) = value else { return };
             found.clear();
             found.extend_from_slice(value);
-            good += usize::from(drive.records.belongs(slices[at], found));
+            good += usize::from(drive.records.belongs(keys[at], found));
         })?;
-        match good == ops.len() {
+        match good == keys.len() {
             true => Ok(()),
-            false => Err(wrong(ops[0], "was gathered with others, and some were missing or wrong")),
+            false => Err(wrong(op, "was gathered with others, and some were missing or wrong")),
         }
     }
 }
@@ -483,5 +436,21 @@ mod tests {
         let gathered = Drive { gather: 16, ..drive.clone() };
         run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
             .expect("it was put by d");
+    }
+    #[test]
+    fn streams_that_can_go_on_do_until_their_time_is_over() {
+        let args = parsed("--records 500 --ops 300 --threads 2 --latency-every 4 --check full");
+        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
+        let (mix, drive) = (cell::mix(&args), cell::drive(&args));
+        run(&*target, &mix.streams(Workload::Load), &drive).expect("it loads");
+        for gather in [1, 16] {
+            let ran = |least| {
+                let drive = Drive { gather, least, ..drive.clone() };
+                run(&*target, &mix.streams(Workload::Get), &drive).expect("it runs")
+            };
+            assert_eq!(ran(Duration::ZERO).ops, 300, "once");
+            let longer = ran(Duration::from_millis(20));
+            assert!(longer.ops > 300 && longer.wall >= Duration::from_millis(20), "{longer:?}");
+        }
     }
 }

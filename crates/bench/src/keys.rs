@@ -1,9 +1,12 @@
 //! Keys and values made from a record's number, and the check of what comes back.
 //!
-//! Nothing is kept: a key is a bijective mix of the number, printed as 16 hexadecimal digits, so that
-//! records numbered 0, 1, 2... come in random key order and no two share a key. A value carries the
-//! key's bytes in its first and last words, so that one look at a pair tells whether they belong
-//! together; its body follows from the first word and a version, so that a full check sees any byte.
+//! A key is a bijective mix of the number, printed as 16 hexadecimal digits, so that
+//! records numbered 0, 1, 2... come in random key order and no two share a key. The keys of a stream of
+//! operations are made before the clock starts ([`Keys`]).
+//!
+//! A value carries the key's bytes in its first and last words, so that one look at a pair tells whether they belong
+//! together; its body follows from the first word and a version, so that a full check sees any byte. Which version it is
+//! is not checked: an older value of the same key passes, and a value of less than 24 bytes has no version at all.
 
 use std::ops::Range;
 
@@ -159,10 +162,13 @@ impl Records {
             return;
         }
         let mut body = first ^ version;
-        for part in value[16..].chunks_mut(8) {
+        let (words, rest) = value[16..].as_chunks_mut();
+        for word in words {
             body = body.wrapping_add(BODY_STEP);
-            part.copy_from_slice(&body.to_le_bytes()[..part.len()]);
+            *word = body.to_le_bytes();
         }
+        let left = rest.len();
+        rest.copy_from_slice(&body.wrapping_add(BODY_STEP).to_le_bytes()[..left]);
         if self.compressible > 0 {
             for piece in value[16..].chunks_mut(PIECE) {
                 let random = piece.len() * (100 - self.compressible) / 100;
@@ -197,6 +203,53 @@ impl Records {
     }
 }
 
+/// The keys of a stream of operations, one behind the other in the order in which it names their records.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    /// Bytes of each; where they differ none, and where each ends.
+    size: Option<usize>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Room for the keys of `most` records, with all of its memory touched, so that the use of it does not look like memory of the store. Where sizes
+    /// differ, room for a quarter more than their mean.
+    pub(crate) fn room(records: &Records, most: usize) -> Self {
+        let differ = !matches!(records.key_size, Size::Fixed(_));
+        let bytes = (records.key_size.mean(Of::Key) * most as f64).ceil() as usize;
+        let bytes = if differ { bytes + bytes / 4 } else { bytes };
+        Self { bytes: vec![1; bytes], size: None, ends: vec![1; if differ { most } else { 0 }] }
+    }
+
+    /// Replaces them by those of these records.
+    pub(crate) fn fill(&mut self, records: &Records, numbers: impl Iterator<Item = u32>) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.size = match records.key_size {
+            Size::Fixed(size) => Some(size),
+            _ => None,
+        };
+        let mut key = Vec::new();
+        for number in numbers {
+            records.key(number, &mut key);
+            self.bytes.extend_from_slice(&key);
+            if self.size.is_none() {
+                self.ends.push(self.bytes.len());
+            }
+        }
+    }
+
+    /// The one at this place.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> &[u8] {
+        match self.size {
+            Some(size) => &self.bytes[place * size..][..size],
+            None => &self.bytes[place.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[place]],
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +267,21 @@ mod tests {
         for number in [0, 1, 2, 9, 0xFFFF_FFFF] {
             let text = format!("{:016x}", mix(u64::from(number) ^ mix(7)));
             assert_eq!(key_of(&records, number), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_stream_are_those_of_its_records_in_its_order() {
+        for size in [Size::Fixed(16), Size::Fixed(9), Size::Uniform(8, 40), Size::Facebook] {
+            let records = Records::new(size, 8, 0, 3, false);
+            let mut keys = Keys::room(&records, 500);
+            let before = (keys.bytes.capacity(), keys.ends.capacity());
+            for numbers in [vec![5, 1, 1, 0, u32::MAX], (0..500).rev().collect(), vec![]] {
+                keys.fill(&records, numbers.iter().copied());
+                let all: Vec<_> = (0..numbers.len()).map(|place| keys.at(place).to_vec()).collect();
+                assert_eq!(all, numbers.iter().map(|number| key_of(&records, *number)).collect::<Vec<_>>());
+            }
+            assert_eq!((keys.bytes.capacity(), keys.ends.capacity()), before, "{size}: there was room");
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
 //! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before
-//! the clock starts, are the same for every store, and every value that comes back is checked.
+//! the clock starts, and are the same for every store. Every value that comes back is checked to belong to its key.
 //!
 //! Floor 4: it drives stores through the contract, and writes to no medium itself.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod figures;
 mod keys;
 mod measure;
 mod memory;
+mod outcome;
 mod pace;
 mod pauses;
 mod peers;

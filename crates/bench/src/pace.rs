@@ -180,6 +180,7 @@ mod tests {
     use crate::args::parsed;
     use crate::cell;
     use crate::driver::{self, Drive};
+    use crate::outcome::Outcome;
     use crate::target::{Account, Facts, Target};
     use crate::workload::{Kind, Op};
 
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    fn paced(target: &Slow, rate: u64, threads: usize, ops: usize) -> driver::Outcome {
+    fn paced(target: &Slow, rate: u64, threads: usize, ops: usize) -> Outcome {
         let streams = vec![vec![Op { record: 1, length: 0, kind: Kind::Absent }; ops]; threads];
         let drive = Drive { pace: Some(pace(rate, Arrivals::Even)), ..cell::drive(&parsed("--latency-every 0")) };
         driver::run(target, &streams, &drive).expect("it ran")

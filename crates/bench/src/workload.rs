@@ -9,6 +9,7 @@
 use clap::ValueEnum;
 
 use crate::dist::{Rng, Scrambled, Zipfian, strewn};
+use crate::keys::{Keys, Records};
 
 /// Longest scan of workload `e`, as in YCSB.
 const E_SCAN_MOST: u64 = 100;
@@ -84,6 +85,13 @@ impl Workload {
     /// Whether it reads runs of records in key order.
     pub(crate) fn scans(self) -> bool {
         matches!(self, Self::Scan | Self::E)
+    }
+
+    /// Whether its stream can run again behind itself, and finds the store as it left it: for what inserts, deletes or loads it cannot, and how much the
+    /// workloads put that stand for phases of puts (overwrite, zipfput) is part of what they are.
+    pub(crate) fn can_go_on(self) -> bool {
+        use Workload::{A, Absent, B, C, F, Get, Multiget, Scan, Update};
+        matches!(self, Get | Multiget | Absent | Update | Scan | A | B | C | F)
     }
 
     /// Whether it lasts for `--seconds`.
@@ -190,8 +198,18 @@ impl Mix {
     /// Room for the streams of every workload, with all of its memory touched, so that the use of it
     /// does not look like memory of the store.
     pub(crate) fn room(&self) -> Vec<Vec<Op>> {
-        let most = self.records.max(self.ops) as usize / self.threads + 1;
+        let most = self.most();
         (0..self.threads).map(|_| vec![Op { length: 1, ..Op::of(Kind::Get, 1) }; most]).collect()
+    }
+
+    /// The same for their keys.
+    pub(crate) fn room_for_keys(&self, records: &Records) -> Vec<Keys> {
+        (0..self.threads).map(|_| Keys::room(records, self.most())).collect()
+    }
+
+    /// Most operations of a stream.
+    fn most(&self) -> usize {
+        self.records.max(self.ops) as usize / self.threads + 1
     }
 
     /// Replaces `streams`, one a thread, by those of `workload`.

@@ -30,7 +30,7 @@ fn each_row_tells_a_line_that_gives_it_again_alone() {
         "--engine hikv --peers btreemap --workloads load,zipfput,zipfput --load-bytes 200K --rounds 1 --size 64M --sweep value-size=64,256 --steps 100",
         "--preset hikv-fig12 --records 400 --rounds 1",
     ] {
-        for row in rows(&bench(&format!("{words} --json"), Some(&dir))) {
+        for row in rows(&bench(&format!("{words} --at-least 0 --json"), Some(&dir))) {
             let found = again(row["repeat"].as_str().expect("a line"));
             assert!(found.iter().all(|other| other["store"] == row["store"]), "{row}");
             let same: Vec<_> = found.iter().filter(|other| other["workload"] == row["workload"]).collect();

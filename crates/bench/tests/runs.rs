@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -37,7 +38,8 @@ const FIELDS: [&str; 20] = [
 fn every_workload_runs_on_the_peer_alone() {
     let output = bench(
         &format!(
-            "--engine btreemap --workloads {ALL} --records 3000 --ops 2000 --rounds 2 --check full --latency-every 1 --json"
+            "--engine btreemap --workloads {ALL} --records 3000 --ops 2000 --rounds 2 --check full --latency-every 1 --at-least 0 \
+             --json"
         ),
         None,
     );
@@ -66,6 +68,28 @@ fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
         assert!(row["ratio_to_btreemap"].is_f64());
     }
     assert!(dir.is_empty(), "the bench left something behind");
+}
+
+#[test]
+fn a_workload_that_can_go_on_is_warmed_up_and_goes_on_for_a_while_and_another_does_neither() {
+    let began = Instant::now();
+    let words = format!("--engine btreemap --workloads {ALL} --records 300 --rounds 1 --json");
+    let ops = |words: &str| -> Vec<(String, u64)> {
+        let told = |row: &Value| (row["workload"].as_str().unwrap_or("").into(), row["ops"].as_u64().unwrap_or(0));
+        rows(&bench(words, None)).iter().map(told).collect()
+    };
+    for (name, ops) in ops(&format!("{words} --at-least 20 --warm-up 0")) {
+        // A map does 300 in a thousandth of that.
+        let went_on = !["load", "delete", "d", "e", "overwrite", "zipfput"].contains(&name.as_str());
+        assert!(if went_on { ops > 300 } else { ops == 300 }, "{name}: {ops}");
+    }
+    assert!(began.elapsed() >= Duration::from_millis(8 * 20));
+    let began = Instant::now();
+    let exact = ops(&format!("{words} --at-least 0 --warm-up 40"));
+    assert!(exact.iter().all(|(_, ops)| *ops == 300), "{exact:?}: what warms up does not count");
+    assert!(began.elapsed() >= Duration::from_millis(8 * 40));
+    let swept = ops("--engine btreemap --workloads get --records 300 --rounds 1 --sweep ops=5,7 --json");
+    assert_eq!(swept.iter().map(|(_, ops)| *ops).collect::<Vec<_>>(), [5, 7]);
 }
 
 #[test]

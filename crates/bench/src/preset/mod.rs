@@ -164,7 +164,7 @@ impl FromArgMatches for Given {
         let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         take!(args from own unless given:
             engine peers workloads key_size value_size scan_length threads rounds durability settle write_buffer budget memory latency_every emulate_dax
-            persist_ns go_on);
+            persist_ns go_on warm_up at_least);
         args.peers_of_preset = !given("peers");
         if !given("reserve") && !given("size") {
             args.reserve = own.reserve;
