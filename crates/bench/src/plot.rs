@@ -67,7 +67,47 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         Some([row.ops_per_s, row.ops_per_s_min, row.ops_per_s_max].map(|rate| rate / 1e6))
     };
     let unit = "million operations a second";
-    Bars { title: title(args, rows), unit, groups: rated(args), stores: args.targets(), figure: &rates }.svg()
+    let named = |store: &str| marked(rows, store);
+    Bars { title: title(args, rows), unit, groups: rated(args), stores: args.targets(), named: &named, figure: &rates }
+        .svg()
+}
+
+/// What acknowledged writes survive in these rows, each once, in the order in which it comes.
+fn levels<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<&'a str> {
+    rows.filter(|row| row.failed.is_none()).fold(Vec::new(), |mut seen, row| {
+        if !seen.contains(&row.durability.as_str()) {
+            seen.push(row.durability.as_str());
+        }
+        seen
+    })
+}
+
+/// A store's name in a legend: behind it what its writes survive, where a workload's stores in the picture differ in that.
+pub(crate) fn marked(rows: &[Row], store: &str) -> String {
+    let differ = rows.iter().any(|one| levels(rows.iter().filter(|row| row.workload == one.workload)).len() > 1);
+    let own = levels(rows.iter().filter(|row| row.store == store)).join(", ");
+    if differ && !own.is_empty() { format!("{store}: {own}") } else { store.into() }
+}
+
+/// What writes survive in a picture, for its title: of each workload where they differ in that, and not by store, which the legend says.
+pub(crate) fn durabilities(rows: &[Row]) -> String {
+    let all = levels(rows.iter());
+    let of = |level: &&str| {
+        let own = rows.iter().filter(|row| row.durability == **level && row.failed.is_none());
+        let own = own.fold(Vec::new(), |mut seen: Vec<&str>, row| {
+            if !seen.contains(&row.workload.as_str()) {
+                seen.push(row.workload.as_str());
+            }
+            seen
+        });
+        format!("{}: {level}", own.join(" "))
+    };
+    match all.as_slice() {
+        [] => String::new(),
+        [one] => (*one).into(),
+        several if rows.iter().any(|row| marked(rows, &row.store) != row.store) => several.join(" and "),
+        several => several.iter().map(of).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A picture of bars: in each group one for each store.
@@ -76,6 +116,8 @@ pub(crate) struct Bars<'a> {
     pub(crate) unit: &'a str,
     pub(crate) groups: Vec<String>,
     pub(crate) stores: Vec<String>,
+    /// A store as the legend has it.
+    pub(crate) named: &'a dyn Fn(&str) -> String,
     /// Of a store in a group: the height of its bar, and from where to where its whisker goes.
     pub(crate) figure: &'a dyn Fn(&str, &str) -> Option<[f64; 3]>,
 }
@@ -116,7 +158,7 @@ impl Bars<'_> {
                     bars.iter().map(|bar| Rectangle::new([(bar.from, 0.0), (bar.to, bar.mid)], colour.filled()));
                 chart
                     .draw_series(boxes)?
-                    .label(store.as_str())
+                    .label((self.named)(store))
                     .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
                 let whiskers = bars.iter().map(|bar| {
                     let at = f64::midpoint(bar.from, bar.to);
@@ -161,7 +203,7 @@ struct Bar {
 
 /// What a picture of a run is of, in one line.
 pub(crate) fn title(args: &Args, rows: &[Row]) -> String {
-    let durability = rows.first().map_or("", |row| row.durability.as_str());
+    let durability = durabilities(rows);
     format!(
         "{} records of {} + {} bytes, {} thread{}, {durability}{}, {} round{}",
         args.records,
@@ -188,7 +230,8 @@ mod tests {
             Some([found.2, found.2 / 2.0, found.2 * 2.0])
         };
         let (groups, stores) = (["load", "get"].map(String::from).into(), ["ours", "theirs"].map(String::from).into());
-        let all = Bars { title: "a title".into(), unit: "apples", groups, stores, figure: &figure };
+        let all =
+            Bars { title: "a title".into(), unit: "apples", groups, stores, named: &str::to_string, figure: &figure };
         let (ours, theirs) = (all.bars(0), all.bars(1));
         assert_eq!(ours.len(), 2);
         assert!(ours[0].to <= ours[1].from && (ours[1].mid - 2.0).abs() < 1e-9);
@@ -198,6 +241,32 @@ mod tests {
         assert!(["a title", "apples", "ours", "theirs"].iter().all(|text| svg.contains(text)), "{svg}");
         let none = Bars { groups: vec!["scan".into()], ..all };
         assert!(none.greatest() > 0.0, "a scale needs some length");
+    }
+
+    #[test]
+    fn stores_of_another_durability_say_so_in_the_legend() {
+        let row = |store: &str, workload: &str, level: &str| Row {
+            durability: level.into(),
+            ..Row::for_plot(store, workload, 1e6)
+        };
+        let args = parsed("--engine hikv --peers hashmap --workloads load,get");
+        let all = |level: &str| [row("hikv", "get", "process"), row("hashmap", "get", level)];
+        assert_eq!((marked(&all("process"), "hikv"), durabilities(&all("process"))), ("hikv".into(), "process".into()));
+        let mixed = all("none");
+        assert_eq!(
+            (marked(&mixed, "hashmap"), durabilities(&mixed)),
+            ("hashmap: none".into(), "process and none".into())
+        );
+        assert!(picture(&args, &mixed).expect("a picture").contains("hashmap: none"));
+        // A load that survives less than what comes behind it is not another store's.
+        let staged = [row("hikv", "load", "process"), row("hikv", "get", "power"), row("hikv", "a", "power")];
+        assert_eq!(
+            (marked(&staged, "hikv"), durabilities(&staged)),
+            ("hikv".into(), "load: process, get a: power".into())
+        );
+        let failed = Row { failed: Some("full".into()), ..row("nvht", "get", "none") };
+        assert_eq!(durabilities(&[&all("process")[..], &[failed]].concat()), "process");
+        assert_eq!(durabilities(&[]), "");
     }
 
     #[test]

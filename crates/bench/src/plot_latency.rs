@@ -9,7 +9,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::args::Args;
-use crate::plot::{COLOURS, Drawn, legend, title};
+use crate::plot::{COLOURS, Drawn, legend, marked, title};
 use crate::report::{ns_text, swept_store};
 use crate::row::{Row, rows};
 use crate::session::Findings;
@@ -56,7 +56,11 @@ struct Panel {
 /// A panel for each workload of which calls were timed, in the order in which they ran.
 fn panels(args: &Args, rows: &[Row]) -> Vec<Panel> {
     let spot = |(place, ns): (usize, &u64)| (place as f64 / f64::from(SPOTS), (*ns as f64).max(1.0).log10());
-    let line = |row: &Row| (swept_store(row), row.latency_curve.iter().enumerate().map(spot).collect());
+    let name = |row: &Row| match marked(rows, &row.store) {
+        store if store == row.store => swept_store(row),
+        _ => format!("{}: {}", swept_store(row), row.durability),
+    };
+    let line = |row: &Row| (name(row), row.latency_curve.iter().enumerate().map(spot).collect());
     let panel = |turn: &Turn| {
         let workload = turn.name();
         let timed = rows.iter().filter(|row| row.workload == workload && !row.latency_curve.is_empty());
@@ -170,6 +174,15 @@ mod tests {
         row.sweep = value.map(|value| Swept { name: "rate".into(), value: value.into() });
         row.latency_curve = latency_curve;
         row
+    }
+
+    #[test]
+    fn lines_of_stores_of_another_durability_say_so() {
+        let at = |store: &str, level: &str| Row { durability: level.into(), ..row(store, "get", Some("1"), vec![9]) };
+        let args = parsed("--engine hikv --peers hashmap --workloads get --sweep rate=1,2");
+        let panels = panels(&args, &[at("hikv", "process"), at("hashmap", "none")]);
+        let names: Vec<_> = panels[0].lines.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["hikv rate=1: process", "hashmap rate=1: none"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
-use crate::plot::{Bars, rated, title};
+use crate::plot::{Bars, marked, rated, title};
 use crate::plot_sweep;
 use crate::row::{Row, rows};
 use crate::session::Findings;
@@ -31,11 +31,12 @@ fn figure(row: &Row) -> [f64; 3] {
 
 fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
     let (unit, stores) = (UNIT, args.targets());
+    let named = |store: &str| marked(rows, store);
     let Some(sweep) = &args.sweep else {
         let of = |store: &str, workload: &str| {
             rows.iter().find(|row| row.store == store && row.workload == workload).map(figure)
         };
-        return Bars { title: title(args, rows), unit, groups: rated(args), stores, figure: &of }.svg();
+        return Bars { title: title(args, rows), unit, groups: rated(args), stores, named: &named, figure: &of }.svg();
     };
     // Where the load is not told of, the first workload that is.
     let load = Workload::Load.name();
@@ -46,7 +47,7 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         rows.iter().filter(with).find(|row| row.store == store && row.workload == workload).map(figure)
     };
     let title = format!("{}, behind {workload}", plot_sweep::title(args, sweep, rows));
-    Bars { title, unit, groups: sweep.values.clone(), stores, figure: &of }.svg()
+    Bars { title, unit, groups: sweep.values.clone(), stores, named: &named, figure: &of }.svg()
 }
 
 #[cfg(test)]
@@ -66,6 +67,14 @@ mod tests {
     fn a_bar_is_the_own_account_and_its_line_goes_to_that_of_the_kernel() {
         let figures = [20.0, 90.0].map(|own| figure(&row("ours", "load", "1", own)));
         assert_eq!(figures, [[20.0, 20.0, 50.0], [90.0, 50.0, 90.0]]);
+    }
+
+    #[test]
+    fn stores_of_another_durability_say_so_in_the_legend() {
+        let at = |store: &str, level: &str| Row { durability: level.into(), ..row(store, "load", "1", 20.0) };
+        let args = parsed("--engine hikv --peers hashmap --workloads load --sweep threads=1,2");
+        let svg = picture(&args, &[at("hikv", "process"), at("hashmap", "none")]).expect("a picture");
+        assert!(svg.contains("hashmap: none") && svg.contains("hikv: process"), "{svg}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::args::Args;
-use crate::plot::{COLOURS, Drawn, SIZE, legend, rated};
+use crate::plot::{COLOURS, Drawn, SIZE, durabilities, legend, marked, rated};
 use crate::row::{Row, rows};
 use crate::session::Findings;
 use crate::sweep::Sweep;
@@ -111,7 +111,7 @@ fn panels(args: &Args, sweep: &Sweep, rows: &[Row]) -> Vec<Vec<Panel>> {
         }
         several => {
             let lines = |workload: &String| {
-                several.iter().map(|store| (store.clone(), line(rows, sweep, store, workload, figure))).collect()
+                several.iter().map(|store| (marked(rows, store), line(rows, sweep, store, workload, figure))).collect()
             };
             workloads.iter().map(|it| Panel { caption: Some(it.clone()), figure, lines: lines(it) }).collect()
         }
@@ -187,7 +187,7 @@ impl Panel {
 
 /// What a picture of a sweep is of, in one line.
 pub(crate) fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
-    let durability = rows.first().map_or("", |row| row.durability.as_str());
+    let durability = durabilities(rows);
     let flushed = if args.emulate_dax { ", every flush and fence executed" } else { "" };
     let loaded = match args.load_bytes {
         Some(bytes) => format!("{} of records", lodestore::format_size(bytes)),
@@ -223,6 +223,17 @@ mod tests {
         assert_eq!(places, [(0.0, 3.0), (2.0, 1.0)]);
         assert!(line(&rows, &sweep, "ours", "load", Figure::Operations).is_empty());
         assert!(line(&rows, &sweep, "ours", "get", Figure::Written).is_empty(), "it put nothing");
+    }
+
+    #[test]
+    fn lines_of_stores_of_another_durability_say_so() {
+        let at = |store: &str, level: &str| Row { durability: level.into(), ..row(store, "load", "1", 1e6) };
+        let args = parsed("--engine hikv --peers hashmap --workloads load --sweep threads=1,2");
+        let sweep = args.sweep.clone().expect("a sweep");
+        let rows = [at("hikv", "process"), at("hashmap", "none")];
+        let names: Vec<_> = panels(&args, &sweep, &rows)[0][0].lines.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(names, ["hikv: process", "hashmap: none"]);
+        assert!(title(&args, &sweep, &rows).contains("process and none"));
     }
 
     #[test]
