@@ -10,7 +10,7 @@ use crate::sweep::Variant;
 use crate::workload::{Turn, Workload};
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> Cow<'_, str> {
+pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |char: char| char.is_ascii_alphanumeric() || "_./:=,%+@-".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
         return word.into();

@@ -94,6 +94,8 @@ pub(crate) struct Row {
     pub(crate) rss_anon_bytes_per_key: f64,
     pub(crate) medium_bytes_per_key: f64,
     pub(crate) medium_size_bytes_per_key: f64,
+    /// Of the blocks that its files take, whatever the store says itself.
+    pub(crate) medium_blocks_bytes_per_key: f64,
     pub(crate) bytes_written_per_op: f64,
     /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on tmpfs.
     pub(crate) device_bytes_per_op: f64,
@@ -300,6 +302,7 @@ impl Row {
         self.rss_anon_bytes_per_key = per_key(&|phase| phase.rss_anon_bytes);
         self.medium_bytes_per_key = per_key(&|phase| phase.medium_bytes);
         self.medium_size_bytes_per_key = per_key(&|phase| phase.medium_size_bytes);
+        self.medium_blocks_bytes_per_key = per_key(&|phase| phase.block_bytes);
         self.bytes_written_per_op = per_op(&|phase| phase.bytes_written as f64);
         self.flushes_per_op = per_op(&|phase| phase.flushes as f64);
         self.fences_per_op = per_op(&|phase| phase.fences as f64);

@@ -1,9 +1,11 @@
-//! The index of the pages: what ran, and a summary over all of them.
+//! The index of the pages: what ran, and how many lines each of our engines loses.
 
-use super::compare::{Level, Verdict, verdicts};
+use super::compare::Level;
+use super::contest::{Contest, Tally};
 use super::list::Experiment;
-use super::page::{FIELD_HEADS, Record, fields, missing, table, texts};
+use super::page::{CHECKED, Record, missing, table, texts};
 use crate::row::Row;
+use crate::store;
 
 /// One experiment of the index: what is known of it where it ran.
 pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);
@@ -11,21 +13,19 @@ pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);
 /// The index, as README.md.
 pub(super) fn index(entries: &[Entry<'_>]) -> String {
     let ran: Vec<_> = entries.iter().filter_map(|(experiment, ran)| Some((*experiment, (*ran)?))).collect();
-    let levels: Vec<_> = ran.iter().map(|(_, (_, rows))| Level::all(rows)).collect();
-    let found: Vec<_> =
-        ran.iter().zip(&levels).map(|((experiment, _), levels)| verdicts(levels, experiment.measures)).collect();
-    let heads = texts(["experiment", "what", "scale", "program", "date", "took", "expected", "lines lost"]);
-    let lines = ran.iter().zip(&found).map(|((experiment, (record, _)), found)| of_page(experiment, record, found));
+    let heads = texts(["experiment", "what", "scale", "program", "date", "took", "expected"]);
+    let lines = ran.iter().map(|(experiment, (record, _))| of_page(experiment, record));
     let seconds: f64 = ran.iter().map(|(_, (record, _))| record.seconds).sum();
     let expected: u64 = ran.iter().map(|(_, (record, _))| record.expected_seconds).sum();
     let mut text = format!(
         "# Runs\n\n\
          Made by `lodestore evaluate`, which writes this page and those below anew; [analysis](../README.md) stands beside them. All together took {:.1} minutes, \
-         {:.1} were expected.\n\n{}",
+         {:.1} were expected. {CHECKED}\n\n{}",
         seconds / 60.0,
         expected as f64 / 60.0,
         table(&heads, lines),
     );
+    text += &lost(&ran);
     let out: Vec<_> = ran
         .iter()
         .flat_map(|(experiment, (record, _))| {
@@ -38,51 +38,68 @@ pub(super) fn index(entries: &[Entry<'_>]) -> String {
     if out.len() + not_run.len() > 0 {
         text += &format!("\n## Left out\n\n{}{}", not_run.concat(), out.concat());
     }
-    text + &summary(&ran.iter().map(|(experiment, _)| *experiment).collect::<Vec<_>>(), &found)
+    text
 }
 
-fn of_page(experiment: &Experiment, record: &Record, found: &[Verdict<'_>]) -> Vec<String> {
-    let beside = found.iter().filter(|verdict| verdict.peer.is_some()).count();
-    let lost = found.iter().filter(|verdict| verdict.lost()).count();
+fn of_page(experiment: &Experiment, record: &Record) -> Vec<String> {
+    let failed = if record.failed.is_empty() { "" } else { ", failed in part" };
     vec![
-        format!("[{name}]({name}.md)", name = experiment.name),
+        format!("[{name}]({name}.md){failed}", name = experiment.name),
         experiment.title.clone(),
         record.scale.name().into(),
         record.program.clone(),
         record.date.clone(),
         format!("{:.0} s", record.seconds),
         format!("{} s", record.expected_seconds),
-        if record.failed.is_empty() {
-            format!("{lost} of {beside}")
-        } else {
-            format!("{lost} of {beside}, failed in part")
-        },
     ]
 }
 
-/// Our best engine beside the best peer, in each line of each experiment.
-fn summary(experiments: &[&Experiment], found: &[Vec<Verdict<'_>>]) -> String {
-    let heads = [&["experiment", "workload", "by", "survives"][..], &FIELD_HEADS].concat();
-    let heads: Vec<String> = heads.into_iter().map(String::from).collect();
-    let lines = experiments.iter().zip(found).flat_map(|(experiment, found)| {
-        let told = found.iter().filter(|verdict| verdict.peer.is_some());
-        told.map(|verdict| {
-            let first = texts([&experiment.name, &verdict.line, verdict.measure.name(), verdict.level]);
-            let fields = fields(verdict).into_iter();
-            // What is lost stands out.
-            let fields =
-                fields.map(|field| if verdict.lost() && field != "-" { format!("**{field}**") } else { field });
-            first.into_iter().chain(fields).collect()
-        })
-    });
-    let lines: Vec<_> = lines.collect();
-    if lines.is_empty() {
+/// Lost and all lines of each engine, whatever is set of it, in an experiment.
+fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
+    let levels = Level::all(rows);
+    let contest = Contest::of(rows, &levels, &experiment.measures);
+    let of = |engine: &lodestore::Engine| {
+        let own = contest.engines.iter().enumerate().filter(|(_, store)| store::base(store) == engine.name);
+        own.map(|(place, _)| contest.tally(place)).fold(Tally::default(), Tally::and)
+    };
+    lodestore::engines().iter().map(of).collect()
+}
+
+/// A tally in a field: lost of all, what is lost in bold.
+fn field(tally: &Tally) -> String {
+    if tally.lines + tally.cannot == 0 {
+        return "-".into();
+    }
+    let lost = format!("{} of {}", tally.lost, tally.lines);
+    let lost = if tally.lost > 0 { format!("**{lost}**") } else { lost };
+    let more = [(tally.undecided, "undecided"), (tally.cannot, "cannot")];
+    let more = more.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}"));
+    std::iter::once(lost).chain(more).collect()
+}
+
+/// How many lines each of our engines loses in each experiment.
+fn lost(ran: &[(&Experiment, (&Record, &[Row]))]) -> String {
+    let found: Vec<_> = ran.iter().map(|(experiment, (_, rows))| (experiment, tallies(experiment, rows))).collect();
+    let beside: Vec<_> =
+        found.iter().filter(|(_, all)| all.iter().any(|tally| tally.lines + tally.cannot > 0)).collect();
+    if beside.is_empty() {
         return String::new();
     }
+    let names = lodestore::engines().iter().map(|engine| format!("`{}`", engine.name));
+    let heads: Vec<_> = std::iter::once("experiment".to_string()).chain(names).collect();
+    let line = |name: String, all: &[Tally]| std::iter::once(name).chain(all.iter().map(field)).collect::<Vec<_>>();
+    let sum = beside.iter().fold(vec![Tally::default(); heads.len() - 1], |sum, (_, all)| {
+        sum.into_iter().zip(all).map(|(sum, one)| sum.and(*one)).collect()
+    });
+    let lines =
+        beside.iter().map(|(experiment, all)| line(format!("[{name}]({name}.md)", name = experiment.name), all));
+    let lines: Vec<_> = lines.chain([line("all".into(), &sum)]).collect();
     format!(
-        "\n## Our best engine beside the best peer\n\n\
-         Of stores of an equal durability, or where ours is told to be at another, of peers that survive less. Above 1 ours is better; **what is lost** stands out. Of \
-         rates it is the median of the ratios of the rounds, which need not be the ratio of the medians beside it.\n\n{}",
+        "\n## Where we lose\n\n\
+         Of each engine by itself: the lines in which the best peer of an equal durability is ahead of it, or in which it failed, of all that it ran beside a peer. A line is \
+         a workload by one measure; where an experiment has an engine in several settings, the lines of each count. `undecided` is a line, among all, in which the median of \
+         the ratios of the rounds and the ratio of the medians fall on different sides of 1; `cannot` a run of keys asked of an engine without order, which is not among \
+         them. The pages have each line.\n\n{}",
         table(&heads, lines.into_iter())
     )
 }
@@ -90,24 +107,38 @@ fn summary(experiments: &[&Experiment], found: &[Vec<Verdict<'_>>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::sample::{at, experiment, record, row};
+    use crate::suite::sample::{at, experiment, failed, record, row};
 
     #[test]
     fn the_index_sums_up_what_ran_and_names_what_did_not() {
         let (one, other) = (experiment(), Experiment { name: "other".into(), ..experiment() });
         let mut record = record();
         record.left_out.push(("memcached".into(), "missing".into()));
-        let rows = [row("hikv", "get", 8e6), row("lmdb", "get", 1e7), at("none", row("hashmap", "get", 4e6))];
-        let text = index(&[(&one, Some((&record, &rows[..]))), (&other, None)]);
+        let mut close = row("hikv:wal=on", "get", 9e6);
+        close.ratio_to.insert("lmdb".into(), 1.1);
+        let rows = [
+            row("hikv", "get", 8e6),
+            close,
+            row("lmdb", "get", 1e7),
+            at("none", row("hashmap", "get", 4e6)),
+            row("nvht", "get", 2e7),
+            row("lmdb", "scan", 1e7),
+            row("hikv", "scan", 2e7),
+            row("hikv:wal=on", "scan", 2e7),
+            failed("mkvs", "full"),
+        ];
+        let bare = [row("hikv", "get", 8e6)];
+        let text = index(&[(&one, Some((&record, &rows[..]))), (&one, Some((&record, &bare[..]))), (&other, None)]);
         for line in [
-            "| [sample](sample.md) | A title | small | 0.1.0 (abc) | 2026-01-31 | 61 s | 60 s | 1 of 2 |",
+            "| [sample](sample.md) | A title | small | 0.1.0 (abc) | 2026-01-31 | 61 s | 60 s |",
             "* other: it has not run, or not to its end",
             "* sample: `memcached`: missing",
-            "| sample | get | ops/s | process | **`hikv`** | **8.00 M** | **`lmdb`** | **10.00 M** | **0.80** |",
-            "| sample | get | ops/s | none | `hikv` | 8.00 M | `hashmap` | 4.00 M | 2.00, ours at process |",
+            "| experiment | `hikv` | `nvht` | `fluidkv` | `hashkv` | `mkvs` |",
+            "| [sample](sample.md) | **1 of 4**, 1 undecided | 0 of 1, 1 cannot | - | - | **2 of 2** |",
+            "| all | **1 of 4**, 1 undecided | 0 of 1, 1 cannot | - | - | **2 of 2** |",
         ] {
             assert!(text.lines().any(|known| known == line), "{line}\nis not in\n{text}");
         }
-        assert!(text.contains("All together took 1.0 minutes, 1.0 were expected."), "{text}");
+        assert!(text.contains("All together took 2.0 minutes, 2.0 were expected."), "{text}");
     }
 }

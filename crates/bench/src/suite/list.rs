@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::figure::Measure;
+use super::presets::of_preset;
 use crate::preset::Preset;
 
 /// How much is measured.
@@ -12,10 +14,11 @@ use crate::preset::Preset;
 pub enum Scale {
     /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
     Tiny,
-    /// Some ten thousand operations a row, in under 15 minutes.
+    /// 50,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
     #[default]
     Small,
-    /// Half a million records in most rows, and the papers' set-ups at their presets' own size, in under two hours.
+    /// 200,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-threshold` and `mkvs-tables` have
+    /// their presets' own size, the others less: each page says what.
     Full,
 }
 
@@ -27,6 +30,11 @@ impl Scale {
             Self::Small => "small",
             Self::Full => "full",
         }
+    }
+
+    /// Seconds of each workload in an open loop.
+    pub(super) fn open_seconds(self) -> u64 {
+        if self == Self::Full { 3 } else { 1 }
     }
 }
 
@@ -49,23 +57,23 @@ impl Medium {
     }
 }
 
-/// A figure by which stores are compared.
+/// What is drawn of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// Operations a second.
-    Rate,
-    /// The 99th and the 99.9th percentile of the latency.
-    P99,
-    P999,
-    /// Growth of RssAnon a key.
-    Dram,
-    /// Bytes on the medium a record.
-    Medium,
-    /// Bytes written for each byte put.
-    Written,
-    /// Until a store is open, and until its recovery is done.
-    Open,
-    Recovered,
+pub(super) enum Draw {
+    Rates,
+    Latency,
+    Memory,
+}
+
+impl Draw {
+    /// The option of the bench that draws it.
+    pub(super) fn option(self) -> &'static str {
+        match self {
+            Self::Rates => "--plot",
+            Self::Latency => "--plot-latency",
+            Self::Memory => "--plot-memory",
+        }
+    }
 }
 
 /// One run of the bench in an experiment.
@@ -73,13 +81,13 @@ pub(super) enum Measure {
 pub(super) struct Run {
     /// Its words, beside which stand those of the scale.
     pub(super) words: String,
-    /// An open loop of so many seconds a workload, at half the least rate of the run before.
-    pub(super) open_for: Option<u64>,
+    /// An open loop, at half the least rate of the run before.
+    pub(super) open: bool,
 }
 
 impl Run {
-    fn new(words: impl Into<String>) -> Self {
-        Self { words: words.into(), open_for: None }
+    pub(super) fn new(words: impl Into<String>) -> Self {
+        Self { words: words.into(), open: false }
     }
 }
 
@@ -104,9 +112,11 @@ pub(super) struct Experiment {
     pub(super) small: Size,
     pub(super) full: Size,
     /// What stores are compared by, the first in the summary.
-    pub(super) measures: &'static [Measure],
-    /// Whether its rows are drawn.
-    pub(super) drawn: bool,
+    pub(super) measures: Vec<Measure>,
+    /// What is drawn of its rows.
+    pub(super) draw: Option<Draw>,
+    /// The preset that it runs.
+    pub(super) preset: Option<Preset>,
 }
 
 /// What an experiment runs at scale tiny, whatever it is.
@@ -143,7 +153,7 @@ macro_rules! every {
 }
 
 /// An experiment of one run in memory that compares rates.
-fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [Size; 2]) -> Experiment {
+pub(super) fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [Size; 2]) -> Experiment {
     Experiment {
         name: name.into(),
         title: title.into(),
@@ -152,12 +162,13 @@ fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [S
         runs: vec![Run::new(words)],
         small: sizes[0],
         full: sizes[1],
-        measures: &[Measure::Rate],
-        drawn: true,
+        measures: vec![Measure::Rate],
+        draw: Some(Draw::Rates),
+        preset: None,
     }
 }
 
-const fn size(words: &'static str, seconds: u64) -> Size {
+pub(super) const fn size(words: &'static str, seconds: u64) -> Size {
     Size { words, seconds }
 }
 
@@ -179,7 +190,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size("--records 100000 --ops 40000 --rounds 3", 100), size("--records 500000 --ops 200000 --rounds 3", 600)],
+        [size("--records 50000 --ops 15000 --rounds 3", 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
     )
 }
 
@@ -189,7 +200,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size("--records 100000 --ops 30000 --rounds 3", 80), size("--records 500000 --ops 200000 --rounds 3", 500)],
+        [size("--records 50000 --ops 15000 --rounds 3", 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
     )
 }
 
@@ -202,7 +213,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size("--records 4000 --ops 2000 --rounds 3", 60), size("--records 20000 --ops 8000 --rounds 3", 300)],
+            [size("--records 3000 --ops 1200 --rounds 3", 38), size("--records 20000 --ops 8000 --rounds 3", 300)],
         )
     }
 }
@@ -213,7 +224,7 @@ fn servers() -> Experiment {
         "Servers over a unix socket",
         "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
         "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
-        [size("--records 50000 --ops 30000 --rounds 3", 40), size("--records 500000 --ops 200000 --rounds 3", 300)],
+        [size("--records 30000 --ops 15000 --rounds 3", 22), size("--records 200000 --ops 100000 --rounds 3", 140)],
     )
 }
 
@@ -223,7 +234,7 @@ fn scaling() -> Experiment {
         "Threads",
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
-        [size("--records 50000 --ops 30000 --rounds 3", 70), size("--records 500000 --ops 200000 --rounds 1", 300)],
+        [size("--records 30000 --ops 15000 --rounds 3", 40), size("--records 200000 --ops 60000 --rounds 3", 300)],
     )
 }
 
@@ -233,7 +244,7 @@ fn sizes() -> Experiment {
         "Sizes of values",
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
-        [size("--records 10000 --ops 10000 --rounds 3", 65), size("--records 50000 --ops 50000 --rounds 3", 400)],
+        [size("--records 6000 --ops 6000 --rounds 3", 40), size("--records 30000 --ops 30000 --rounds 3", 240)],
     )
 }
 
@@ -243,7 +254,7 @@ fn facebook() -> Experiment {
         "Facebook's mix of sizes",
         "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
-        [size("--records 50000 --ops 30000 --rounds 3", 35), size("--records 500000 --ops 200000 --rounds 3", 300)],
+        [size("--records 30000 --ops 15000 --rounds 3", 20), size("--records 200000 --ops 80000 --rounds 3", 125)],
     )
 }
 
@@ -251,15 +262,15 @@ fn open_loop() -> Experiment {
     Experiment {
         runs: vec![
             Run::new(concat!(process!(), " --workloads load,a")),
-            Run { open_for: Some(3), ..Run::new(concat!(process!(), " --workloads load,a,b")) },
+            Run { open: true, ..Run::new(concat!(process!(), " --workloads load,a,b")) },
         ],
-        measures: &[Measure::P99, Measure::P999],
+        measures: vec![Measure::P99, Measure::P999],
         ..rates(
             "open-loop",
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [size("--records 50000 --ops 30000 --rounds 1", 90), size("--records 500000 --ops 100000 --rounds 3", 400)],
+            [size("--records 20000 --ops 10000 --rounds 3", 85), size("--records 200000 --ops 60000 --rounds 3", 300)],
         )
     }
 }
@@ -274,66 +285,28 @@ fn reopen() -> Experiment {
     ];
     Experiment {
         runs: words.map(Run::new).to_vec(),
-        measures: &[Measure::Open, Measure::Recovered],
-        drawn: false,
+        measures: vec![Measure::Open, Measure::Recovered],
+        draw: None,
         ..rates(
             "reopen",
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back. No peer is measured.",
             "",
-            [size("--records 100000 --ops 1000 --rounds 3", 25), size("--records 2000000 --ops 1000 --rounds 3", 400)],
+            [size("--records 100000 --ops 1000 --rounds 3", 25), size("--records 1000000 --ops 1000 --rounds 3", 200)],
         )
     }
 }
 
 fn memory() -> Experiment {
     Experiment {
-        measures: &[Measure::Dram, Measure::Medium, Measure::Written],
-        drawn: false,
+        measures: vec![Measure::Dram, Measure::Medium, Measure::Written],
+        draw: Some(Draw::Memory),
         ..rates(
             "memory",
             "DRAM, bytes on the medium, bytes written",
             "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
             concat!(every!(), " --workloads load,update"),
-            [
-                size("--records 100000 --ops 100000 --rounds 1", 25),
-                size("--records 1000000 --ops 500000 --rounds 1", 240),
-            ],
+            [size("--records 40000 --ops 40000 --rounds 3", 30), size("--records 300000 --ops 150000 --rounds 3", 220)],
         )
-    }
-}
-
-/// What stands on the page of a preset that adds latency to persists.
-const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \
-     that memory costs and not who is the faster.";
-
-/// The experiment that runs a preset, which says itself what it is.
-fn of_preset(preset: Preset) -> Experiment {
-    let name = preset.name();
-    let told = preset.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
-    let told = told.unwrap_or_default();
-    let emulated = if preset.words().contains("--persist-ns") { EMULATED } else { "" };
-    let medium = if name.starts_with("hashkv") { Medium::Disk } else { Medium::Memory };
-    let title = told.split(": ").next().unwrap_or_default();
-    Experiment {
-        medium,
-        runs: vec![Run::new(format!("--preset {name}"))],
-        ..rates(&name, &format!("{name}: {title}"), &format!("{told}{emulated}"), "", sizes_of(preset))
-    }
-}
-
-/// How large a preset is run. What is swept is not named again: one value would take the place of the several.
-fn sizes_of(preset: Preset) -> [Size; 2] {
-    match preset {
-        Preset::HikvFig9 => [size("--sweep records=10000,50000,250000 --ops 50000", 10), size("", 80)],
-        // A small store needs more room beside its data than a large one.
-        Preset::HashkvP123 => [size("--records 100000 --reserve 70 --memory 0", 20), size("", 900)],
-        Preset::HashkvReserve => [size("--load-bytes 128M --memory 0 --write-buffer 4M", 25), size("", 400)],
-        Preset::HashkvValueSize => [size("--load-bytes 24M --memory 0", 15), size("", 120)],
-        Preset::HashkvThreshold => [size("--load-bytes 48M --memory 0", 20), size("", 80)],
-        Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
-        _ => {
-            [size("--records 100000 --ops 30000 --rounds 1", 10), size("--records 300000 --ops 100000 --rounds 1", 80)]
-        }
     }
 }

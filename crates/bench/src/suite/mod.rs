@@ -4,9 +4,13 @@
 //! written when an experiment is done, so that what ends the whole leaves what is finished.
 
 mod compare;
+mod contest;
+mod figure;
 mod index;
 mod list;
+mod matrix;
 mod page;
+mod presets;
 mod run;
 #[cfg(test)]
 mod sample;
@@ -247,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn the_small_scale_is_expected_to_take_15_minutes_at_most_and_the_full_one_two_hours() {
-        assert!(expected(Scale::Small) < Duration::from_secs(15 * 60), "{:?}", expected(Scale::Small));
-        assert!(expected(Scale::Full) < Duration::from_secs(2 * 3600), "{:?}", expected(Scale::Full));
+    fn the_small_scale_is_expected_to_end_well_within_15_minutes_and_the_full_one_within_two_hours() {
+        assert!(expected(Scale::Small) < Duration::from_secs(13 * 60), "{:?}", expected(Scale::Small));
+        assert!(expected(Scale::Full) < Duration::from_secs(100 * 60), "{:?}", expected(Scale::Full));
         assert!(expected(Scale::Tiny) < Duration::from_secs(5 * 60), "{:?}", expected(Scale::Tiny));
     }
 
@@ -262,6 +266,19 @@ mod tests {
                 for own in &experiment.runs {
                     let words = format!("{} {}", own.words, experiment.size(*scale).words);
                     run::read(&words).unwrap_or_else(|error| panic!("{}: {error}", experiment.name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_small_and_the_full_scale_has_a_spread() {
+        for experiment in experiments() {
+            for scale in [Scale::Small, Scale::Full] {
+                for own in &experiment.runs {
+                    let words = format!("{} {}", own.words, experiment.size(scale).words);
+                    let rounds = run::read(&words).expect("they can be read").0.rounds;
+                    assert!(rounds >= 3, "{} at {}: {rounds}", experiment.name, scale.name());
                 }
             }
         }

@@ -4,14 +4,15 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::compare::{Level, Verdict, distinct, verdicts, what};
-use super::list::{Experiment, Measure, Scale};
+use super::compare::{Level, distinct, is_ours, what};
+use super::contest::Contest;
+use super::figure::Measure;
+use super::list::{Experiment, Medium, Scale};
+use super::matrix;
+use super::presets::size_told;
 use super::site::Site;
 use crate::report::ns_text;
 use crate::row::Row;
-
-/// Most commands that a page shows unfolded.
-const SHOWN: usize = 12;
 
 /// What is known of an experiment that ran, beside its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,14 +53,20 @@ pub(super) fn missing(record: &Record) -> Vec<String> {
     record.failed.iter().map(|why| format!("A run failed: {why}")).chain(stores).collect()
 }
 
+/// What the rows say of the values that came back.
+pub(super) const CHECKED: &str = "Each value that came back was checked to belong to its key, not to be the newest: by its length and its first and last 8 bytes, of which \
+     any version of it passes (each byte is looked at with `--check full`, which these runs have not), and below 24 bytes whole, where a value carries no version.";
+
 /// The page.
 pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     let mut text = head(experiment, record, rows);
     let levels = Level::all(rows);
+    let contest = Contest::of(rows, &levels, &experiment.measures);
     for level in &levels {
-        text += &of_level(level, experiment.measures);
+        text += &of_level(level, &experiment.measures, &contest);
     }
-    text += &lost(&verdicts(&levels, experiment.measures));
+    text += &matrix::uneven(&contest);
+    text += &matrix::lost(&contest);
     let missing = missing(record);
     if !missing.is_empty() {
         let _ = writeln!(text, "\n## Left out\n");
@@ -68,8 +75,7 @@ pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> St
     for plot in &record.plots {
         let _ = writeln!(text, "\n![{}]({plot})", experiment.title);
     }
-    text += &settings(rows);
-    text + &repeats(experiment, rows)
+    text + &settings(rows)
 }
 
 fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
@@ -81,16 +87,16 @@ fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
         Some(format!("{} {version}", row.store))
     }));
     let versions = if versions.is_empty() { "none that has one".into() } else { versions.join(", ") };
+    let size = size_told(experiment, record.scale).map(|told| format!("* Size: {told}\n")).unwrap_or_default();
     format!(
         "# {title}\n\n\
-         Made by `lodestore evaluate`, which writes it anew: analysis stands in pages of its own. Every value that came back was checked.\n\n\
+         Made by `lodestore evaluate`, which writes it anew: analysis stands in pages of its own. {CHECKED}\n\n\
          {question}\n\n\
-         * Scale: {scale}; it took {took:.0} s, {expected} s were expected; medians of {rounds} round(s)\n\
+         * Scale: {scale}; it took {took:.0} s, {expected} s were expected; medians of {rounds} round(s)\n{size}\
          * Program: lodestore {program}\n\
          * Date: {date} (UTC)\n\
          * Machine: {machine}, {memory_mib} MiB; `$MEMORY` lies on {memory_on}, `$DISK` on {disk_on}\n\
-         * Versions of peers: {versions}\n\n\
-         ```sh\n{commands}\n```\n",
+         * Versions of peers: {versions}\n\n{again}",
         title = experiment.title,
         question = experiment.question,
         scale = record.scale.name(),
@@ -99,12 +105,26 @@ fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
         rounds = rounds.join(" or "),
         program = record.program,
         date = record.date,
+        again = again(experiment, record),
+    )
+}
+
+/// How to make the page again, what it ran, and what the names in its commands are.
+fn again(experiment: &Experiment, record: &Record) -> String {
+    let (name, scale, took) = (&experiment.name, record.scale.name(), record.seconds);
+    let disk = if experiment.medium == Medium::Disk { " --disk \"$DISK\"" } else { "" };
+    format!(
+        "In commands `lodestore` is the program of a build with `--features peers`, and `$MEMORY` and `$DISK` are directories in memory and on a disk: `export \
+         MEMORY=/dev/shm DISK=\"$PWD\"`. This makes the page again, as `runs/{name}.md`, in {took:.0} s as here:\n\n\
+         ```sh\nlodestore evaluate --scale {scale} --dir \"$MEMORY\"{disk} --out runs --only {name}\n```\n\n\
+         It ran the following. The command of each row by itself is folded under the tables, and is `repeat` in its line of [{name}.jsonl]({name}.jsonl).\n\n\
+         ```sh\n{commands}\n```\n",
         commands = record.commands.join("\n"),
     )
 }
 
-/// The tables of a level: one of each measure, with a column a store, and one of what else was found, with a line a row.
-fn of_level(level: &Level<'_>, measures: &[Measure]) -> String {
+/// The tables of a level: one of each measure, with a column a store, how ours stand beside the best peer, and what else was found, with a line a row.
+fn of_level(level: &Level<'_>, measures: &[Measure], contest: &Contest<'_>) -> String {
     let survives = match level.name {
         "none" => "nothing, or but a clean stop".to_string(),
         name => format!("`{name}`"),
@@ -114,7 +134,7 @@ fn of_level(level: &Level<'_>, measures: &[Measure]) -> String {
         text += &of_measure(level, *measure);
     }
     let rows: Vec<&Row> = level.lines.iter().flat_map(|(_, cells)| cells.iter().flatten().copied()).collect();
-    text + &details(&rows)
+    text + &matrix::of_level(contest, level.name) + &details(&rows) + &repeats(&rows)
 }
 
 fn of_measure(level: &Level<'_>, measure: Measure) -> String {
@@ -135,9 +155,15 @@ fn of_measure(level: &Level<'_>, measure: Measure) -> String {
         std::iter::once("workload".into()).chain(level.stores.iter().map(|store| format!("`{store}`"))).collect();
     let lines =
         lines.into_iter().map(|(line, cells)| std::iter::once(line.clone()).chain(cells.iter().map(cell)).collect());
-    let spread = if measure == Measure::Rate { " (in brackets the spread over the rounds, of the median)" } else { "" };
-    format!("\n### {}{spread}\n\n{}", measure.title(), table(&heads, lines))
+    let note = measure.note().map(|note| format!("{note}\n\n")).unwrap_or_default();
+    format!("\n### {}\n\n{note}{}", measure.title(), table(&heads, lines))
 }
+
+/// What the columns of the details are that do not say it themselves.
+const DETAILS: &str = "`DRAM B/key`: what a store says of itself, of one that says nothing its anonymous memory; `RSS B/key`: growth of that, by the kernel; `blocks B/key`: blocks \
+     of the files, by the file system; `live B/key`: what of the medium holds something that is live, by our engines' own account. `write x`: bytes written for each byte put, \
+     of ours by their own count, of peers as `calls x`; `calls x`: bytes given to files in calls (`wchar`); `device x`: bytes written to a device (`write_bytes`), none in \
+     memory. `space x`: bytes that hold something or cannot be used again yet, by ours' own account, of peers blocks, for each byte that is live.";
 
 /// What else was found of each row: latencies, processor time, memory and bytes.
 fn details(rows: &[&Row]) -> String {
@@ -145,6 +171,7 @@ fn details(rows: &[&Row]) -> String {
         "workload",
         "store",
         "least to greatest",
+        "mean",
         "p50",
         "p99",
         "p99.9",
@@ -152,10 +179,13 @@ fn details(rows: &[&Row]) -> String {
         "cpu ns/op",
         "DRAM B/key",
         "RSS B/key",
-        "medium B/key",
+        "blocks B/key",
+        "live B/key",
         "flush/op",
         "fence/op",
         "write x",
+        "calls x",
+        "device x",
         "space x",
     ];
     let times = |times: Option<f64>| times.map_or("-".into(), |times| format!("{times:.2}"));
@@ -164,6 +194,7 @@ fn details(rows: &[&Row]) -> String {
             what(row),
             format!("`{}`", row.store),
             format!("{} to {}", Measure::Rate.text(row.ops_per_s_min), Measure::Rate.text(row.ops_per_s_max)),
+            Measure::Mean.of(row).map_or("-".into(), |mean| Measure::Mean.text(mean)),
             ns_text(row.p50_ns),
             ns_text(row.p99_ns),
             ns_text(row.p999_ns),
@@ -171,61 +202,32 @@ fn details(rows: &[&Row]) -> String {
             format!("{:.0}", row.cpu_ns_per_op),
             format!("{:.1}", row.dram_bytes_per_key),
             format!("{:.1}", row.rss_anon_bytes_per_key),
-            format!("{:.1}", row.medium_bytes_per_key),
+            format!("{:.1}", row.medium_blocks_bytes_per_key),
+            if is_ours(&row.store) { format!("{:.1}", row.medium_bytes_per_key) } else { "-".into() },
             format!("{:.2}", row.flushes_per_op),
             format!("{:.2}", row.fences_per_op),
             times(row.write_amplification),
+            times(row.write_amplification_of_calls),
+            times(row.write_amplification_of_device),
             times(row.space_amplification),
         ]
     };
     let table = table(&texts(heads), rows.iter().map(line));
     format!(
-        "\n<details><summary>Latency, processor time, memory and bytes of each row</summary>\n\n{table}\n</details>\n"
+        "\n<details><summary>Latency, processor time, memory and bytes of each row</summary>\n\n{DETAILS}\n\n{table}\n</details>\n"
     )
 }
 
-fn best(store: &str, measure: Measure, figure: f64) -> Vec<String> {
-    vec![format!("`{store}`"), measure.text(figure)]
-}
-
-/// The fields of a verdict but for its line: our best, the best peer, how many times better ours is.
-pub(super) fn fields(verdict: &Verdict<'_>) -> Vec<String> {
-    let mut fields = best(&verdict.ours.row.store, verdict.measure, verdict.ours.figure);
-    match verdict.peer {
-        Some(peer) => fields.extend(best(&peer.row.store, verdict.measure, peer.figure)),
-        None => fields.extend(texts(["-", "-"])),
+/// The command of each row, which runs nothing else than what the row needs.
+fn repeats(rows: &[&Row]) -> String {
+    let told = rows.iter().filter(|row| !row.repeat.is_empty());
+    let line = |row: &&Row| vec![what(row), format!("`{}`", row.store), format!("`{}`", row.repeat)];
+    let lines: Vec<_> = told.map(line).collect();
+    if lines.is_empty() {
+        return String::new();
     }
-    let times = verdict.times.map_or("-".into(), |times| match times {
-        times if times > 1000.0 => "over 1000".into(),
-        times => format!("{times:.2}"),
-    });
-    let close = if verdict.close() { ", rounds overlap" } else { "" };
-    let uneven = if verdict.uneven() { format!(", ours at {}", verdict.ours.row.durability) } else { String::new() };
-    fields.push(format!("{times}{close}{uneven}"));
-    fields
-}
-
-/// Heads of [`fields`].
-pub(super) const FIELD_HEADS: [&str; 5] = ["our best", "", "best peer", "", "times better"];
-
-fn lost(verdicts: &[Verdict<'_>]) -> String {
-    let mut text = "\n## Where we lose\n\n".to_string();
-    let lost: Vec<_> = verdicts.iter().filter(|verdict| verdict.lost()).collect();
-    if !verdicts.iter().any(|verdict| verdict.peer.is_some()) {
-        return text + "No peer was measured.\n";
-    }
-    if lost.is_empty() {
-        return text
-            + "In no row: in each the best of our engines is ahead of the best peer of its table, or level with it.\n";
-    }
-    let heads = [&["workload", "by", "survives"][..], &FIELD_HEADS].concat();
-    let heads: Vec<String> = heads.into_iter().map(String::from).collect();
-    let line = |verdict: &&Verdict<'_>| {
-        let first = texts([verdict.line.as_str(), verdict.measure.name(), verdict.level]);
-        [first, fields(verdict)].concat()
-    };
-    text += &table(&heads, lost.iter().map(line));
-    text
+    let table = table(&texts(["workload", "store", "the row by itself"]), lines.into_iter());
+    format!("\n<details><summary>The command of each row</summary>\n\n{table}\n</details>\n")
 }
 
 /// Every setting of each store, and what its writes survive.
@@ -243,23 +245,6 @@ fn settings(rows: &[Row]) -> String {
     format!(
         "\n## Settings\n\nUnder a sweep those at its first value.\n\n{}",
         table(&heads, stores.into_iter().map(line))
-    )
-}
-
-/// The commands that repeat single rows.
-fn repeats(experiment: &Experiment, rows: &[Row]) -> String {
-    let told = rows.iter().filter(|row| row.failed.is_none());
-    let commands = distinct(told.map(|row| row.command.as_str()).filter(|command| !command.is_empty()));
-    let list = format!("```sh\n{}\n```\n", commands.join("\n"));
-    let list = if commands.len() > SHOWN {
-        format!("<details><summary>{} commands</summary>\n\n{list}\n</details>\n", commands.len())
-    } else {
-        list
-    };
-    let name = &experiment.name;
-    format!(
-        "\n## To repeat a row\n\nEach command gives one row again, of its store alone; the lines of [{name}.jsonl]({name}.jsonl) have it beside all figures of \
-         their rows, as `command`.\n\n{list}"
     )
 }
 
@@ -296,7 +281,9 @@ mod tests {
                 "|---|---|---|",
                 "| get | 9.00 M (10 %) | 500.0 k (10 %) |",
                 "| `rocksdb` | process | shm | cache=1 version=7.8 |",
-                "lodestore bench --workloads get",
+                "lodestore evaluate --scale small --dir \"$MEMORY\" --out runs --only sample",
+                "| get | `hikv` | `lodestore bench --engine hikv --dir \"$MEMORY\" --workloads get --peers none` |",
+                "| get | `rocksdb` | `lodestore bench --engine rocksdb --dir \"$MEMORY\" --workloads get --peers none` |",
                 "![A title](sample.svg)",
             ],
         );
@@ -309,8 +296,10 @@ mod tests {
             &text,
             &["## An acknowledged write survives: `process`", "| workload | `hikv` |", "| workload | `hashmap` |"],
         );
-        has(&text, &["## An acknowledged write survives: nothing, or but a clean stop"]);
-        has(&text, &["| get | ops/s | none | `hikv` | 9.00 M | `hashmap` | 20.00 M | 0.45, ours at process |"]);
+        has(
+            &text,
+            &["## An acknowledged write survives: nothing, or but a clean stop", "## Beside peers that survive less"],
+        );
     }
 
     #[test]
@@ -318,24 +307,56 @@ mod tests {
         let found =
             |kept_up| OpenLoop { asked_per_s: 5, reached_per_s: 4.0, arrivals: "even".into(), kept_up, behind_s: 1.0 };
         let asked = |store: &str, kept_up| Row { open_loop: Some(found(kept_up)), p99_ns: 9, ..row(store, "a", 4.0) };
-        let experiment = Experiment { measures: &[Measure::P99], ..experiment() };
+        let experiment = Experiment { measures: vec![Measure::P99], ..experiment() };
         let text = page(&experiment, &record(), &[asked("hikv", true), asked("lmdb", false)]);
         has(&text, &["| a at 5/s | 9 ns | 9 ns (did not keep up) |"]);
     }
 
     #[test]
-    fn the_rows_that_are_lost_are_listed_with_their_ratio() {
-        let rows =
-            [row("hikv", "get", 8e6), row("lmdb", "get", 1e7), row("hikv", "load", 2e6), row("lmdb", "load", 1e6)];
+    fn each_durability_has_the_ratio_of_each_engine_and_the_page_what_is_lost() {
+        let rows = [row("hikv", "get", 8e6), row("nvht", "get", 2e7), row("lmdb", "get", 1e7)];
         let text = made(&rows);
-        has(&text, &["| get | ops/s | process | `hikv` | 8.00 M | `lmdb` | 10.00 M | 0.80 |"]);
-        assert!(!text.contains("| load | ops/s | process"), "it is won: {text}");
-        let won = made(&rows[2..]);
         has(
-            &won,
-            &["In no row: in each the best of our engines is ahead of the best peer of its table, or level with it."],
+            &text,
+            &[
+                "| get | ops/s | `lmdb` | 10.00 M | **0.80** | 2.00 |",
+                "* `hikv` is behind the best peer in 1 of 1 lines: get 0.80 of `lmdb`",
+                "* `nvht` is behind the best peer in 0 of 1 lines",
+            ],
         );
-        has(&made(&rows[..1]), &["No peer was measured."]);
+        has(&made(&rows[..1]), &["No peer of an equal durability was measured."]);
+    }
+
+    #[test]
+    fn what_was_checked_is_not_overstated() {
+        let text = made(&[row("hikv", "get", 9e6)]);
+        assert!(text.contains("any version of it passes") && text.contains("first and last 8 bytes"), "{text}");
+        assert!(!text.contains("Every value that came back was checked."), "{text}");
+    }
+
+    #[test]
+    fn blocks_are_compared_and_live_bytes_are_a_detail_of_ours() {
+        let sized = |store: &str| {
+            let bytes =
+                Row { medium_blocks_bytes_per_key: 900.0, medium_bytes_per_key: 300.0, ..row(store, "load", 1e6) };
+            Row { write_amplification_of_device: Some(7.5), ..bytes }
+        };
+        let experiment = Experiment { measures: vec![Measure::Medium, Measure::OnDevice], ..experiment() };
+        let text = page(&experiment, &record(), &[sized("hikv"), sized("lmdb")]);
+        has(
+            &text,
+            &["### Blocks that the files take, bytes a record", "| load | 900.0 | 900.0 |", "| load | 7.50 | 7.50 |"],
+        );
+        let details: Vec<_> = text.lines().filter(|line| line.contains("1.00 M to 1.00 M")).collect();
+        assert!(details[0].contains("| 900.0 | 300.0 |") && details[1].contains("| 900.0 | - |"), "{details:?}");
+    }
+
+    #[test]
+    fn the_page_of_a_preset_says_how_large_it_is() {
+        let of = |preset| crate::suite::presets::of_preset(preset);
+        let text = page(&of(crate::preset::Preset::HashkvThreshold), &record(), &[]);
+        has(&text, &["* Size: bytes loaded 24M where the preset has 96M; rounds 3 where the preset has 1"]);
+        assert!(text.contains("--dir \"$MEMORY\" --disk \"$DISK\" --out runs --only hashkv-threshold"), "{text}");
     }
 
     #[test]

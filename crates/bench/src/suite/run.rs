@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use lodestore_contract::Error;
 
-use super::list::{Experiment, Run, Scale};
+use super::list::{Draw, Experiment, Run, Scale};
 use super::page::Record;
 use super::rows;
+use crate::command::quoted;
 use crate::peers;
 use crate::preset::Given;
 use crate::row::Row;
@@ -71,11 +72,17 @@ impl Bench<'_> {
     /// The words of a run at this scale. Those of an open loop follow from the rows before it.
     fn words(&self, run: &Run, before: &[Row]) -> Result<String, String> {
         let size = self.experiment.size(self.scale).words;
-        let Some(seconds) = run.open_for else { return Ok(format!("{} {size}", run.words)) };
-        let seconds = if self.scale == Scale::Tiny { 1 } else { seconds };
+        if !run.open {
+            return Ok(format!("{} {size}", run.words));
+        }
         let rate =
             half_of_slowest(before).ok_or("nothing ran in the closed loop before, of which it takes half the rate")?;
-        Ok(format!("{} {} --rate {rate} --ops {}", run.words, without(size, "--ops").0, rate * seconds))
+        Ok(format!(
+            "{} {} --rate {rate} --ops {}",
+            run.words,
+            without(size, "--ops").0,
+            rate * self.scale.open_seconds()
+        ))
     }
 
     /// Does one run; its rows as JSON lines without the names of directories.
@@ -84,10 +91,10 @@ impl Bench<'_> {
         left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
         let scratch = Scratch::new(Some(self.dir), false).map_err(|error| error.to_string())?;
         let number = if place == 0 { String::new() } else { format!("-{}", place + 1) };
-        let plot = self.experiment.drawn.then(|| format!("{}{number}.svg", self.experiment.name));
-        let option = if run.open_for.is_some() { "--plot-latency" } else { "--plot" };
+        let plot = self.experiment.draw.map(|draw| (draw, format!("{}{number}.svg", self.experiment.name)));
+        let plot = plot.map(|(draw, file)| (if run.open { Draw::Latency } else { draw }.option(), file));
         let medium = self.experiment.medium.variable();
-        let drawn = plot.as_ref().map(|plot| format!(" {option} {plot}")).unwrap_or_default();
+        let drawn = plot.as_ref().map(|(option, file)| format!(" {option} {file}")).unwrap_or_default();
         record.commands.push(format!("lodestore bench --dir \"{medium}\" {words} --go-on{drawn}"));
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
         command
@@ -96,16 +103,14 @@ impl Bench<'_> {
             .arg(scratch.path())
             .args(words.split_whitespace())
             .args(["--go-on", "--json"]);
-        if let Some(plot) = &plot {
-            command.arg(option).arg(self.out.join(plot));
+        if let Some((option, file)) = &plot {
+            command.arg(option).arg(self.out.join(file));
         }
         let said = self.child(&scratch, command);
-        // Texts name the directory as JSON writes it, within quotation marks.
-        let path = serde_json::to_string(scratch.path()).unwrap_or_default();
-        let named = |text: &str| text.replace(path.trim_matches('"'), medium);
-        let lines = said.map_err(|why| named(&why))?;
-        record.plots.extend(plot.filter(|plot| self.out.join(plot).exists()));
-        Ok(named(&lines))
+        let path = scratch.path();
+        let lines = said.map_err(|why| why.replace(&*path.to_string_lossy(), medium))?;
+        record.plots.extend(plot.map(|(_, file)| file).filter(|file| self.out.join(file).exists()));
+        Ok(unnamed(&lines, path, medium))
     }
 
     /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
@@ -156,6 +161,19 @@ fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, Joi
         text
     });
     (lines, errors)
+}
+
+/// JSON lines with a variable in the place of a directory. Commands have it in quotation marks, so that they run whatever it is set to.
+fn unnamed(lines: &str, dir: &Path, variable: &str) -> String {
+    // As JSON writes them, within quotation marks.
+    let json = |text: &str| {
+        let written = serde_json::to_string(text).unwrap_or_default();
+        written.get(1..written.len().saturating_sub(1)).unwrap_or_default().to_string()
+    };
+    let dir = dir.to_string_lossy();
+    let option = |word: &str| json(&format!("--dir {word} "));
+    let commands = lines.replace(&option(&quoted(&dir)), &option(&format!("\"{variable}\"")));
+    commands.replace(&json(&dir), variable)
 }
 
 /// Adds what is not there yet.
@@ -257,10 +275,26 @@ mod tests {
             out: Path::new("."),
             tick: &|| (),
         };
-        let run = Run { words: "--workloads a".into(), open_for: Some(3) };
+        let run = Run { open: true, ..Run::new("--workloads a") };
         let words = bench.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
-        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 6000");
-        bench.words(&run, &[]).expect_err("there is none");
+        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 2000");
+        let full = Bench { scale: Scale::Full, ..bench };
+        let words = full.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
+        assert!(words.ends_with("--rate 2000 --ops 6000"), "{words}");
+        full.words(&run, &[]).expect_err("there is none");
+    }
+
+    #[test]
+    fn the_commands_of_rows_can_be_pasted_whatever_the_directory_is_called() {
+        for dir in ["/dev/shm/lodestore-1", "/tmp/a b's \"c\"/lodestore-1"] {
+            let command = format!("lodestore bench --dir {} --engine hikv", quoted(dir));
+            let found =
+                Row { repeat: command, failed: Some(format!("{dir}/hikv-1 is full")), ..row("hikv", "get", 1.0) };
+            let lines = serde_json::to_string(&found).expect("JSON");
+            let read: Row = serde_json::from_str(&unnamed(&lines, Path::new(dir), "$MEMORY")).expect("a row");
+            assert_eq!(read.repeat, "lodestore bench --dir \"$MEMORY\" --engine hikv");
+            assert_eq!(read.failed.as_deref(), Some("$MEMORY/hikv-1 is full"));
+        }
     }
 
     #[test]
@@ -303,7 +337,7 @@ mod tests {
         drop(reader);
         assert_eq!(bench.wait(&lines, Duration::ZERO), Some(String::new()), "there is no more to come");
         // A whole run whose words cannot be read is a failure of it, and what was run before stays.
-        let broken = Experiment { runs: vec![Run { words: "--frob".into(), open_for: None }], ..experiment.clone() };
+        let broken = Experiment { runs: vec![Run::new("--frob")], ..experiment.clone() };
         let mut record = record();
         assert_eq!(Bench { experiment: &broken, ..bench }.all(&mut record), "");
         assert!(record.failed[0].contains("--frob"), "{:?}", record.failed);

@@ -1,6 +1,7 @@
 //! Rows and what is known of a run, for tests.
 
-use super::list::{Experiment, Measure, Medium, Run, Scale, Size};
+use super::figure::Measure;
+use super::list::{Draw, Experiment, Medium, Run, Scale, Size};
 use super::page::Record;
 use super::site::Site;
 use crate::row::Row;
@@ -14,7 +15,8 @@ pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
         spread: 0.1,
         durability: "process".into(),
         medium: "shm".into(),
-        command: format!("lodestore bench --workloads {workload}"),
+        command: format!("lodestore bench --engine {store} --workloads {workload} --peers lmdb"),
+        repeat: format!("lodestore bench --engine {store} --dir \"$MEMORY\" --workloads {workload} --peers none"),
         ..Row::for_plot(store, workload, rate)
     };
     row.settings.insert("cache".into(), "1".into());
@@ -22,6 +24,11 @@ pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
         row.settings.insert("version".into(), "7.8".into());
     }
     row
+}
+
+/// The row of a store that failed at durability process.
+pub(super) fn failed(store: &str, why: &str) -> Row {
+    Row { failed: Some(why.into()), ..row(store, "failed", 0.0) }
 }
 
 /// The row at another durability.
@@ -37,11 +44,12 @@ pub(super) fn experiment() -> Experiment {
         title: "A title".into(),
         question: "What is asked?".into(),
         medium: Medium::Memory,
-        runs: vec![Run { words: "--engine hikv".into(), open_for: None }],
+        runs: vec![Run { words: "--engine hikv".into(), open: false }],
         small: size,
         full: size,
-        measures: &[Measure::Rate],
-        drawn: true,
+        measures: vec![Measure::Rate],
+        preset: None,
+        draw: Some(Draw::Rates),
     }
 }
 

@@ -1,0 +1,194 @@
+//! The experiments that run presets: how large, and by which figures their stores are compared.
+
+use clap::ValueEnum;
+
+use super::figure::Measure;
+use super::list::{Draw, Experiment, Medium, Run, Scale, Size, rates, size};
+use super::run::read;
+use crate::args::Args;
+use crate::figures::Told;
+use crate::preset::Preset;
+
+/// What stands on the page of a preset that adds latency to persists.
+const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \
+     that memory costs and not who is the faster.";
+
+/// The experiment that runs a preset, which says itself what it is.
+pub(super) fn of_preset(preset: Preset) -> Experiment {
+    let name = preset.name();
+    let told = preset.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
+    let told = told.unwrap_or_default();
+    let emulated = if preset.words().contains("--persist-ns") { EMULATED } else { "" };
+    let medium = if on_disk(preset) { Medium::Disk } else { Medium::Memory };
+    let title = told.split(": ").next().unwrap_or_default();
+    let measures = measures_of(preset);
+    let draw = match measures[0] {
+        Measure::Mean => Draw::Latency,
+        Measure::Dram => Draw::Memory,
+        _ => Draw::Rates,
+    };
+    Experiment {
+        medium,
+        runs: vec![Run::new(format!("--preset {name}"))],
+        measures,
+        draw: Some(draw),
+        preset: Some(preset),
+        ..rates(&name, &format!("{name}: {title}"), &format!("{told}{emulated}"), "", sizes_of(preset))
+    }
+}
+
+fn on_disk(preset: Preset) -> bool {
+    preset.name().starts_with("hashkv")
+}
+
+/// What the figure of a paper shows, where the preset is named after one; else what the paper says that the experiment is about.
+fn measures_of(preset: Preset) -> Vec<Measure> {
+    if let Some(figure) = preset.figure() {
+        let measure = |told: &Told| match told {
+            Told::Rate => Measure::Rate,
+            Told::Latency => Measure::Mean,
+            Told::Dram => Measure::Dram,
+            Told::Medium => Measure::Medium,
+        };
+        return figure.told.iter().map(measure).collect();
+    }
+    match preset {
+        // Room is what a higher load factor is for.
+        Preset::NvhtLoadFactor | Preset::NvhtInitialCapacity => vec![Measure::Rate, Measure::Medium],
+        Preset::FluidkvThreads | Preset::FluidkvValueSize => vec![Measure::Rate, Measure::Dram],
+        // The talk's slides tell throughput, write size and the size of the store.
+        Preset::HashkvP123 | Preset::HashkvReserve => vec![Measure::Rate, Measure::OnDevice, Measure::Medium],
+        Preset::HashkvValueSize | Preset::HashkvThreshold => vec![Measure::Rate, Measure::OnDevice],
+        // Tables 1, 3 and 5 have a latency too.
+        Preset::MkvsTables => vec![Measure::Rate, Measure::Mean],
+        _ => vec![Measure::Rate],
+    }
+}
+
+/// How large a preset is run. What is swept is not named again: one value would take the place of the several.
+fn sizes_of(preset: Preset) -> [Size; 2] {
+    match preset {
+        // 25 times, as in the paper.
+        Preset::HikvFig9 => [
+            size("--sweep records=10000,50000,250000 --ops 20000 --rounds 3", 22),
+            size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 90),
+        ],
+        // A small store needs more room beside its data than a large one. Where less is loaded than the preset's, memory is no longer what bounds.
+        Preset::HashkvP123 => [
+            size("--records 50000 --reserve 70 --memory 0 --rounds 3", 30),
+            size("--records 200000 --reserve 70 --memory 0 --rounds 3", 480),
+        ],
+        Preset::HashkvReserve => [
+            size("--load-bytes 48M --memory 0 --write-buffer 4M --rounds 3", 30),
+            size("--load-bytes 192M --memory 0 --write-buffer 4M --rounds 3", 240),
+        ],
+        Preset::HashkvValueSize => {
+            [size("--load-bytes 16M --memory 0 --rounds 3", 30), size("--load-bytes 64M --memory 0 --rounds 3", 180)]
+        }
+        Preset::HashkvThreshold => [size("--load-bytes 24M --rounds 3", 30), size("--rounds 3", 240)],
+        Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
+        _ => [size("--records 50000 --ops 10000 --rounds 3", 13), size("--records 200000 --ops 60000 --rounds 3", 130)],
+    }
+}
+
+/// What is swept, or how much, in the order in which a page says it.
+fn sizes(args: &Args) -> Vec<(&'static str, String)> {
+    let none = || "none".to_string();
+    let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::format_size);
+    let swept = args.sweep.as_ref().map(|sweep| sweep.name.as_str());
+    let mut all = vec![];
+    match (swept, args.load_bytes) {
+        (Some("records"), _) => all.push(("sweep", args.sweep.as_ref().map_or_else(none, ToString::to_string))),
+        (_, Some(load)) => all.push(("bytes loaded", bytes(Some(load)))),
+        _ => all.push(("records", args.records.to_string())),
+    }
+    if args.load_bytes.is_none() && swept != Some("records") || args.ops.is_some() {
+        all.push(("operations", args.op_count().to_string()));
+    }
+    if swept != Some("reserve") {
+        all.push(("reserve", args.reserve.map_or_else(none, |percent| format!("{percent} %"))));
+    }
+    all.extend([
+        ("memory", bytes(args.memory)),
+        ("write buffer", bytes(args.write_buffer)),
+        ("rounds", args.rounds.to_string()),
+    ]);
+    all
+}
+
+/// How the size at which a preset ran differs from its own; none of what is no preset.
+pub(super) fn size_told(experiment: &Experiment, scale: Scale) -> Option<String> {
+    let own = format!("--preset {}", experiment.preset?.name());
+    let (own, here) = (read(&own).ok()?.0, read(&format!("{own} {}", experiment.size(scale).words)).ok()?.0);
+    let differ: Vec<_> = sizes(&own)
+        .into_iter()
+        .zip(sizes(&here))
+        .filter(|(own, here)| own != here)
+        .map(|((name, own), (other, here))| match name == other {
+            true => format!("{name} {here} where the preset has {own}"),
+            false => format!("{other} {here} where the preset has {name} {own}"),
+        })
+        .collect();
+    Some(if differ.is_empty() { "the preset's own".into() } else { differ.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(preset: Preset, scale: Scale) -> String {
+        size_told(&of_preset(preset), scale).expect("it is a preset")
+    }
+
+    #[test]
+    fn a_preset_is_compared_by_what_its_figure_shows() {
+        let of = |preset| measures_of(preset);
+        for preset in [Preset::HikvFig5, Preset::HikvFig10, Preset::HikvFig12] {
+            assert_eq!(of(preset), [Measure::Mean], "{preset:?}");
+        }
+        for preset in [Preset::HikvFig6, Preset::HikvFig7, Preset::HikvFig8, Preset::HikvFig9, Preset::HikvFig11] {
+            assert_eq!(of(preset), [Measure::Rate], "{preset:?}");
+        }
+        assert_eq!(of(Preset::HikvFig13), [Measure::Dram, Measure::Medium]);
+        assert_eq!(of(Preset::FluidkvThreads), [Measure::Rate, Measure::Dram]);
+        assert_eq!(of(Preset::MkvsTables), [Measure::Rate, Measure::Mean]);
+        let drawn = |preset| of_preset(preset).draw.map(Draw::option);
+        assert_eq!(drawn(Preset::HikvFig13), Some("--plot-memory"));
+        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig6)), (Some("--plot-latency"), Some("--plot")));
+    }
+
+    #[test]
+    fn what_is_written_is_by_the_devices_count_on_a_disk_alone() {
+        for preset in Preset::value_variants() {
+            let of_device = measures_of(*preset).contains(&Measure::OnDevice);
+            assert!(!of_device || on_disk(*preset), "{preset:?}");
+            assert!(!measures_of(*preset).contains(&Measure::Written) || !on_disk(*preset), "{preset:?}");
+        }
+        assert!(measures_of(Preset::HashkvP123).contains(&Measure::OnDevice));
+    }
+
+    #[test]
+    fn a_page_says_by_how_much_it_differs_from_its_preset() {
+        assert_eq!(
+            told(Preset::HikvFig6, Scale::Full),
+            "records 200000 where the preset has 1000000; operations 60000 where the preset has 200000; rounds 3 where the preset has 1"
+        );
+        assert!(
+            told(Preset::HikvFig9, Scale::Full)
+                .starts_with("sweep records=40000,200000,1000000 where the preset has records=200000,")
+        );
+        let reserve = told(Preset::HashkvReserve, Scale::Small);
+        assert!(reserve.starts_with("bytes loaded 48M where the preset has 1G; memory none where"), "{reserve}");
+        assert_eq!(told(Preset::MkvsTables, Scale::Full), "the preset's own");
+        assert_eq!(size_told(&crate::suite::sample::experiment(), Scale::Full), None);
+    }
+
+    #[test]
+    fn at_full_scale_those_presets_have_their_own_size_that_the_scale_says() {
+        let own = |preset: &&Preset| {
+            !told(**preset, Scale::Full).replace("rounds 3 where the preset has 1", "").contains("where")
+        };
+        let own: Vec<_> = Preset::value_variants().iter().filter(own).map(|preset| preset.name()).collect();
+        assert_eq!(own, ["hashkv-threshold", "mkvs-tables"]);
+    }
+}
