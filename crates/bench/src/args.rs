@@ -312,12 +312,9 @@ impl Args {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
         }
         self.variants()?.iter().try_for_each(|variant| variant.args.check_rate())?;
-        if self.reopen && (self.in_process || peers::is_peer(&self.engine)) {
-            return Err(refuse(
-                "reopen",
-                self.engine.as_str(),
-                "it takes an engine of this build, in processes of its own",
-            ));
+        if self.reopen && (self.in_process || !self.targets().iter().any(|name| peers::survives_stop(name))) {
+            let why = "it takes a store that keeps its records, in processes of its own";
+            return Err(refuse("reopen", self.engine.as_str(), why));
         }
         self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
     }

@@ -64,8 +64,8 @@ pub(crate) enum Message {
     Timeline(String, Vec<Sample>),
     /// A part of the load has run, to this number of records.
     Step(u64, Phase),
-    /// Everything is loaded, and writing goes on until the process is killed.
-    Writing,
+    /// Everything is loaded, and writing goes on until the process is killed, and its server's, of this number, where it has one.
+    Writing(Option<u32>),
     /// The store was opened again.
     Reopened(reopen::Reopened),
     /// The cell failed.

@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::figures;
 use crate::measure::machine;
 use crate::pauses::{BEFORE_MOST, Machine, Pauses};
+use crate::peers;
 use crate::preset::Preset;
 use crate::row::{Row, rows, variants};
 use crate::session::Findings;
@@ -247,6 +248,7 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     pauses(&rows, &mut out)?;
     open_loops(&rows, &mut out)?;
     reopenings(&rows, &mut out)?;
+    not_reopened(args, &mut out)?;
     writeln!(
         out,
         "{} records of {} + {} B, {} thread(s), median of {} round(s), seed {}; multiget counts keys, its latency is of a call of {};\n\
@@ -320,6 +322,21 @@ fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
             found.checked,
             row.records,
         )?;
+    }
+    Ok(())
+}
+
+/// Says which stores were not opened again, and why.
+fn not_reopened(args: &Args, out: &mut impl Write) -> io::Result<()> {
+    for store in args.targets().iter().filter(|_| args.reopen) {
+        if !peers::survives_stop(store) {
+            writeln!(out, "{store} was not opened again: it keeps nothing that could be")?;
+        } else if !peers::survives_kill(store) {
+            writeln!(
+                out,
+                "{store} was not opened again after a kill: what it acknowledged survives a clean stop alone"
+            )?;
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::cell::Phase;
 use crate::measure::machine;
 use crate::pace::{OpenLoop, Pace};
 use crate::pauses::{Machine, Pauses};
-use crate::reopen::Reopened;
+use crate::reopen::{REOPENING, Reopened};
 use crate::session::Findings;
 use crate::sizes::{Of, Size};
 use crate::sweep::Variant;
@@ -262,8 +262,10 @@ impl Row {
 
     /// The row of a store that failed: nothing was measured but the phases that came before, which have rows of their own.
     fn of_failure(variant: &Variant, findings: &Findings, why: &str) -> Self {
-        let command = variant.alone().command(&variant.args.workloads);
-        let repeat = variant.by_itself().command(&variant.args.workloads);
+        // No workload alone repeats a reopening.
+        let workloads = if why.starts_with(REOPENING) { &[][..] } else { &variant.args.workloads };
+        let command = variant.alone().command(workloads);
+        let repeat = variant.by_itself().command(workloads);
         Self { failed: Some(why.into()), command, repeat, ..Self::base(variant, findings, FAILED) }
     }
 

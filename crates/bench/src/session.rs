@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
@@ -19,7 +19,7 @@ use crate::plot_memory;
 use crate::plot_sweep;
 use crate::preset::Given;
 use crate::refusal::Refusal;
-use crate::reopen::Reopened;
+use crate::reopen::{KINDS, Reopened};
 use crate::report;
 use crate::scratch::Scratch;
 use crate::store;
@@ -31,6 +31,8 @@ use crate::workload::Workload;
 const CELL: &str = "LODESTORE_BENCH_CELL";
 /// How long a process writes before it is killed.
 const WRITING: Duration = Duration::from_millis(500);
+/// How long a server may take to end when it is killed.
+const ENDING: Duration = Duration::from_secs(20);
 
 /// All that a run found: by store, in the order of the arguments.
 #[derive(Debug, Default)]
@@ -103,7 +105,9 @@ fn bar(args: &Args) -> ProgressBar {
     let loads = usize::from(!args.workloads.contains(&Workload::Load));
     let cell = args.workloads.len() + loads;
     let stores = args.targets().len() * args.sweep.as_ref().map_or(1, |sweep| sweep.values.len());
-    let reopenings = if args.reopen { 4 } else { 0 };
+    let survivors = |survives: fn(&str) -> bool| args.targets().iter().filter(|name| survives(name)).count();
+    let reopenings =
+        if args.reopen { 2 * (survivors(peers::survives_stop) + survivors(peers::survives_kill)) } else { 0 };
     let bar = ProgressBar::new((args.rounds * (cell * stores + reopenings)) as u64);
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -124,44 +128,77 @@ impl Session<'_> {
     fn rounds(&mut self) -> Result<()> {
         for round in 1..=self.args.rounds {
             for variant in self.args.variants()? {
-                self.cells += 1;
                 let label = variant.label();
-                let path = self.scratch.path().join(format!("{}-{}", store::base(&variant.target), self.cells));
+                if self.findings.failed.contains_key(&label) {
+                    continue;
+                }
+                let path = self.fresh_path(&variant.target);
                 let cell =
                     Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure, group: None };
-                match self.run_cell(&cell, &label, round) {
-                    Err(error) if self.args.go_on => {
-                        eprintln!("{label} failed in round {round}: {error}");
-                        self.findings.failed.entry(label).or_insert_with(|| error.to_string());
-                    }
-                    ran => drop(ran?),
-                }
+                let ran = self.run_cell(&cell, &label, round).map(drop);
+                self.settle_failure(&label, None, round, ran)?;
                 self.remove(&cell.path)?;
             }
-            if self.args.reopen {
-                self.reopen(round, "reopen-clean", Task::StopCleanly)?;
-                self.reopen(round, "reopen-kill", Task::WriteUntilKilled)?;
+            for (kind, leave) in self.args.reopen.then_some(KINDS).into_iter().flatten() {
+                for target in self.args.targets() {
+                    let survives = match leave {
+                        Task::StopCleanly => peers::survives_stop(&target),
+                        _ => peers::survives_kill(&target),
+                    };
+                    if survives && !self.findings.failed.contains_key(&target) {
+                        self.reopen(round, kind, leave.clone(), &target)?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn reopen(&mut self, round: usize, kind: &str, leave: Task) -> Result<()> {
+    /// A path that no store of the run had.
+    fn fresh_path(&mut self, target: &str) -> PathBuf {
         self.cells += 1;
-        let path = self.scratch.path().join(format!("{}-{}", store::base(&self.args.engine), self.cells));
-        let mut cell = Cell { target: self.args.engine.clone(), path, swept: None, task: leave, group: None };
-        self.bar.set_message(format!("round {round}: {kind} of {}: making it", cell.target));
-        self.run_cell(&cell, &self.args.engine, round)?;
+        self.scratch.path().join(format!("{}-{}", store::base(target), self.cells))
+    }
+
+    /// Says why a store failed, and leaves it out from then on, where the others go on: what it did in later rounds would stand beside
+    /// what others did in earlier ones.
+    fn settle_failure(&mut self, label: &str, kind: Option<&str>, round: usize, ran: Result<()>) -> Result<()> {
+        let Err(error) = ran else { return Ok(()) };
+        let of = kind.map(|kind| format!("{kind}: ")).unwrap_or_default();
+        if !self.args.go_on {
+            kind.iter().for_each(|kind| eprintln!("{kind} of {label} failed in round {round}"));
+            return Err(error);
+        }
+        eprintln!("{label} failed in round {round}: {of}{error}");
+        if round < self.args.rounds {
+            eprintln!("{label} is left out of later rounds");
+        }
+        self.findings.failed.insert(label.into(), format!("{of}{error}"));
+        Ok(())
+    }
+
+    fn reopen(&mut self, round: usize, kind: &str, leave: Task, target: &str) -> Result<()> {
+        let path = self.fresh_path(target);
+        let mut cell = Cell { target: target.into(), path, swept: None, task: leave, group: None };
+        let done = self.leave_and_open(round, kind, &mut cell);
+        self.settle_failure(target, Some(kind), round, done)?;
+        self.remove(&cell.path)
+    }
+
+    fn leave_and_open(&mut self, round: usize, kind: &str, cell: &mut Cell) -> Result<()> {
+        let target = cell.target.clone();
+        self.bar.set_message(format!("round {round}: {kind} of {target}: making it"));
+        self.run_cell(cell, &target, round)?;
         self.bar.inc(1);
         cell.task = Task::Reopen;
-        self.bar.set_message(format!("round {round}: {kind} of {}: opening it", cell.target));
-        for message in self.run_cell(&cell, &self.args.engine, round)? {
+        self.bar.set_message(format!("round {round}: {kind} of {target}: opening it"));
+        for message in self.run_cell(cell, &target, round)? {
             if let Message::Reopened(found) = message {
-                self.findings.reopened.entry((cell.target.clone(), kind.into())).or_default().push(found);
+                self.findings.reopened.entry((target.clone(), kind.into())).or_default().push(found);
             }
         }
         self.bar.inc(1);
-        self.remove(&cell.path)
+        Ok(())
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -199,9 +236,12 @@ impl Session<'_> {
             let line = line.map_err(|source| Error::io("reading from the process of", &cell.path, source))?;
             let message = serde_json::from_str(&line)
                 .map_err(|error| broken("reading a process's message", error.to_string()))?;
-            if message == Message::Writing {
+            if let Message::Writing(server) = message {
                 std::thread::sleep(WRITING);
+                let killed = server.map_or(Ok(()), kill_server);
                 self.scratch.kill_child();
+                killed?;
+                server.map_or(Ok(()), wait_ended)?;
                 return Ok(rest);
             }
             rest.extend(self.take(cell, label, round, message)?);
@@ -259,6 +299,27 @@ impl Session<'_> {
         }
         Ok(None)
     }
+}
+
+/// Kills a store's server, which is no child of ours (SIGKILL).
+fn kill_server(id: u32) -> Result<()> {
+    let killed = Command::new("sh").args(["-c", "kill -s KILL \"$1\"", "sh", &id.to_string()]).status();
+    match killed.map_err(|source| Error::io("killing a server", "sh", source))?.success() {
+        true => Ok(()),
+        false => Err(broken("killing a server", format!("there is no process {id}"))),
+    }
+}
+
+/// Waits until a server that was killed has ended: its files and its socket are another's then.
+fn wait_ended(id: u32) -> Result<()> {
+    let begun = Instant::now();
+    while Path::new(&format!("/proc/{id}")).exists() {
+        if begun.elapsed() > ENDING {
+            return Err(broken("killing a server", format!("process {id} does not end")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Runs one cell in a process started by [`Session::start`].

@@ -1,8 +1,9 @@
 //! What the bench drives: one trait for stores of this workspace and for peers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use lodestore_contract::{Result, ScanRange, Store, Visit};
+use lodestore_contract::{Result, ScanRange, Visit};
 use serde::{Deserialize, Serialize};
 
 /// What a target says of itself, once it is open.
@@ -81,6 +82,18 @@ pub(crate) trait Target: Send + Sync {
     }
     /// Its account now.
     fn account(&self) -> Account;
+    /// How long its own open took, where more than that was done to open it.
+    fn opening(&self) -> Option<Duration> {
+        None
+    }
+    /// Waits until the recovery is done that goes on behind its open; whether there is any.
+    fn wait_recovered(&self) -> Result<bool> {
+        Ok(false)
+    }
+    /// Live keys; none where it does not count them.
+    fn keys(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// The number of its server's process, where it works in one.
     fn server(&self) -> Option<u32> {
         None
@@ -115,11 +128,6 @@ impl StoreTarget {
     pub(crate) fn new(store: lodestore::Handle, settings: BTreeMap<String, String>) -> Self {
         Self { store, settings }
     }
-
-    /// The store inside.
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.store
-    }
 }
 
 impl Target for StoreTarget {
@@ -149,6 +157,14 @@ impl Target for StoreTarget {
             compactions: counter("compactions"),
             gauges: Gauges(GAUGES.map(counter)),
         }
+    }
+
+    fn wait_recovered(&self) -> Result<bool> {
+        self.store.wait_recovered().map(|()| true)
+    }
+
+    fn keys(&self) -> Result<Option<u64>> {
+        self.store.len().map(Some)
     }
 
     fn ordered(&self) -> bool {

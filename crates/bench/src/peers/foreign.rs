@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 use lodestore_peers::{Asked, Kind, Peer as Store, Survives, kinds};
@@ -41,6 +42,7 @@ struct Foreign {
     dir: PathBuf,
     medium: String,
     written_before: u64,
+    opening: Duration,
 }
 
 impl Foreign {
@@ -49,8 +51,12 @@ impl Foreign {
             fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
         }
         let medium = lodestore::doctor(dir)?.medium.medium.to_string();
-        let written_before = bytes_given_to_files();
-        Ok(Self { store: kind.open(dir, asked)?, ordered: kind.ordered, dir: dir.into(), medium, written_before })
+        // Its library is loaded before its open is timed, as ours is.
+        kind.ready()?;
+        let (written_before, start) = (bytes_given_to_files(), Instant::now());
+        let store = kind.open(dir, asked)?;
+        let opening = start.elapsed();
+        Ok(Self { store, ordered: kind.ordered, dir: dir.into(), medium, written_before, opening })
     }
 }
 
@@ -72,6 +78,10 @@ impl Target for Foreign {
 
     fn ordered(&self) -> bool {
         self.ordered
+    }
+
+    fn opening(&self) -> Option<Duration> {
+        Some(self.opening)
     }
 
     fn account(&self) -> Account {

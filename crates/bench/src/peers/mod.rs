@@ -94,6 +94,16 @@ pub(crate) fn is_volatile(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.volatile)
 }
 
+/// Whether a store has its records after a clean stop; so has what is no peer.
+pub(crate) fn survives_stop(name: &str) -> bool {
+    find(name).is_none_or(|peer| peer.gives > Gives::Nothing)
+}
+
+/// Whether a store has every record that it acknowledged after the kill of its process; so has what is no peer.
+pub(crate) fn survives_kill(name: &str) -> bool {
+    find(name).is_none_or(|peer| peer.gives >= Gives::Process)
+}
+
 /// Whether the peer takes a DRAM budget.
 pub(crate) fn takes_budget(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.budget)
