@@ -4,7 +4,8 @@
 //! same lock (fjall has no group commit, but a sync covers what others wrote before it). Its delete does not look, so both it and `update`, which
 //! is an insert, answer yes.
 //!
-//! A DRAM budget is cut into halves: memtables, of which there are at most one that is written and four that wait, and the block cache.
+//! Of the DRAM budget memtables, of which there are at most one that is written and four that wait, have half, but 64 MiB each at most, and the block
+//! cache has the rest.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,10 +17,8 @@ use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use lodestore_contract::{Error, Result};
 
 use crate::library::failed;
-use crate::peer::{About, Account, Asked, Peer, Survives};
+use crate::peer::{About, Account, Asked, BUFFER_MOST, Peer, Survives};
 
-/// Bytes of DRAM where none are asked for.
-const BUDGET: u64 = 256 << 20;
 /// Memtables that there are at most, beyond which fjall stops writers.
 const MEMTABLES: u64 = 5;
 /// Least bytes of a memtable.
@@ -28,8 +27,10 @@ const MEMTABLE_LEAST: u64 = 64 << 10;
 const BLOOM_BITS: u8 = 10;
 /// How often it is asked whether its compactions are done.
 const POLL: Duration = Duration::from_millis(5);
-/// How long nothing must change where it says that it works: it may say so without an end.
+/// How long nothing must change where it says that it works, and what it ends meanwhile changes nothing: it may say so without an end.
 const STILL: Duration = Duration::from_secs(2);
+/// The same where it ends nothing either: one compaction takes as long at most.
+const STILL_MOST: Duration = Duration::from_secs(120);
 /// How often in a row it must have nothing to do.
 const QUIET: u32 = 10;
 
@@ -37,10 +38,10 @@ const QUIET: u32 = 10;
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
     // fjall makes every directory above its own; none of these peers does.
     std::fs::metadata(dir).map_err(|source| Error::io("opening fjall", dir, source))?;
-    let half = asked.budget.unwrap_or(BUDGET) / 2;
-    let memtable = (half / MEMTABLES).max(MEMTABLE_LEAST);
+    let memtable = (asked.budget() / 2 / MEMTABLES).clamp(MEMTABLE_LEAST, BUFFER_MOST);
+    let cache = asked.budget().saturating_sub(memtable * MEMTABLES);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let database = Database::builder(dir.join("peer.fjall")).cache_size(half).worker_threads(workers).open();
+    let database = Database::builder(dir.join("peer.fjall")).cache_size(cache).worker_threads(workers).open();
     let database = database.map_err(error("opening fjall"))?;
     let options = || {
         let bits = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(f32::from(BLOOM_BITS)));
@@ -52,10 +53,12 @@ pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer
         ("sync".into(), sync.to_string()),
         ("memtable".into(), memtable.to_string()),
         ("memtables".into(), MEMTABLES.to_string()),
-        ("cache".into(), half.to_string()),
+        ("cache".into(), cache.to_string()),
+        ("budget".into(), asked.budget().to_string()),
         ("background-threads".into(), workers.to_string()),
         ("bloom-bits".into(), BLOOM_BITS.to_string()),
         ("compression".into(), "none".into()),
+        ("settles".into(), "a flush, then until no compaction changes anything".into()),
         ("update".into(), "an insert, unlooked".into()),
     ]);
     let about = About { survives: if sync { Survives::Medium } else { Survives::Process }, settings };
@@ -132,14 +135,17 @@ impl Peer for Fjall {
             let records = &self.records;
             (records.sealed_memtable_count(), records.table_count(), records.l0_table_count(), records.disk_space())
         };
-        let (mut quiet, mut last, mut since) = (0, state(), Instant::now());
-        while quiet < QUIET && since.elapsed() < STILL {
+        let ended = || self.database.compactions_completed();
+        let (mut quiet, mut last, mut since, mut before) = (0, state(), Instant::now(), ended());
+        while quiet < QUIET && since.elapsed() < STILL_MOST {
             std::thread::sleep(POLL);
             let now = state();
             if now != last {
-                (quiet, last, since) = (0, now, Instant::now());
+                (quiet, last, since, before) = (0, now, Instant::now(), ended());
             } else if now.0 == 0 && self.database.active_compactions() == 0 {
                 quiet += 1;
+            } else if since.elapsed() > STILL && ended() > before {
+                break;
             }
         }
         Ok(())

@@ -68,6 +68,23 @@ fn code_in(maps: &str, file: &str) -> Vec<std::ops::Range<usize>> {
     maps.lines().filter_map(range).collect()
 }
 
+/// Whether the files of this directory are memory themselves: on tmpfs, as `/proc/self/mounts` tells.
+pub(crate) fn is_memory(dir: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    std::fs::canonicalize(dir).is_ok_and(|dir| is_memory_in(&mounts, &dir))
+}
+
+/// The same by a text of the form of `/proc/self/mounts`. Of several file systems at one place the last counts.
+fn is_memory_in(mounts: &str, dir: &Path) -> bool {
+    let place = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let place = words.next()?.replace("\\040", " ");
+        let depth = Path::new(&place).components().count();
+        dir.starts_with(&place).then_some((depth, matches!(words.next()?, "tmpfs" | "ramfs")))
+    };
+    mounts.lines().filter_map(place).max_by_key(|(depth, _)| *depth).is_some_and(|(_, memory)| memory)
+}
+
 /// The error of an operation that a C library refused.
 pub(crate) fn failed(doing: &'static str, text: String) -> Error {
     Error::io(doing, "", std::io::Error::other(text))
@@ -148,6 +165,16 @@ mod tests {
         let source = Source { peer: "some", file: "liblodestore-no-such.so.9", package: "libnosuch9" };
         let text = source.load().expect_err("there is no such library").to_string();
         assert!(text.contains("libnosuch9") && text.contains("liblodestore-no-such.so.9"), "{text}");
+    }
+
+    #[test]
+    fn files_are_memory_where_the_deepest_mount_above_them_is() {
+        let mounts = "/dev/sda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n/dev/sdb /dev/shm/disk ext4 rw 0 0\n\
+                      /dev/sdc /a\\040b ext4 rw 0 0\ntmpfs /a\\040b tmpfs rw 0 0\nnonsense\n";
+        let told = |dir: &str| is_memory_in(mounts, Path::new(dir));
+        assert!(told("/dev/shm") && told("/dev/shm/x") && told("/a b/c"));
+        assert!(!told("/") && !told("/dev") && !told("/dev/shm/disk/x") && !told("/dev/shmx"));
+        assert!(!is_memory_in("", Path::new("/")));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct About {
 /// What is asked of a peer beyond its setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Bytes of DRAM for its buffers and caches together; its setting's own where none is given.
+    /// Bytes of DRAM for its buffers and caches together; that of every peer ([`BUDGET`]) where none is given.
     pub budget: Option<u64>,
     /// Bytes of each of its two write buffers, if it takes their size ([`Kind::write_buffer`]). The rest of the budget is its cache then.
     pub write_buffer: Option<u64>,
@@ -60,13 +60,24 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Bytes of a cache beside [`BUFFERS`] write buffers, where the sizes of both are asked for.
+    /// Bytes of DRAM for its buffers and caches together.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget.unwrap_or(BUDGET)
+    }
+
+    /// Bytes of a cache beside [`BUFFERS`] write buffers, where their size is asked for.
     pub(crate) fn cache_beside_buffers(&self) -> Option<usize> {
-        let beside = self.budget?.saturating_sub(self.write_buffer?.saturating_mul(BUFFERS)).max(CACHE_LEAST);
+        let beside = self.budget().saturating_sub(self.write_buffer?.saturating_mul(BUFFERS)).max(CACHE_LEAST);
         Some(usize::try_from(beside).unwrap_or(usize::MAX))
     }
 }
 
+/// Bytes of DRAM of every peer that takes a budget, where none is asked for: room for all records of a bench in memory. So that none has more than another.
+pub(crate) const BUDGET: u64 = 1 << 30;
+/// Most bytes of a write buffer whose size is not asked for: RocksDB's and fjall's own. What is left of a large budget is better in a cache.
+pub(crate) const BUFFER_MOST: u64 = 64 << 20;
+/// How a peer settles whose writes are where they stay when they return.
+pub(crate) const NOTHING_WAITS: &str = "nothing waits";
 /// Write buffers of a peer that is asked for their size: one is written to, one is written out.
 pub(crate) const BUFFERS: u64 = 2;
 /// Least bytes of a cache.
@@ -131,7 +142,8 @@ pub trait Peer: Send + Sync {
     /// # Errors
     /// As [`Peer::get`].
     fn flush(&self) -> Result<()>;
-    /// Waits until all that was written is flushed from its buffers and no compaction is left to do; at once where it has neither.
+    /// Waits until all that was written is flushed from its buffers to its files, and no compaction is left to do that is due by itself; at once
+    /// where it has neither. Its setting `settles` says how.
     ///
     /// # Errors
     /// As [`Peer::get`].
@@ -200,7 +212,7 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "leveldb",
         family: "leveldb",
-        about: "LevelDB, no sync, no compression, 64 MiB buffer, Bloom filter, 512 MiB cache",
+        about: "LevelDB, no sync, no compression, Bloom filter, buffers and block cache within 1 GiB",
         ordered: true,
         survives: Survives::Process,
         budget: true,
@@ -301,7 +313,7 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "rocksdb",
         family: "rocksdb",
-        about: "RocksDB, log written and not synced, no compression, Bloom filter, buffers and block cache within 256 MiB",
+        about: "RocksDB, log written and not synced, no compression, Bloom filter, buffers and block cache within 1 GiB",
         ordered: true,
         survives: Survives::Process,
         budget: true,
@@ -346,7 +358,7 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "fjall",
         family: "fjall",
-        about: "fjall, journal written and not synced, no compression, memtables and cache within 256 MiB",
+        about: "fjall, journal written and not synced, no compression, memtables and cache within 1 GiB",
         ordered: true,
         survives: Survives::Process,
         budget: true,

@@ -1,6 +1,6 @@
 //! redb, a copy-on-write B-tree in one file.
 //!
-//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered. Writers take
+//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered but the keys of a read of several. Writers take
 //! turns, by redb's own lock; readers see the last commit.
 
 use std::collections::BTreeMap;
@@ -11,15 +11,12 @@ use ::redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTrans
 use lodestore_contract::{Error, Result};
 
 use crate::library::failed;
-use crate::peer::{About, Asked, Peer, Survives};
+use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
-/// Bytes of the page cache where no budget is given.
-const CACHE: u64 = 1 << 30;
-
 /// Makes an empty one in `dir`, or opens the one there.
 pub(crate) fn open(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
-    let cache = usize::try_from(asked.budget.unwrap_or(CACHE)).unwrap_or(usize::MAX);
+    let cache = usize::try_from(asked.budget()).unwrap_or(usize::MAX);
     let database = Database::builder().set_cache_size(cache).create(dir.join("peer.redb"));
     let store = Redb { database: database.map_err(error("opening redb"))?, durability, cache };
     // The table has to be there before the first get.
@@ -58,7 +55,9 @@ impl Peer for Redb {
             ("version".into(), "redb 4".into()),
             ("sync".into(), if synced { "each commit" } else { "at the end" }.into()),
             ("transactions".into(), "one for each call".into()),
+            ("budget".into(), self.cache.to_string()),
             ("cache".into(), self.cache.to_string()),
+            ("settles".into(), if synced { NOTHING_WAITS } else { "a durable commit" }.into()),
             ("update".into(), "an insert, which looks".into()),
         ]);
         About { survives: if synced { Survives::Medium } else { Survives::Stop }, settings }
@@ -73,6 +72,16 @@ impl Peer for Redb {
             value.extend_from_slice(found.value());
             true
         }))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let transaction = self.database.begin_read().map_err(error("reading from redb"))?;
+        let records = transaction.open_table(RECORDS).map_err(error("reading from redb"))?;
+        keys.iter().enumerate().try_for_each(|(at, key)| {
+            let found = records.get(*key).map_err(error("reading from redb"))?;
+            each(at, found.as_ref().map(|found| found.value()));
+            Ok(())
+        })
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -106,5 +115,9 @@ impl Peer for Redb {
 
     fn flush(&self) -> Result<()> {
         self.change(Durability::Immediate, |_| Ok(()))
+    }
+
+    fn settle(&self) -> Result<()> {
+        if matches!(self.durability, Durability::Immediate) { Ok(()) } else { self.flush() }
     }
 }

@@ -18,8 +18,6 @@ use lodestore_contract::{Error, Result};
 use crate::library::failed;
 use crate::peer::{About, Asked, Peer, Survives};
 
-/// Bytes of the page cache where no budget is given: what sled takes itself.
-const CACHE: u64 = 1 << 30;
 /// Milliseconds between flushes by its own thread: what sled takes itself.
 const FLUSH_EVERY: u64 = 500;
 /// How often it is asked whether it is closed.
@@ -31,7 +29,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
     // sled makes every directory above its own; none of these peers does.
     fs::metadata(dir).map_err(|source| Error::io("opening sled", dir, source))?;
-    let (own, cache) = (dir.join("peer.sled"), asked.budget.unwrap_or(CACHE));
+    let (own, cache) = (dir.join("peer.sled"), asked.budget());
     let config = Config::new().path(&own).cache_capacity(cache).flush_every_ms(Some(FLUSH_EVERY));
     let database = config.open().map_err(error("opening sled"))?;
     let path = own.join("db");
@@ -76,6 +74,8 @@ impl Peer for Sled {
         let settings = BTreeMap::from([
             ("version".into(), "sled 0.34".into()),
             ("sync".into(), if self.sync { "each write" } else { "at the end" }.into()),
+            ("budget".into(), self.cache.to_string()),
+            ("settles".into(), "its buffers flushed".into()),
             ("cache".into(), self.cache.to_string()),
             ("flush-every-ms".into(), FLUSH_EVERY.to_string()),
             ("compression".into(), "none".into()),

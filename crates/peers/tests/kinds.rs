@@ -9,33 +9,17 @@ fn skipped_without_the_feature_installed() {
 }
 
 #[cfg(feature = "installed")]
+mod common;
+
+#[cfg(feature = "installed")]
 mod installed {
     use std::collections::BTreeMap;
     use std::path::Path;
 
     use lodestore_contract::Error;
-    use lodestore_peers::{Asked, Kind, Peer, Survives, kinds};
+    use lodestore_peers::{Asked, Kind, Survives, kinds};
 
-    fn with_each(test: impl Fn(&Kind, &dyn Peer)) {
-        with_each_asked(&Asked::default(), test);
-    }
-
-    fn with_each_asked(asked: &Asked, test: impl Fn(&Kind, &dyn Peer)) {
-        for kind in kinds() {
-            kind.ready().unwrap_or_else(|error| panic!("{}: {error}", kind.name));
-            // In memory where there is such a place: half of them sync every write.
-            let shm = Path::new("/dev/shm");
-            let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
-            let dir = dir.expect("a temporary directory");
-            let peer = kind.open(dir.path(), asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
-            test(kind, &*peer);
-        }
-    }
-
-    fn get(peer: &dyn Peer, key: &[u8]) -> Option<Vec<u8>> {
-        let mut value = vec![7; 3];
-        peer.get(key, &mut value).expect("an answer").then_some(value)
-    }
+    use crate::common::{get, kind_and_dir, with_each};
 
     /// A generator of test bytes (xorshift), the same for ever.
     struct Dice(u64);
@@ -170,46 +154,6 @@ mod installed {
     }
 
     #[test]
-    fn a_budget_sets_buffers_and_caches_of_those_that_take_one() {
-        let small = Asked { budget: Some(16 << 20), ..Asked::default() };
-        let sizes = |about: &lodestore_peers::About| {
-            let of = |name: &str| about.settings.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-            of("cache") + of("write-buffer") * of("write-buffers").max(2) + of("memtable") * of("memtables")
-        };
-        with_each_asked(&small, |kind, peer| {
-            let (asked, own) = (sizes(&peer.about()), sizes(&by_itself(kind)));
-            if kind.budget {
-                assert!(((8 << 20)..=(16 << 20)).contains(&asked), "{}: {asked}", kind.name);
-            } else {
-                assert_eq!(asked, own, "{}", kind.name);
-            }
-        });
-    }
-
-    #[test]
-    fn those_that_take_the_size_of_their_write_buffers_have_equal_ones_and_equal_caches() {
-        let asked = Asked { budget: Some(40 << 20), write_buffer: Some(16 << 20), ..Asked::default() };
-        with_each_asked(&asked, |kind, peer| {
-            let (settings, budget_alone) = (peer.about().settings, Asked { write_buffer: None, ..asked });
-            if kind.write_buffer {
-                assert_eq!((&*settings["write-buffer"], &*settings["cache"]), ("16777216", "8388608"), "{}", kind.name);
-                assert_eq!(settings.get("write-buffers").map_or("2", |text| text), "2", "{}", kind.name);
-            } else {
-                let dir = tempfile::tempdir().expect("a temporary directory");
-                let other = kind.open(dir.path(), &budget_alone).expect("it opens");
-                assert_eq!(settings, other.about().settings, "{}", kind.name);
-            }
-        });
-        let taken = kinds().iter().filter(|kind| kind.write_buffer).count();
-        assert_eq!(taken, 6, "RocksDB, BlobDB and LevelDB, each with and without a sync");
-    }
-
-    fn by_itself(kind: &Kind) -> lodestore_peers::About {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        kind.open(dir.path(), &Asked::default()).expect("it opens").about()
-    }
-
-    #[test]
     fn what_one_kind_of_a_family_wrote_another_finds_when_it_is_opened_again() {
         let shm = Path::new("/dev/shm");
         for kind in kinds().iter().filter(|kind| kind.survives != Survives::Nothing) {
@@ -291,14 +235,6 @@ mod installed {
             let should = [&value[..], &1_u32.to_le_bytes()[..]].concat();
             assert!((0..count).all(|n| get(peer, &n.to_le_bytes()).as_ref() == Some(&should)), "{}", kind.name);
         });
-    }
-
-    /// A kind of this name, and a directory for it in memory where there is such a place.
-    fn kind_and_dir(name: &str) -> (&'static Kind, tempfile::TempDir) {
-        let kind = kinds().iter().find(|kind| kind.name == name).expect("there is one");
-        let shm = Path::new("/dev/shm");
-        let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
-        (kind, dir.expect("a temporary directory"))
     }
 
     fn is_there(process: u32) -> bool {

@@ -19,7 +19,7 @@ use self::api::{Api, CursorMethods, DbMethods};
 use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE, Cursor, Db, FOR_THREADS, HASH, NEXT};
 use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
 use crate::library::{c_path, length};
-use crate::peer::{About, Asked, Peer, Survives};
+use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
 /// Bytes of a buffer that has none yet.
 const BUFFER_LEAST: usize = 256;
@@ -40,18 +40,20 @@ pub(crate) struct Setting {
     sync: bool,
     /// Bytes of the page cache.
     cache: u32,
+    /// Whether they are a DRAM budget.
+    budgeted: bool,
 }
 
-/// A cache for a store of some hundred megabytes, written out at the end.
-pub(crate) const SANE: Setting = Setting { sync: false, cache: 1 << 30 };
+/// A cache for a store of some hundred megabytes, written out at the end: what it is given.
+pub(crate) const SANE: Setting = Setting { sync: false, cache: 0, budgeted: true };
 /// The setting of the NVHT paper's authors: the library's own cache, and a full sync after every put.
-pub(crate) const PAPER: Setting = Setting { sync: true, cache: 256 << 10 };
+pub(crate) const PAPER: Setting = Setting { sync: true, cache: 256 << 10, budgeted: false };
 
 impl Setting {
     /// This setting within `asked`: the page cache is all of a DRAM budget.
     pub(crate) fn within(self, asked: &Asked) -> Self {
-        let cache = asked.budget.map_or(self.cache, |budget| u32::try_from(budget).unwrap_or(u32::MAX));
-        Self { cache, ..self }
+        let cache = u32::try_from(asked.budget()).unwrap_or(u32::MAX);
+        Self { cache, budgeted: true, ..self }
     }
 }
 
@@ -87,8 +89,7 @@ struct Bdb {
     api: &'static Api,
     handle: RwLock<Handle>,
     method: Method,
-    sync: bool,
-    cache: u32,
+    setting: Setting,
 }
 
 impl Handle {
@@ -127,7 +128,7 @@ impl Bdb {
     fn open(dir: &Path, method: Method, setting: &Setting, there: bool) -> Result<Self> {
         let api = Api::get()?;
         let handle = Handle::open(api, dir, (method, there), setting.cache)?;
-        Ok(Self { api, handle: RwLock::new(handle), method, sync: setting.sync, cache: setting.cache })
+        Ok(Self { api, handle: RwLock::new(handle), method, setting: *setting })
     }
 
     /// Does what changes the database, alone, and syncs it where the setting says so.
@@ -139,7 +140,7 @@ impl Bdb {
             return Ok(false);
         }
         self.api.outcome(doing, code)?;
-        if self.sync {
+        if self.setting.sync {
             self.api.outcome("syncing Berkeley DB", handle.sync())?;
         }
         Ok(true)
@@ -153,16 +154,20 @@ impl Peer for Bdb {
             Method::Hash => "hash",
             Method::BTree => "btree",
         };
-        let settings = BTreeMap::from([
+        let mut settings = BTreeMap::from([
             ("version".into(), format!("Berkeley DB {major}.{minor}.{patch} ({})", api::SOURCE.file)),
             ("method".into(), method.into()),
-            ("cache".into(), self.cache.to_string()),
-            ("sync".into(), if self.sync { "after each write" } else { "at the end" }.into()),
+            ("cache".into(), self.setting.cache.to_string()),
+            ("sync".into(), if self.setting.sync { "after each write" } else { "at the end" }.into()),
             ("log".into(), "none: a crash inside a sync may tear pages".into()),
             ("lock".into(), "ours, std RwLock".into()),
+            ("settles".into(), if self.setting.sync { NOTHING_WAITS } else { "pages written out and synced" }.into()),
             ("update".into(), "a put, unlooked".into()),
         ]);
-        About { survives: if self.sync { Survives::Medium } else { Survives::Stop }, settings }
+        if self.setting.budgeted {
+            settings.insert("budget".into(), self.setting.cache.to_string());
+        }
+        About { survives: if self.setting.sync { Survives::Medium } else { Survives::Stop }, settings }
     }
 
     #[inline]
@@ -233,6 +238,10 @@ impl Peer for Bdb {
     fn flush(&self) -> Result<()> {
         let handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
         self.api.outcome("syncing Berkeley DB", handle.sync())
+    }
+
+    fn settle(&self) -> Result<()> {
+        if self.setting.sync { Ok(()) } else { self.flush() }
     }
 }
 

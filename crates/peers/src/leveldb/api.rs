@@ -25,6 +25,8 @@ c_api! {
         *mut Db, *const WriteOptions, *const c_char, usize, *mut *mut c_char);
     get = "leveldb_get": unsafe extern "C" fn(
         *mut Db, *const ReadOptions, *const c_char, usize, *mut usize, *mut *mut c_char) -> *mut c_char;
+    compact = "leveldb_compact_range": unsafe extern "C" fn(*mut Db, *const c_char, usize, *const c_char, usize);
+    property = "leveldb_property_value": unsafe extern "C" fn(*mut Db, *const c_char) -> *mut c_char;
     options_create = "leveldb_options_create": unsafe extern "C" fn() -> *mut Options;
     options_destroy = "leveldb_options_destroy": unsafe extern "C" fn(*mut Options);
     set_create = "leveldb_options_set_create_if_missing": unsafe extern "C" fn(*mut Options, c_uchar);

@@ -4,23 +4,36 @@
 //! C interface hands out a copy, and the bench takes its own.
 
 mod api;
+mod levels;
 
 use std::collections::BTreeMap;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::path::Path;
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
 
 use self::api::{Api, Cache, Db, Filter, Options, ReadOptions, SOURCE, WriteOptions};
 use crate::library::{ZERO, c_path, chars, failed};
-use crate::peer::{About, Asked, Peer, Survives};
+use crate::peer::{About, Asked, BUFFER_MOST, Peer, Survives};
+
+/// A key behind those of the bench.
+const BEHIND: [u8; 64] = [0xFF; 64];
+/// How often it is asked whether its compactions are done.
+const POLL: Duration = Duration::from_millis(5);
+/// How often in a row nothing must be due, and nothing have changed.
+const QUIET: u32 = 3;
+/// How long nothing may change where something is due.
+const STILL: Duration = Duration::from_secs(120);
 
 /// A setting.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
     /// Sync every put.
     sync: bool,
+    /// Bytes of DRAM for all of it; 0 where it is not set by them.
+    budget: u64,
     /// Bytes of the write buffer.
     write_buffer: usize,
     /// Bytes of the block cache; 0 leaves LevelDB's own, 8 MiB.
@@ -31,45 +44,44 @@ pub(crate) struct Setting {
     compress: bool,
 }
 
-/// What a careful user would set for a store of some hundred megabytes in memory.
+/// What a careful user would set for a store of some hundred megabytes in memory, within what it is given.
 pub(crate) const SANE: Setting =
-    Setting { sync: false, write_buffer: 64 << 20, cache: 512 << 20, bloom_bits: 10, compress: false };
+    Setting { sync: false, budget: 0, write_buffer: 0, cache: 0, bloom_bits: 10, compress: false };
 /// The same with a sync of every put.
 pub(crate) const SYNC: Setting = Setting { sync: true, ..SANE };
 /// The setting of the NVHT paper's authors: LevelDB's own, and a sync of every put.
 pub(crate) const PAPER: Setting =
-    Setting { sync: true, write_buffer: 4 << 20, cache: 0, bloom_bits: 0, compress: true };
+    Setting { sync: true, budget: 0, write_buffer: 4 << 20, cache: 0, bloom_bits: 0, compress: true };
 
 impl Setting {
-    /// This setting within `asked`: LevelDB has two write buffers while one is written out, so each is an eighth of a DRAM budget, and the cache
+    /// This setting within `asked`: LevelDB has two write buffers while one is written out, so each is an eighth of the DRAM budget at most, and the cache
     /// has the rest but an eighth, for filters and indexes, which are no part of the cache. Where the size of the buffers is asked for, the cache has
     /// the rest.
     pub(crate) fn within(self, asked: &Asked) -> Self {
-        let part =
-            |budget: u64, eighths: u64| usize::try_from(budget / 8 * eighths).unwrap_or(usize::MAX).max(64 << 10);
-        let own = match asked.budget {
-            Some(budget) => Self { write_buffer: part(budget, 1), cache: part(budget, 5), ..self },
-            None => self,
-        };
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(64 << 10);
+        let (budget, eighth) = (asked.budget(), asked.budget() / 8);
+        let buffer = eighth.min(BUFFER_MOST);
         Self {
-            write_buffer: asked
-                .write_buffer
-                .map_or(own.write_buffer, |size| usize::try_from(size).unwrap_or(usize::MAX)),
-            cache: asked.cache_beside_buffers().unwrap_or(own.cache),
-            ..own
+            budget,
+            write_buffer: size(asked.write_buffer.unwrap_or(buffer)),
+            cache: asked.cache_beside_buffers().unwrap_or(size(budget - 2 * buffer - eighth)),
+            ..self
         }
     }
 
     fn texts(&self) -> BTreeMap<String, String> {
         let cache = if self.cache == 0 { 8 << 20 } else { self.cache };
-        BTreeMap::from([
+        let budget = (self.budget > 0).then(|| ("budget".to_string(), self.budget.to_string()));
+        let set = [
             ("sync".into(), self.sync.to_string()),
             ("write-buffer".into(), self.write_buffer.to_string()),
             ("cache".into(), cache.to_string()),
             ("bloom-bits".into(), self.bloom_bits.to_string()),
             ("compression".into(), if self.compress { "snappy" } else { "none" }.into()),
+            ("settles".into(), "a flush, then until no compaction is due".into()),
             ("update".into(), "a put, unlooked".into()),
-        ])
+        ];
+        set.into_iter().chain(budget).collect()
     }
 }
 
@@ -145,6 +157,22 @@ impl LevelDb {
     }
 }
 
+impl LevelDb {
+    /// The tables of each level, as it tells them itself.
+    fn tables(&self) -> Result<String> {
+        // SAFETY: Inv 4 and 6: the name ends with a zero byte.
+        let told = unsafe { (self.api.property)(self.db, c"leveldb.sstables".as_ptr()) };
+        if told.is_null() {
+            return Err(failed("settling LevelDB", "it does not tell its tables".into()));
+        }
+        // SAFETY: Inv 7: text that ends with a zero byte, ours until we free it, below and once.
+        let text = unsafe { CStr::from_ptr(told) }.to_string_lossy().into_owned();
+        // SAFETY: Inv 7, as above.
+        unsafe { self.api.common.free(told.cast()) };
+        Ok(text)
+    }
+}
+
 impl Drop for LevelDb {
     fn drop(&mut self) {
         let api = self.api;
@@ -217,6 +245,27 @@ impl Peer for LevelDb {
 
     /// Every put is in the log, or in a table, by the time it returns.
     fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// LevelDB has no call that flushes and none that waits. But it flushes before it compacts a range, and then compacts nothing where the range is
+    /// empty; and it tells which tables are in which level, of which follows whether one is due by the rule that it goes by itself. What a compaction
+    /// replaces stays there until it is done.
+    fn settle(&self) -> Result<()> {
+        const DOING: &str = "settling LevelDB";
+        // SAFETY: Inv 4 and 6.
+        unsafe { (self.api.compact)(self.db, chars(&BEHIND), BEHIND.len(), chars(&BEHIND), BEHIND.len()) };
+        let (mut quiet, mut last, mut since) = (0, String::new(), Instant::now());
+        while quiet < QUIET {
+            std::thread::sleep(POLL);
+            let now = self.tables()?;
+            quiet = if now == last && !levels::is_due(&now) { quiet + 1 } else { 0 };
+            if now != last {
+                (last, since) = (now, Instant::now());
+            } else if since.elapsed() > STILL {
+                return Err(failed(DOING, "compactions are due, and it does none".into()));
+            }
+        }
         Ok(())
     }
 }

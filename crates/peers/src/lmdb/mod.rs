@@ -17,7 +17,7 @@ use lodestore_contract::Result;
 
 use self::api::{Api, Cursor, Env, FIRST, NEXT, NO_SYNC, READ_ONLY, SET_RANGE, SOURCE, Txn, Val, WRITE_MAP};
 use crate::library::{c_path, failed};
-use crate::peer::{About, Peer, Survives};
+use crate::peer::{About, NOTHING_WAITS, Peer, Survives};
 
 /// Bytes of addresses for the mapping: the file's length without a sync, most of it a hole.
 const MAP: usize = 64 << 30;
@@ -72,6 +72,8 @@ impl Lmdb {
             ("flags".into(), if sync { "none" } else { "NOSYNC, WRITEMAP" }.into()),
             ("transactions".into(), "one for each call".into()),
             ("map".into(), MAP.to_string()),
+            ("cache".into(), "the kernel's, of the mapping".into()),
+            ("settles".into(), NOTHING_WAITS.into()),
             ("update".into(), "a put, unlooked".into()),
         ]);
         let about = About { survives: if sync { Survives::Medium } else { Survives::Process }, settings };

@@ -15,7 +15,7 @@ use lodestore_contract::{Error, Result};
 
 use self::api::{Api, BINARY_PROTOCOL, Client, END, Found, NOT_FOUND, NOT_STORED, SOURCE, SUCCESS};
 use crate::library::{c_path, chars, failed};
-use crate::peer::{About, Asked, Peer, Survives, unordered};
+use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives, unordered};
 use crate::server::{Pool, Program, Server};
 
 /// Debian's server.
@@ -46,6 +46,7 @@ pub(crate) fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
         ("protocol".into(), "binary".into()),
         ("reached-by".into(), "unix socket, a connection a thread".into()),
         ("an-acknowledged-write-survives".into(), survives.text_of_server().into()),
+        ("settles".into(), NOTHING_WAITS.into()),
         ("update".into(), "replace, which looks".into()),
     ]);
     Ok(Box::new(Memcached { pool, server, about: About { survives, settings } }))

@@ -9,13 +9,14 @@ mod api;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsString, c_char, c_int};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
 use self::api::{ARRAY, Api, Context, INTEGER, NIL, RawReply, SOURCE, STATUS, STRING};
 use crate::library::{ZERO, c_path, chars, failed};
-use crate::peer::{About, Asked, Peer, Survives};
+use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 use crate::server::{Pool, Program, Server};
 
 /// Debian's server.
@@ -24,18 +25,29 @@ const PROGRAM: Program = Program { peer: "redis", file: "redis-server", package:
 const LOADING: Duration = Duration::from_secs(600);
 /// How often it is asked whether it has.
 const POLL: Duration = Duration::from_millis(5);
+/// What it tells of itself while it rewrites its log, or is about to.
+const REWRITES: [&str; 2] = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"];
 /// How the answer begins to whatever is asked meanwhile.
 const LOADS: &[u8] = b"LOADING";
 
 /// Whether library and server are here.
 pub(crate) fn ready() -> Result<()> {
     Api::get()?;
-    PROGRAM.version().map(drop)
+    version().map(drop)
+}
+
+/// The server's version, which it is asked for once: what opens it is timed.
+fn version() -> Result<&'static str> {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    match VERSION.get() {
+        Some(version) => Ok(version),
+        None => PROGRAM.version().map(|version| VERSION.get_or_init(|| version).as_str()),
+    }
 }
 
 /// Starts a server in `dir` whose acknowledged writes survive this: one without a log for [`Survives::Nothing`].
 pub(crate) fn open(dir: &Path, survives: Survives, asked: &Asked) -> Result<Box<dyn Peer>> {
-    let (api, version) = (Api::get()?, PROGRAM.version()?);
+    let (api, version) = (Api::get()?, version()?);
     let (log, sync) = match survives {
         Survives::Nothing => ("no", "no"),
         Survives::Stop | Survives::Process => ("yes", "no"),
@@ -58,6 +70,10 @@ pub(crate) fn open(dir: &Path, survives: Survives, asked: &Asked) -> Result<Box<
         ("io-threads".into(), "1".into()),
         ("reached-by".into(), "unix socket, a connection a thread".into()),
         ("an-acknowledged-write-survives".into(), survives.text_of_server().into()),
+        (
+            "settles".into(),
+            if survives == Survives::Nothing { NOTHING_WAITS } else { "until its log is not rewritten" }.into(),
+        ),
         ("update".into(), "SET XX, which looks".into()),
     ]);
     Ok(Box::new(Redis { pool, server, about: About { survives, settings } }))
@@ -118,6 +134,26 @@ impl Connection {
                 Some(text) => return Err(refused("starting Redis", text)),
                 None => return Ok(()),
             }
+        }
+    }
+
+    /// Waits until the server does not rewrite its log, which it does by itself where that has grown to twice what it was.
+    fn wait_rewritten(&mut self) -> Result<()> {
+        const DOING: &str = "settling Redis";
+        let begun = Instant::now();
+        loop {
+            let reply = self.command(DOING, &[b"INFO", b"persistence"])?;
+            let Answer::Bytes(told) = reply.answer(reply.raw) else {
+                return Err(failed(DOING, "it does not say what it does".into()));
+            };
+            let told = String::from_utf8_lossy(told);
+            if !told.lines().any(|line| REWRITES.contains(&line.trim_end())) {
+                return Ok(());
+            }
+            if begun.elapsed() > LOADING {
+                return Err(failed(DOING, "it rewrites its log without an end".into()));
+            }
+            std::thread::sleep(POLL);
         }
     }
 
@@ -287,5 +323,13 @@ impl Peer for Redis {
     /// What it keeps is written by the time it answers; a clean stop syncs it.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The rewriting of its log is what compactions are to others.
+    fn settle(&self) -> Result<()> {
+        match self.about.survives {
+            Survives::Nothing => Ok(()),
+            _ => self.pool.with(Connection::wait_rewritten),
+        }
     }
 }

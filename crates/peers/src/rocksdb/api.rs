@@ -44,6 +44,7 @@ c_api! {
         unsafe extern "C" fn(*mut Options, c_uchar);
     set_jobs = "rocksdb_options_set_max_background_jobs": unsafe extern "C" fn(*mut Options, c_int);
     set_compression = "rocksdb_options_set_compression": unsafe extern "C" fn(*mut Options, c_int);
+    set_mmap_reads = "rocksdb_options_set_allow_mmap_reads": unsafe extern "C" fn(*mut Options, c_uchar);
     set_blobs = "rocksdb_options_set_enable_blob_files": unsafe extern "C" fn(*mut Options, c_uchar);
     set_blob_least = "rocksdb_options_set_min_blob_size": unsafe extern "C" fn(*mut Options, u64);
     set_blob_file = "rocksdb_options_set_blob_file_size": unsafe extern "C" fn(*mut Options, u64);

@@ -3,7 +3,13 @@
 //! Its put and delete do not look whether the key is there, so `update` is a put, and both answer yes. Where writes are synced, those that wait
 //! at one time share a sync: RocksDB's own group commit.
 //!
-//! A DRAM budget is cut into halves: four write buffers, and the block cache, which holds the tables' indexes and filters as well.
+//! Of the DRAM budget four write buffers have half, but 64 MiB each at most, and the block cache has the rest, the tables' indexes and filters in it.
+//! Where its files are memory (tmpfs) tables are read in a mapping of them, and nothing of them is copied into the cache; indexes and
+//! filters are beside the cache then, since of a mapping RocksDB keeps none in it and reads them anew in each get.
+//!
+//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, processor time of an operation, medians of three rounds: with the mapping
+//! get 2.7 us, absent 0.33, multiget 2.7, scan 15.3; without it 5.1, 0.54, 3.6 and 21.8; with it and indexes in the cache get took ten times as long.
+//! No difference were: reads without checksums (3.1, 0.33, 3.0, 14.1), and with a hash index in blocks besides (3.2, 0.34, 3.2, 14.3).
 //!
 //! With blobs (its integrated BlobDB) values from [`BLOB_LEAST`] bytes stand in files of their own, and the tables hold where. A compaction that comes
 //! upon a value in the oldest files writes it again; a file in which nothing lives goes.
@@ -20,11 +26,9 @@ use lodestore_contract::Result;
 
 use self::api::WriteOptions;
 use self::api::{Api, Cache, Db, Family, FlushOptions, Options, ReadOptions, SOURCE, Slice, TableOptions};
-use crate::library::{c_path, chars, failed};
-use crate::peer::{self, About, Account, Asked, Peer, Survives};
+use crate::library::{c_path, chars, failed, is_memory};
+use crate::peer::{self, About, Account, Asked, BUFFER_MOST, Peer, Survives};
 
-/// Bytes of DRAM where none are asked for.
-const BUDGET: u64 = 256 << 20;
 /// Write buffers at most, the one written to included, where their size is not asked for.
 const BUFFERS: usize = 4;
 /// Bytes of the first sorted level, in write buffers: as many as there are in the tables above it when they are merged into it, as RocksDB's guide has it.
@@ -70,29 +74,35 @@ struct Setting {
     blobs: bool,
     /// It is there already.
     there: bool,
+    budget: u64,
     buffer: usize,
     buffers: usize,
     cache: usize,
     jobs: c_int,
+    /// Read tables in a mapping of their files.
+    mapped: bool,
 }
 
 impl Setting {
-    fn of(shape: Shape, asked: &Asked) -> Self {
-        let half = usize::try_from(asked.budget.unwrap_or(BUDGET) / 2).unwrap_or(usize::MAX);
+    fn of(dir: &Path, shape: Shape, asked: &Asked) -> Self {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (buffer, buffers) = match asked.write_buffer {
-            Some(size) => (usize::try_from(size).unwrap_or(usize::MAX), peer::BUFFERS as usize),
-            None => (half / BUFFERS, BUFFERS),
+            Some(bytes) => (size(bytes), peer::BUFFERS as usize),
+            None => (size((asked.budget() / 2 / BUFFERS as u64).min(BUFFER_MOST)), BUFFERS),
         };
+        let buffer = buffer.max(BUFFER_LEAST);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             sync: shape.sync,
             blobs: shape.blobs,
             there: asked.there,
-            buffer: buffer.max(BUFFER_LEAST),
+            budget: asked.budget(),
+            buffer,
             buffers,
-            cache: asked.cache_beside_buffers().unwrap_or(half),
+            cache: asked.cache_beside_buffers().unwrap_or(size(asked.budget()).saturating_sub(buffer * buffers)),
             // One flush and one compaction at least.
             jobs: c_int::try_from(cores).unwrap_or(c_int::MAX).max(2),
+            mapped: is_memory(dir),
         }
     }
 
@@ -104,16 +114,19 @@ impl Setting {
         let mut texts = BTreeMap::from([
             ("version".into(), format!("RocksDB ({})", SOURCE.file)),
             ("sync".into(), self.sync.to_string()),
+            ("budget".into(), self.budget.to_string()),
             ("write-buffer".into(), self.buffer.to_string()),
             ("write-buffers".into(), self.buffers.to_string()),
             ("cache".into(), self.cache.to_string()),
-            ("cached".into(), "blocks, indexes, filters".into()),
+            ("mmap-reads".into(), self.mapped.to_string()),
+            ("cached".into(), if self.mapped { "what is not in a mapping" } else { "blocks, indexes, filters" }.into()),
             ("level-base".into(), self.level_base().to_string()),
             ("dynamic-levels".into(), "true".into()),
             ("background-jobs".into(), self.jobs.to_string()),
             ("bloom-bits".into(), BLOOM_BITS.to_string()),
             ("compression".into(), "none".into()),
             ("blobs".into(), self.blobs.to_string()),
+            ("settles".into(), "a flush, then until no compaction is due".into()),
             ("update".into(), "a put, unlooked".into()),
         ]);
         if self.blobs {
@@ -136,7 +149,7 @@ pub(crate) fn ready() -> Result<()> {
 
 /// Makes an empty one in `dir`, or opens the one there.
 pub(crate) fn open(dir: &Path, shape: Shape, asked: &Asked) -> Result<Box<dyn Peer>> {
-    RocksDb::make(dir, &Setting::of(shape, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
+    RocksDb::make(dir, &Setting::of(dir, shape, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
 /// A RocksDB. Null pointers are what was never made.
@@ -203,7 +216,8 @@ impl RocksDb {
             (api.set_compression)(self.options, NO_COMPRESSION);
             (api.table_set_cache)(self.table, self.cache);
             (api.table_set_filter)(self.table, (api.bloom_create)(f64::from(BLOOM_BITS)));
-            (api.table_set_cache_index)(self.table, 1);
+            (api.set_mmap_reads)(self.options, u8::from(setting.mapped));
+            (api.table_set_cache_index)(self.table, u8::from(!setting.mapped));
             (api.set_table)(self.options, self.table);
             (api.write_set_sync)(self.write, u8::from(setting.sync));
             (api.flush_set_wait)(self.flush, 1);
