@@ -25,6 +25,8 @@ use crate::workload::{Mix, Workload};
 
 /// Gets that are timed one by one right after the open.
 const EARLY_GETS: u64 = 10_000;
+/// Longest latency that is told apart, in ns: 100 s.
+const LATENCY_MOST: u64 = 100_000_000_000;
 /// The rng stream of these gets.
 const EARLY_STREAM: u64 = u64::MAX;
 
@@ -118,7 +120,8 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
 /// Gets records one by one, each timed, and takes down the first.
 fn early_gets(args: &Args, target: &dyn Target, records: &Records, found: &mut Reopened) -> Result<Histogram<u64>> {
     let mut rng = Rng::new(args.seed, EARLY_STREAM);
-    let mut early = Histogram::<u64>::new(3).expect("constant precision is valid");
+    // With bounds: without, the highest that it tells apart is 2 us.
+    let mut early = Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid");
     let (mut key, mut value) = (Vec::new(), Vec::with_capacity(records.value_most()));
     for at in 0..EARLY_GETS {
         let record = rng.below(args.records) as u32;

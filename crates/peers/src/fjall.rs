@@ -5,7 +5,11 @@
 //! is an insert, answer yes.
 //!
 //! Of the DRAM budget memtables, of which there are at most one that is written and four that wait, have half, but 64 MiB each at most, and the block
-//! cache has the rest.
+//! cache has the rest. fjall has no reads through a mapping.
+//!
+//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, processor time of an operation, medians of three rounds: get 3.3 us,
+//! absent 0.16, multiget 2.7, scan 19.3. With blocks of 2 KiB it was 3.9, 0.15, 2.7 and 24.0, with hash indexes in blocks 3.3, 0.14, 2.6 and 20.6, with all
+//! indexes and filters in one piece and pinned 3.5, 0.15, 2.9 and 21.7: so the rest is as fjall has it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
