@@ -72,41 +72,46 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         .svg()
 }
 
-/// What acknowledged writes survive in these rows, each once, in the order in which it comes.
-fn levels<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<&'a str> {
-    rows.filter(|row| row.failed.is_none()).fold(Vec::new(), |mut seen, row| {
-        if !seen.contains(&row.durability.as_str()) {
-            seen.push(row.durability.as_str());
+/// Each text once, in the order in which it comes first.
+fn each_once<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    all.fold(Vec::new(), |mut seen, text| {
+        if !seen.contains(&text.as_str()) {
+            seen.push(text.as_str());
         }
         seen
     })
 }
 
+/// What acknowledged writes survive in these rows.
+fn levels<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<&'a str> {
+    each_once(rows.filter(|row| row.failed.is_none()).map(|row| &row.durability))
+}
+
+/// The workloads of those rows at a level, and the level.
+fn of_level<'a>(rows: impl Iterator<Item = &'a Row>, level: &str) -> String {
+    let own = rows.filter(|row| row.durability == level && row.failed.is_none());
+    format!("{}: {level}", each_once(own.map(|row| &row.workload)).join(" "))
+}
+
 /// A store's name in a legend: behind it what its writes survive, where a workload's stores in the picture differ in that.
 pub(crate) fn marked(rows: &[Row], store: &str) -> String {
     let differ = rows.iter().any(|one| levels(rows.iter().filter(|row| row.workload == one.workload)).len() > 1);
-    let own = levels(rows.iter().filter(|row| row.store == store)).join(", ");
-    if differ && !own.is_empty() { format!("{store}: {own}") } else { store.into() }
+    let own = || rows.iter().filter(|row| row.store == store);
+    let own_levels = levels(own());
+    // Of several, as where the load survives less, that of what came last, and the others with their workloads.
+    let Some((last, others)) = own_levels.split_last().filter(|_| differ) else { return store.into() };
+    let others: Vec<_> = others.iter().map(|level| of_level(own(), level)).collect();
+    let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+    format!("{store}: {last}{others}")
 }
 
 /// What writes survive in a picture, for its title: of each workload where they differ in that, and not by store, which the legend says.
 pub(crate) fn durabilities(rows: &[Row]) -> String {
-    let all = levels(rows.iter());
-    let of = |level: &&str| {
-        let own = rows.iter().filter(|row| row.durability == **level && row.failed.is_none());
-        let own = own.fold(Vec::new(), |mut seen: Vec<&str>, row| {
-            if !seen.contains(&row.workload.as_str()) {
-                seen.push(row.workload.as_str());
-            }
-            seen
-        });
-        format!("{}: {level}", own.join(" "))
-    };
-    match all.as_slice() {
+    match levels(rows.iter()).as_slice() {
         [] => String::new(),
         [one] => (*one).into(),
         several if rows.iter().any(|row| marked(rows, &row.store) != row.store) => several.join(" and "),
-        several => several.iter().map(of).collect::<Vec<_>>().join(", "),
+        several => several.iter().map(|level| of_level(rows.iter(), level)).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -264,6 +269,9 @@ mod tests {
             (marked(&staged, "hikv"), durabilities(&staged)),
             ("hikv".into(), "load: process, get a: power".into())
         );
+        let beside = [&staged[..], &[row("redb", "load", "power")]].concat();
+        let names = ["hikv", "redb"].map(|store| marked(&beside, store));
+        assert_eq!(names, ["hikv: power (load: process)", "redb: power"]);
         let failed = Row { failed: Some("full".into()), ..row("nvht", "get", "none") };
         assert_eq!(durabilities(&[&all("process")[..], &[failed]].concat()), "process");
         assert_eq!(durabilities(&[]), "");

@@ -46,7 +46,9 @@ impl Measure {
     /// What must be known to read its table.
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
-            Self::Rate => Some("In brackets the spread over the rounds, greatest less least, as a part of the median."),
+            Self::Rate => Some(
+                "In brackets the spread over the rounds, greatest less least, as a part of the median; of one round there is none.",
+            ),
             Self::Mean => {
                 Some("Of the calls that were timed, each `latency_every`-th of the rows; medians of the rounds.")
             }
@@ -54,8 +56,8 @@ impl Measure {
                 "RssAnon above that of the empty store, by the kernel, for all alike. What a store says of itself is `DRAM B/key` in the details.",
             ),
             Self::Medium => Some(
-                "Blocks of the files by the file system, for all alike: what a store takes ahead counts, holes do not. What of it is live by our engines' own \
-                 account is `live B/key` in the details.",
+                "Blocks of the files by the file system, for all alike: what a store takes ahead counts, and the more the fewer records there are (our \
+                 engines take regions of 256 MiB, see `region` and `prefault` in the settings); holes do not. What of it is live by our engines' own account is `live B/key` in the details.",
             ),
             Self::Written => Some(
                 "**By two yardsticks**: of our engines their own count of the bytes that they store on the medium, since stores through a mapping pass no call; of \

@@ -33,11 +33,14 @@ pub(super) fn index(entries: &[Entry<'_>]) -> String {
         })
         .collect();
     let not_run = entries.iter().filter(|(_, ran)| ran.is_none());
-    let not_run: Vec<_> =
-        not_run.map(|(experiment, _)| format!("* {}: it has not run, or not to its end\n", experiment.name)).collect();
+    let not_run: Vec<_> = not_run.map(|(experiment, _)| experiment.name.as_str()).collect();
     if out.len() + not_run.len() > 0 {
-        text += &format!("\n## Left out\n\n{}{}", not_run.concat(), out.concat());
+        text += "\n## Left out\n\n";
     }
+    if !not_run.is_empty() {
+        text += &format!("* has not run, or not to its end: {}\n", not_run.join(", "));
+    }
+    text += &out.concat();
     text
 }
 
@@ -131,7 +134,7 @@ mod tests {
         let text = index(&[(&one, Some((&record, &rows[..]))), (&one, Some((&record, &bare[..]))), (&other, None)]);
         for line in [
             "| [sample](sample.md) | A title | small | 0.1.0 (abc) | 2026-01-31 | 61 s | 60 s |",
-            "* other: it has not run, or not to its end",
+            "* has not run, or not to its end: other",
             "* sample: `memcached`: missing",
             "| experiment | `hikv` | `nvht` | `fluidkv` | `hashkv` | `mkvs` |",
             "| [sample](sample.md) | **1 of 4**, 1 undecided | 0 of 1, 1 cannot | - | - | **2 of 2** |",

@@ -122,10 +122,14 @@ pub(super) struct Experiment {
 /// What an experiment runs at scale tiny, whatever it is.
 const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0", 5);
 
+/// The same where a part of so little would be no room for a store.
+const TINY_WITH_ROOM: Size = size("--records 400 --ops 200 --rounds 1 --memory 0 --size 256M", 5);
+
 impl Experiment {
     /// What it runs at this scale.
     pub(super) fn size(&self, scale: Scale) -> Size {
         match scale {
+            Scale::Tiny if self.preset.is_some_and(|preset| preset.words().contains("--reserve")) => TINY_WITH_ROOM,
             Scale::Tiny => TINY,
             Scale::Small => self.small,
             Scale::Full => self.full,
@@ -306,7 +310,7 @@ fn memory() -> Experiment {
             "DRAM, bytes on the medium, bytes written",
             "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
             concat!(every!(), " --workloads load,update"),
-            [size("--records 40000 --ops 40000 --rounds 3", 30), size("--records 300000 --ops 150000 --rounds 3", 220)],
+            [size("--records 40000 --ops 40000 --rounds 3", 30), size("--records 500000 --ops 100000 --rounds 3", 270)],
         )
     }
 }

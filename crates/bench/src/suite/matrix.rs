@@ -21,13 +21,13 @@ fn times_text(times: f64) -> String {
 
 fn ratio_text(ratio: &Ratio) -> String {
     let times = times_text(ratio.times);
-    let at = ratio.at.as_ref().map(|level| format!(" (at {level})")).unwrap_or_default();
-    match ratio {
-        ratio if ratio.undecided() => format!("{times} undecided{at}"),
-        ratio => {
-            let times = if ratio.lost() { format!("**{times}**") } else { times };
-            format!("{times}{}{at}", if ratio.close() { " ~" } else { "" })
-        }
+    let close = if ratio.close() { " ~" } else { "" };
+    match &ratio.at {
+        // Nobody loses.
+        Some(level) => format!("{times}{close} (at {level})"),
+        None if ratio.undecided() => format!("{times} undecided"),
+        None if ratio.lost() => format!("**{times}**{close}"),
+        None => format!("{times}{close}"),
     }
 }
 
@@ -61,7 +61,10 @@ pub(super) fn of_level(contest: &Contest<'_>, level: &str) -> String {
     if bouts.is_empty() {
         return String::new();
     }
-    format!("\n### Each of our engines beside the best peer\n\n{LEGEND}\n\n{}", of_bouts(&contest.engines, &bouts))
+    // Once on a page.
+    let first = contest.bouts.first().is_some_and(|bout| bout.level == level);
+    let legend = if first { format!("{LEGEND}\n\n") } else { String::new() };
+    format!("\n### Each of our engines beside the best peer\n\n{legend}{}", of_bouts(&contest.engines, &bouts))
 }
 
 /// Our engines beside peers that survive less; nothing where there are none.
@@ -72,7 +75,7 @@ pub(super) fn uneven(contest: &Contest<'_>) -> String {
     }
     format!(
         "\n## Beside peers that survive less\n\n\
-         Of no equal durability, so nobody wins or loses here: how many times better ours is, which survives more, as each field says.\n\n{}",
+         Of no equal durability, so nobody wins or loses here: how many times better ours is, which survives what its field says.\n\n{}",
         of_bouts(&contest.engines, &bouts)
     )
 }
@@ -88,17 +91,34 @@ pub(super) fn lost(contest: &Contest<'_>) -> String {
     text
 }
 
-/// The lines of an engine in which it stands so, each as `text` has it.
-fn listed(contest: &Contest<'_>, place: usize, text: impl Fn(&Bout<'_>, &Standing) -> Option<String>) -> String {
+/// A level and a measure, where a page has several of them.
+fn group(contest: &Contest<'_>, bout: &Bout<'_>) -> String {
     let levels = distinct(contest.bouts.iter().map(|bout| bout.level)).len();
     let measures = distinct(contest.bouts.iter().map(|bout| bout.measure)).len();
-    let line = |bout: &Bout<'_>| {
-        let told = text(bout, &bout.ours[place])?;
-        let level = if levels > 1 { format!(" ({})", bout.level) } else { String::new() };
-        let by = if measures > 1 { format!(" by {}", bout.measure.name()) } else { String::new() };
-        Some(format!("{}{level}{by}{told}", bout.line))
+    let by = if measures > 1 { format!(" by {}", bout.measure.name()) } else { String::new() };
+    let level = if levels > 1 { format!(" at {}", bout.level) } else { String::new() };
+    by + &level
+}
+
+/// The lines of an engine in which it stands so, each as `text` has it, in groups by level and measure.
+fn grouped(contest: &Contest<'_>, place: usize, text: impl Fn(&Bout<'_>, &Standing) -> Option<String>) -> Vec<String> {
+    let told: Vec<_> = contest
+        .bouts
+        .iter()
+        .filter_map(|bout| Some((group(contest, bout), format!("{}{}", bout.line, text(bout, &bout.ours[place])?))))
+        .collect();
+    let groups = distinct(told.iter().map(|(group, _)| group));
+    let lines = |group: &String| {
+        let own: Vec<_> = told.iter().filter(|(of, _)| of == group).map(|(_, line)| line.as_str()).collect();
+        format!("{group}: {}", own.join(", "))
     };
-    contest.bouts.iter().filter_map(line).collect::<Vec<_>>().join(", ")
+    groups.into_iter().map(lines).collect()
+}
+
+/// The lines of an engine in which it stands so, each once, by whatever measure.
+fn listed(contest: &Contest<'_>, place: usize, stands: impl Fn(&Standing) -> bool) -> String {
+    let lines = contest.bouts.iter().filter(|bout| stands(&bout.ours[place])).map(|bout| bout.line.as_str());
+    distinct(lines).join(", ")
 }
 
 /// What an engine loses, in a line; none where it was never asked.
@@ -107,22 +127,23 @@ fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
     if tally.lines + tally.cannot == 0 {
         return None;
     }
-    let behind = listed(contest, place, |bout, ours| match ours {
+    let behind = grouped(contest, place, |bout, ours| match ours {
         Standing::Ran(ratio) if ratio.lost() => {
             let close = if ratio.close() { " ~" } else { "" };
             Some(format!(" {}{close} of `{}`", times_text(ratio.times), bout.peer.row.store))
         }
         _ => None,
     });
-    let undecided = listed(contest, place, |_, ours| match ours {
+    let undecided = grouped(contest, place, |_, ours| match ours {
         Standing::Ran(ratio) if ratio.undecided() => Some(String::new()),
         _ => None,
     });
-    let cannot = listed(contest, place, |_, ours| (*ours == Standing::Cannot).then(String::new));
+    let cannot = listed(contest, place, |ours| *ours == Standing::Cannot);
     let mut text =
         format!("`{}` is behind the best peer in {} of {} lines", contest.engines[place], tally.lost, tally.lines);
     if !behind.is_empty() {
-        text += &format!(": {behind}");
+        let first = if behind[0].starts_with(':') { "" } else { "," };
+        text += &format!("{first}{}", behind.join(";"));
     }
     // By the reason, of which there are few.
     let reasons = contest.bouts.iter().filter_map(|bout| match &bout.ours[place] {
@@ -130,16 +151,12 @@ fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
         _ => None,
     });
     for reason in distinct(reasons) {
-        let failed = listed(contest, place, |_, ours| match ours {
-            Standing::Failed(why) if why == reason => Some(String::new()),
-            _ => None,
-        });
-        text += &format!("; failed in {failed}: {reason}");
+        let lines = listed(contest, place, |ours| matches!(ours, Standing::Failed(why) if why == reason));
+        text += &format!("; failed in {lines}: {reason}");
     }
-    for (what, lines) in [("undecided", undecided), ("cannot, as it keeps no order", cannot)] {
-        if !lines.is_empty() {
-            text += &format!("; {what}: {lines}");
-        }
+    text.extend(undecided.iter().map(|lines| format!("; undecided{lines}")));
+    if !cannot.is_empty() {
+        text += &format!("; cannot, as it keeps no order: {cannot}");
     }
     Some(text)
 }
@@ -215,7 +232,21 @@ mod tests {
         has(
             &text,
             &[
-                "* `hikv` is behind the best peer in 2 of 2 lines: get (power) 0.50 of `lmdb`, load (process) 0.50 of `lmdb`",
+                "* `hikv` is behind the best peer in 2 of 2 lines, at power: get 0.50 of `lmdb`; at process: load 0.50 of `lmdb`",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_lost_is_grouped_by_the_figure_and_a_failure_is_told_once() {
+        let sized = |store: &str, rate: f64| Row { rss_anon_bytes_per_key: rate, ..row(store, "load", rate) };
+        let rows = [sized("hikv", 1.0), sized("lmdb", 2.0), failed("fluidkv", "it is full")];
+        let text = written(&rows, &[Measure::Rate, Measure::Dram]);
+        has(
+            &text,
+            &[
+                "* `hikv` is behind the best peer in 1 of 2 lines, by ops/s: load 0.50 of `lmdb`",
+                "* `fluidkv` is behind the best peer in 2 of 2 lines; failed in load: it is full",
             ],
         );
     }
@@ -224,10 +255,7 @@ mod tests {
     fn peers_that_survive_less_stand_apart_and_nobody_loses_to_them() {
         let rows = [row("hikv", "get", 9e6), at("none", row("hashmap", "get", 2e7))];
         let text = written(&rows, &[Measure::Rate]);
-        has(
-            &text,
-            &["## Beside peers that survive less", "| get | ops/s | `hashmap` | 20.00 M | **0.45** (at process) |"],
-        );
+        has(&text, &["## Beside peers that survive less", "| get | ops/s | `hashmap` | 20.00 M | 0.45 (at process) |"]);
         has(&text, &["No peer of an equal durability was measured."]);
     }
 }

@@ -54,8 +54,8 @@ pub(super) fn missing(record: &Record) -> Vec<String> {
 }
 
 /// What the rows say of the values that came back.
-pub(super) const CHECKED: &str = "Each value that came back was checked to belong to its key, not to be the newest: by its length and its first and last 8 bytes, of which \
-     any version of it passes (each byte is looked at with `--check full`, which these runs have not), and below 24 bytes whole, where a value carries no version.";
+pub(super) const CHECKED: &str = "Each value that came back was checked to belong to its key, but not to be the newest: one of 24 bytes or more by its length and its first and \
+     last 8 bytes (all of them with `--check full`, which these runs do not have), which any version of it passes; a shorter one is compared whole, and has no version.";
 
 /// The page.
 pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {

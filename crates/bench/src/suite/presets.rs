@@ -18,12 +18,14 @@ pub(super) fn of_preset(preset: Preset) -> Experiment {
     let name = preset.name();
     let told = preset.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
     let told = told.unwrap_or_default();
-    let emulated = if preset.words().contains("--persist-ns") { EMULATED } else { "" };
+    let measures = measures_of(preset);
+    let timed = measures.iter().any(|measure| matches!(measure, Measure::Rate | Measure::Mean));
+    let emulated = if timed && preset.words().contains("--persist-ns") { EMULATED } else { "" };
     let medium = if on_disk(preset) { Medium::Disk } else { Medium::Memory };
     let title = told.split(": ").next().unwrap_or_default();
-    let measures = measures_of(preset);
     let draw = match measures[0] {
-        Measure::Mean => Draw::Latency,
+        // A line for each store and value is too many for a picture.
+        Measure::Mean if !preset.words().contains("--sweep") => Draw::Latency,
         Measure::Dram => Draw::Memory,
         _ => Draw::Rates,
     };
@@ -154,7 +156,7 @@ mod tests {
         assert_eq!(of(Preset::MkvsTables), [Measure::Rate, Measure::Mean]);
         let drawn = |preset| of_preset(preset).draw.map(Draw::option);
         assert_eq!(drawn(Preset::HikvFig13), Some("--plot-memory"));
-        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig6)), (Some("--plot-latency"), Some("--plot")));
+        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig10)), (Some("--plot-latency"), Some("--plot")));
     }
 
     #[test]
