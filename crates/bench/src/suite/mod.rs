@@ -272,13 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_small_and_the_full_scale_has_a_spread() {
+    fn every_row_of_the_small_and_the_full_scale_but_the_longest_has_a_spread() {
         for experiment in experiments() {
             for scale in [Scale::Small, Scale::Full] {
                 for own in &experiment.runs {
                     let words = format!("{} {}", own.words, experiment.size(scale).words);
                     let rounds = run::read(&words).expect("they can be read").0.rounds;
-                    assert!(rounds >= 3, "{} at {}: {rounds}", experiment.name, scale.name());
+                    let once = experiment.name == "hashkv-p123" && scale == Scale::Full;
+                    assert!(rounds >= 3 || once, "{} at {}: {rounds}", experiment.name, scale.name());
                 }
             }
         }
