@@ -71,6 +71,7 @@ pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> St
     if !missing.is_empty() {
         let _ = writeln!(text, "\n## Left out\n");
         missing.iter().for_each(|line| text += &format!("* {line}\n"));
+        text += &repeats(&rows.iter().filter(|row| row.failed.is_some()).collect::<Vec<_>>());
     }
     for plot in &record.plots {
         let _ = writeln!(text, "\n![{}]({plot})", experiment.title);
@@ -252,7 +253,7 @@ fn settings(rows: &[Row]) -> String {
 mod tests {
     use super::*;
     use crate::pace::OpenLoop;
-    use crate::suite::sample::{at, experiment, record, row};
+    use crate::suite::sample::{at, experiment, failed, record, row};
 
     fn made(rows: &[Row]) -> String {
         page(&experiment(), &record(), rows)
@@ -364,10 +365,12 @@ mod tests {
         let mut record = record();
         record.left_out.push(("memcached".into(), "its library is missing".into()));
         record.failed.push("it was killed".into());
-        let failed = Row { failed: Some("full".into()), ..row("nvht", "failed", 0.0) };
+        let failed = failed("nvht", "full");
         let text = page(&experiment(), &record, &[row("hikv", "get", 9e6), failed]);
         has(&text, &["## Left out", "* `memcached`: its library is missing", "* A run failed: it was killed"]);
-        assert!(!text.contains("| failed |"), "a failure is no row: {text}");
+        let again = "`lodestore bench --engine nvht --dir \"$MEMORY\" --workloads failed --peers none`";
+        has(&text, &[&format!("| failed | `nvht` | {again} |")]);
+        assert_eq!(text.matches("| failed |").count(), 1, "a failure is in no table of figures: {text}");
         assert!(!made(&[row("hikv", "get", 9e6)]).contains("## Left out"));
     }
 }
