@@ -84,7 +84,8 @@ pub(super) fn uneven(contest: &Contest<'_>) -> String {
 pub(super) fn lost(contest: &Contest<'_>) -> String {
     let mut text = "\n## Where we lose\n\n".to_string();
     if contest.bouts.is_empty() {
-        return text + "No peer of an equal durability was measured.\n";
+        let equal = if contest.uneven.is_empty() { "" } else { " of an equal durability" };
+        return text + &format!("No peer{equal} was measured.\n");
     }
     let lines = (0..contest.engines.len()).filter_map(|place| of_engine(contest, place));
     lines.for_each(|line| text += &format!("* {line}\n"));
@@ -216,7 +217,7 @@ mod tests {
                 "* `fluidkv` is behind the best peer in 1 of 2 lines; failed in scan: it is full; undecided: get",
             ],
         );
-        has(&written(&rows[..1], &[Measure::Rate]), &["No peer of an equal durability was measured."]);
+        has(&written(&rows[..1], &[Measure::Rate]), &["No peer was measured."]);
     }
 
     #[test]
