@@ -172,8 +172,8 @@ pub struct Args {
     /// Before each workload that can go on (get, absent, multiget, update, scan, a, b, c and f) run it unmeasured for so many milliseconds; 0 for not.
     #[arg(long, value_name = "MS", default_value_t = 50)]
     pub warm_up: u64,
-    /// Measure each of these workloads for so many milliseconds at least: one that is done before goes through its operations again. 0 for --ops operations,
-    /// however short it is, as it is where --ops is swept. An open loop has its own length.
+    /// Measure each of these workloads for about so many milliseconds at least: where --ops operations would be done before, as the warm-up says, by as
+    /// many as come to it (a million at most). 0 for --ops operations, however short it is, as it is where --ops is swept. An open loop has its own length.
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub at_least: u64,
     /// How strictly the values that come back are checked.
@@ -401,6 +401,10 @@ impl Args {
         within("seconds", self.seconds, 1, SECONDS_MOST)?;
         within("warm-up", self.warm_up, 0, SECONDS_MOST * 1000)?;
         within("at-least", self.at_least, 0, SECONDS_MOST * 1000)?;
+        if self.at_least > 0 && self.warm_up == 0 {
+            let why = "the warm-up says how many operations come to so long: give --at-least 0 beside --warm-up 0";
+            return Err(refuse("at-least", self.at_least, why));
+        }
         within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
         if let Some(buffer) = self.write_buffer {
             within("write-buffer", buffer, WRITE_BUFFER_LEAST, 1 << 40)?;

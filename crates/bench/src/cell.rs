@@ -3,25 +3,37 @@
 //! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
 //! tells what it finds in [`Message`]s, one JSON object a line.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use lodestore_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
-use crate::driver::{self, Drive, Stream};
+use crate::driver::{self, Drive, Room, Stream};
 use crate::keys::{Keys, Records};
 use crate::measure::{Processes, bytes_of_blocks};
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::pauses::{self, Machine, Pauses};
+use crate::phase::Phase;
 use crate::refusal::Refusal;
 use crate::store;
 use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
 use crate::workload::{Mix, Op, Turn, Workload};
 use crate::{peers, plot_latency, reopen};
+
+/// Most operations of a workload that goes on: more than any store here does in a fifth of a second, or nearly.
+const GO_ON_MOST: u64 = 1 << 20;
+/// Operations that the warm-up draws anew, before it goes through them again.
+const WARM_OPS: u64 = 1 << 18;
+/// What makes the draws of a warm-up others than those that are measured.
+const WARM_TURN: u32 = 1 << 15;
+/// How often the warm-up looks at the clock.
+const WARM_EVERY: u32 = 8;
 
 /// What a cell is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,58 +84,6 @@ pub(crate) enum Message {
     Failed(Refusal),
 }
 
-/// What came of one workload in one round.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Phase {
-    pub(crate) workload: String,
-    pub(crate) ops: u64,
-    pub(crate) wall_s: f64,
-    /// When the last operation of an open loop was due, from the beginning of `wall_s`.
-    pub(crate) due_s: f64,
-    /// For how long up to then it had something late to do.
-    pub(crate) late_for_s: f64,
-    pub(crate) settled_s: f64,
-    pub(crate) cpu_s: f64,
-    pub(crate) serving_cpu_s: f64,
-    pub(crate) mean_ns: f64,
-    /// Of the calls that only read, and of those that change something.
-    pub(crate) read_mean_ns: Option<f64>,
-    pub(crate) write_mean_ns: Option<f64>,
-    pub(crate) p50_ns: u64,
-    pub(crate) p90_ns: u64,
-    pub(crate) p99_ns: u64,
-    pub(crate) p999_ns: u64,
-    pub(crate) p9999_ns: u64,
-    pub(crate) max_ns: u64,
-    /// As [`plot_latency::curve`] tells it.
-    pub(crate) latency_curve: Vec<u64>,
-    pub(crate) scanned: u64,
-    pub(crate) flushes: u64,
-    pub(crate) fences: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) dram_bytes: Option<u64>,
-    pub(crate) dram_fixed_bytes: u64,
-    pub(crate) rss_anon_bytes: u64,
-    pub(crate) medium_bytes: u64,
-    pub(crate) medium_used_bytes: u64,
-    pub(crate) medium_size_bytes: u64,
-    /// Keys and values given to the store.
-    pub(crate) put_bytes: u64,
-    /// Keys and values in it at the end.
-    pub(crate) live_bytes: u64,
-    /// What the process had written to a device.
-    pub(crate) device_bytes: u64,
-    /// What the process had given to files in calls that write.
-    pub(crate) called_bytes: u64,
-    /// Bytes of the blocks that the store's files take at the end.
-    pub(crate) block_bytes: u64,
-    pub(crate) peak_rss_bytes: u64,
-    /// Calls that lasted long, of those that were timed.
-    pub(crate) pauses: Pauses,
-    /// What the machine did by itself, where it was watched.
-    pub(crate) machine: Option<Machine>,
-}
-
 /// Where a cell's messages go.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Message) -> Result<()>;
 
@@ -168,7 +128,9 @@ pub(crate) fn drive(args: &Args) -> Drive {
         latency_every: args.latency_every,
         gather: 1,
         lasting: None,
-        least: Duration::ZERO,
+        warm: None,
+        run: 0,
+        greatest: None,
         pace: None,
         full: args.check == Check::Full,
         name: "prepare",
@@ -185,6 +147,12 @@ struct Bench<'a> {
     streams: Vec<Vec<Op>>,
     /// The keys of each stream.
     keys: Vec<Keys>,
+    /// What the driver needs of memory.
+    room: RefCell<Room>,
+    /// Runs of the driver on the store.
+    runs: u8,
+    /// The record with the greatest key.
+    greatest: u32,
     /// Bytes of the keys and values that are loaded.
     loaded_bytes: u64,
     /// Whose memory and processor time it takes.
@@ -197,14 +165,33 @@ struct Bench<'a> {
 
 fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let mix = mix(args);
-    let (streams, keys) = (mix.room(), mix.room_for_keys(&records(args)));
+    let records = records(args);
+    let most = most_to_go_on(args);
+    let (streams, keys) = (mix.room(most), mix.room_for_keys(&records, most));
+    let room = RefCell::new(Room::new(args.threads, &records));
+    let greatest = mix.greatest(&records);
     let target = store::make(args, cell)?;
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
     let processes = Processes::of(&*target);
     let (rss_empty, begun) = (processes.rss_anon(), Instant::now());
-    let loaded_bytes = records(args).bytes(0..args.records);
+    let loaded_bytes = records.bytes(0..args.records);
     let path = &cell.path;
-    let mut bench = Bench { args, target, path, mix, streams, keys, loaded_bytes, processes, rss_empty, begun };
+    let runs = 0;
+    let mut bench = Bench {
+        args,
+        target,
+        path,
+        mix,
+        streams,
+        keys,
+        room,
+        runs,
+        greatest,
+        loaded_bytes,
+        processes,
+        rss_empty,
+        begun,
+    };
     tell(Message::Begin(Workload::Load.name().into()))?;
     let load = bench.load(tell)?;
     if args.workloads.contains(&Workload::Load) {
@@ -223,6 +210,12 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
         }
     }
     bench.target.close()
+}
+
+/// Most operations of a run to which more are added, for it to last as long as the arguments ask for; none where none is.
+fn most_to_go_on(args: &Args) -> u64 {
+    let goes_on = args.at_least > 0 && args.rate.is_none() && args.workloads.iter().any(|it| it.can_go_on());
+    if goes_on { GO_ON_MOST } else { 0 }
 }
 
 /// An account, and when it was taken.
@@ -267,6 +260,12 @@ impl Bench<'_> {
         }
     }
 
+    /// How the next run of the driver runs.
+    fn drive(&mut self, name: &'static str) -> Drive {
+        self.runs = self.runs.wrapping_add(1);
+        Drive { name, run: self.runs, greatest: Some(self.greatest), ..drive(self.args) }
+    }
+
     /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
     /// is no part of the load's own time.
     fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
@@ -274,14 +273,14 @@ impl Bench<'_> {
             return self.phase(Turn::load(), tell);
         }
         self.mix.fill(Workload::Load, &mut self.streams);
-        let drive = Drive { name: Workload::Load.name(), ..drive(self.args) };
-        self.make_keys(&drive);
         let records = self.args.records;
         let inner = self.args.steps.iter().copied().filter(|step| *step < records);
         let whole = self.begin();
-        let mut all = Ran::none();
+        let mut all = Ran::none(self.room.borrow_mut().take());
         let mut from = 0;
         for to in inner.chain([records]) {
+            let drive = self.drive(Workload::Load.name());
+            self.make_keys(&drive);
             let loaded = |thread| self.mix.loaded_by(thread, from)..self.mix.loaded_by(thread, to);
             let parts: Vec<_> =
                 self.streams().enumerate().map(|(thread, stream)| stream.part(loaded(thread))).collect();
@@ -289,6 +288,7 @@ impl Bench<'_> {
             let mut ran = self.watched(Workload::Load, &parts, &drive, &begun, to == records)?;
             ran.live_bytes = drive.records.bytes(0..to);
             tell(Message::Step(to, self.account(Turn::load(), &begun, &ran)))?;
+            driver::check_newest(&*self.target, &parts, &drive)?;
             self.tell_timeline(Turn::load(), &mut ran.seen, tell)?;
             all.absorb(&ran);
             from = to;
@@ -299,37 +299,58 @@ impl Bench<'_> {
     /// Runs a workload, and then undoes what it changed.
     fn phase(&mut self, turn: Turn, tell: Tell<'_>) -> Result<Phase> {
         let workload = turn.workload;
-        self.mix.before = turn.before;
+        let pace = Pace::of(self.args, workload);
+        let ops = if workload.can_go_on() { self.warm_up(turn, pace.is_none())? } else { self.args.op_count() };
+        (self.mix.before, self.mix.ops) = (turn.before, ops);
         self.mix.fill(workload, &mut self.streams);
-        let mut drive = Drive { name: workload.name(), pace: Pace::of(self.args, workload), ..drive(self.args) };
+        let mut drive = Drive { pace, ..self.drive(workload.name()) };
         match workload {
             Workload::Multiget => drive.gather = self.args.multiget,
             lasting if lasting.lasts() => drive.lasting = Some(Duration::from_secs(self.args.seconds)),
             _ => {}
         }
         self.make_keys(&drive);
-        if workload.can_go_on() {
-            drive.least = Duration::from_millis(self.args.at_least);
-            self.warm_up(workload, &drive)?;
-        }
         let streams: Vec<_> = self.streams().collect();
         let begun = self.begin();
         let mut ran = self.watched(workload, &streams, &drive, &begun, true)?;
         ran.live_bytes = match workload {
-            Workload::D | Workload::E => self.loaded_bytes + ran.outcome.written_bytes,
-            Workload::Delete => self.loaded_bytes - ran.outcome.removed_bytes,
+            Workload::D | Workload::E => self.loaded_bytes + ran.outcome.counts.written_bytes,
+            Workload::Delete => self.loaded_bytes - ran.outcome.counts.removed_bytes,
             _ => self.loaded_bytes,
         };
         let phase = self.account(turn, &begun, &ran);
+        if drive.lasting.is_none() {
+            driver::check_newest(&*self.target, &streams, &drive)?;
+        }
         self.tell_timeline(turn, &mut ran.seen, tell)?;
+        self.room.borrow_mut().give_back(ran.outcome.latency);
         Mix::undo(workload, &mut self.streams);
         if self.streams.iter().any(|stream| !stream.is_empty()) {
-            let back = Drive { latency_every: 0, name: "restore", ..self::drive(self.args) };
+            let back = Drive { latency_every: 0, ..self.drive("restore") };
             self.make_keys(&back);
             self.serve(&back)?;
             self.settle(workload, true)?;
         }
         Ok(phase)
+    }
+
+    /// Does of a workload, before it is measured, what the arguments ask for, over draws of its own, and lets the store come to rest as behind one that is
+    /// measured. How many operations are to be measured: where it is asked for, as many as come to so long at the rate of the warm-up.
+    fn warm_up(&mut self, turn: Turn, goes_on: bool) -> Result<u64> {
+        let ops = self.args.op_count();
+        if self.args.warm_up == 0 {
+            return Ok(ops);
+        }
+        (self.mix.before, self.mix.ops) = (WARM_TURN | turn.before, ops.max(WARM_OPS.min(most_to_go_on(self.args))));
+        self.mix.fill(turn.workload, &mut self.streams);
+        let warm = Some(Duration::from_millis(self.args.warm_up));
+        let gather = if turn.workload == Workload::Multiget { self.args.multiget } else { 1 };
+        let drive = Drive { warm, gather, latency_every: WARM_EVERY, ..self.drive("warm-up") };
+        self.make_keys(&drive);
+        let rate = self.serve(&drive)?;
+        self.settle(turn.workload, true)?;
+        let wanted = (rate * self.args.at_least as f64 / 1e3) as u64;
+        Ok(if goes_on { ops.max(wanted.min(GO_ON_MOST)) } else { ops })
     }
 
     fn streams(&self) -> impl Iterator<Item = Stream<'_>> {
@@ -342,20 +363,13 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs the streams as they are, unwatched.
-    fn serve(&self, drive: &Drive) -> Result<()> {
+    /// Runs the streams as they are, unwatched; operations a second.
+    fn serve(&self, drive: &Drive) -> Result<f64> {
         let streams: Vec<_> = self.streams().collect();
-        driver::run_watched(&*self.target, &streams, drive, &Progress::new(streams.len())).map(drop)
-    }
-
-    /// Does of a workload, before it is measured, what the arguments ask for, and lets the store come to rest as behind one that is measured.
-    fn warm_up(&self, workload: Workload, drive: &Drive) -> Result<()> {
-        if self.args.warm_up == 0 {
-            return Ok(());
-        }
-        let lasting = Some(Duration::from_millis(self.args.warm_up));
-        self.serve(&Drive { lasting, pace: None, name: "warm-up", ..drive.clone() })?;
-        self.settle(workload, true)
+        let (progress, mut room) = (Progress::new(streams.len()), self.room.borrow_mut());
+        let outcome = driver::run_watched(&*self.target, &streams, drive, &progress, &mut room)?;
+        room.give_back(outcome.latency);
+        Ok(outcome.counts.ops as f64 / outcome.wall.as_secs_f64().max(1e-9))
     }
 
     /// Runs streams, waits until the store has settled as far as the arguments ask, and watches both.
@@ -376,7 +390,7 @@ impl Bench<'_> {
             processes: self.processes,
             timeline: !self.args.timeline.is_empty(),
         };
-        let serve = || driver::run_watched(&*self.target, streams, drive, &progress);
+        let serve = || driver::run_watched(&*self.target, streams, drive, &progress, &mut self.room.borrow_mut());
         let work = || {
             let length = match drive.pace {
                 Some(pace) => Some(pace.length(self.mix.ops)),
@@ -420,20 +434,21 @@ impl Bench<'_> {
 
     fn account(&self, turn: Turn, before: &Begun, ran: &Ran) -> Phase {
         let after = self.target.account();
-        let outcome = &ran.outcome;
+        let (outcome, counts) = (&ran.outcome, &ran.outcome.counts);
         let quantile = |q| outcome.latency.value_at_quantile(q);
         Phase {
             workload: turn.name(),
-            ops: outcome.ops,
+            ops: counts.ops,
             wall_s: outcome.wall.as_secs_f64(),
-            due_s: outcome.due.as_secs_f64(),
-            late_for_s: outcome.late_for.as_secs_f64(),
+            due_s: counts.due.as_secs_f64(),
+            late_for_s: counts.late_for.as_secs_f64(),
             settled_s: ran.settled.as_secs_f64(),
             cpu_s: ran.cpu_s,
-            serving_cpu_s: outcome.cpu_s,
+            serving_cpu_s: counts.cpu_s,
+            samples: outcome.latency.len(),
             mean_ns: outcome.latency.mean(),
-            read_mean_ns: outcome.reads.mean_ns(),
-            write_mean_ns: outcome.writes.mean_ns(),
+            read_mean_ns: counts.reads.mean_ns(),
+            write_mean_ns: counts.writes.mean_ns(),
             p50_ns: quantile(0.5),
             p90_ns: quantile(0.9),
             p99_ns: quantile(0.99),
@@ -441,7 +456,7 @@ impl Bench<'_> {
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
             latency_curve: plot_latency::curve(&outcome.latency),
-            scanned: outcome.scanned,
+            scanned: counts.scanned,
             flushes: after.flushes.saturating_sub(before.account.flushes),
             fences: after.fences.saturating_sub(before.account.fences),
             bytes_written: after.bytes_written.saturating_sub(before.account.bytes_written),
@@ -451,7 +466,7 @@ impl Bench<'_> {
             medium_bytes: after.medium_bytes,
             medium_used_bytes: after.medium_used_bytes,
             medium_size_bytes: after.medium_size_bytes,
-            put_bytes: outcome.written_bytes,
+            put_bytes: counts.written_bytes,
             live_bytes: ran.live_bytes,
             device_bytes: self.processes.bytes_to_devices().saturating_sub(before.device_bytes),
             called_bytes: self.processes.bytes_given_to_files().saturating_sub(before.called_bytes),
@@ -465,9 +480,9 @@ impl Bench<'_> {
 
 impl Ran {
     /// Nothing yet.
-    fn none() -> Self {
+    fn none(latency: Histogram<u64>) -> Self {
         let (settled, seen) = (Duration::ZERO, Seen::default());
-        Self { outcome: Outcome::none(), settled, cpu_s: 0.0, seen, machine: None, live_bytes: 0 }
+        Self { outcome: Outcome::none(latency), settled, cpu_s: 0.0, seen, machine: None, live_bytes: 0 }
     }
 
     /// Adds what came of more of the same work, done behind this.

@@ -7,21 +7,27 @@
 //! Keys and operations are made before the clock starts. What runs in the timed part beside the store is the same for all of them: a value is made as it is
 //! put, and every value that is read is looked at as it comes, for whether it belongs to its key.
 
+mod server;
+
+use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use lodestore_contract::{Error, Result};
 
-use crate::keys::{Keys, Records};
-use crate::measure::thread_cpu_seconds;
-use crate::outcome::{LATENCY_MOST, Outcome, Timed, histogram};
-use crate::pace::{Pace, Schedule, Waited, wait_until};
+use crate::keys::{KEY_MOST, Keys, Records};
+use crate::outcome::{Counts, Outcome, histogram};
+use crate::pace::Pace;
 use crate::target::Target;
 use crate::watch::Progress;
-use crate::workload::{Kind, Op};
+use crate::workload::Op;
+use server::Server;
+
+/// Records of a thread that are read back behind a run.
+const LOOKED_AT: usize = 256;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -36,8 +42,12 @@ pub(crate) struct Drive {
     pub(crate) full: bool,
     /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
     pub(crate) lasting: Option<Duration>,
-    /// Go through them again until so much time is over, where they can be; a thread ends within one more stretch of `latency_every` operations.
-    pub(crate) least: Duration,
+    /// Warm up: go through them again and again for this long, as they would be measured, and to the next call that is timed.
+    pub(crate) warm: Option<Duration>,
+    /// Number of the run on this store: a value says of which one it is.
+    pub(crate) run: u8,
+    /// The greatest key, where a scan may end before it has its length; none where that is not known.
+    pub(crate) greatest: Option<u32>,
     /// When the operations are due, each of which is timed then; where there is none, each begins when the one before it is done.
     pub(crate) pace: Option<Pace>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
@@ -70,27 +80,51 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// State of one serving thread.
-struct Server<'a> {
-    target: &'a dyn Target,
-    drive: &'a Drive,
+/// What the driver needs of memory for each thread, touched before a store is there, so that it does not look like memory of the store.
+#[derive(Debug)]
+pub(crate) struct Room {
+    threads: Vec<Own>,
+    /// For what comes of runs.
+    spare: Vec<Histogram<u64>>,
+}
+
+#[derive(Debug)]
+struct Own {
+    latency: Histogram<u64>,
     /// As long as any value.
     fresh: Vec<u8>,
     found: Vec<u8>,
     last: Vec<u8>,
-    latency: Histogram<u64>,
-    reads: Timed,
-    writes: Timed,
-    scanned: u64,
-    written_bytes: u64,
-    removed_bytes: u64,
-    /// Values made, in the low 48 bits, behind the thread's number.
-    version: u64,
-    /// When its last operation was due, from the start on.
-    due: Duration,
-    /// When the last was due that it did not begin late.
-    on_time: Duration,
-    done: &'a AtomicU64,
+}
+
+impl Room {
+    /// For so many threads.
+    pub(crate) fn new(threads: usize, records: &Records) -> Self {
+        let most = records.value_most();
+        let own = || {
+            let (mut found, mut last) = (vec![1; most], vec![1; KEY_MOST]);
+            found.clear();
+            last.clear();
+            Own { latency: histogram(), fresh: vec![1; most], found, last }
+        };
+        Self { threads: (0..threads).map(|_| own()).collect(), spare: vec![histogram(), histogram()] }
+    }
+
+    /// An empty histogram.
+    pub(crate) fn take(&mut self) -> Histogram<u64> {
+        self.spare.pop().unwrap_or_else(histogram)
+    }
+
+    /// Takes back one that is of no more use.
+    pub(crate) fn give_back(&mut self, mut latency: Histogram<u64>) {
+        latency.clear();
+        self.spare.push(latency);
+    }
+}
+
+/// What stands before the versions that a thread makes in a run.
+fn first_version(thread: usize, drive: &Drive) -> u64 {
+    (thread as u64) << 48 | u64::from(drive.run) << 40
 }
 
 /// What a wrong answer is reported as.
@@ -103,17 +137,14 @@ fn wrong(op: Op, what: &str) -> Error {
 /// # Errors
 /// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
 pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Result<Outcome> {
-    let keys_of = |ops: &Vec<Op>| {
-        let mut keys = Keys::default();
-        keys.fill(&drive.records, ops.iter().map(|op| op.record));
-        keys
-    };
+    let keys_of = |ops: &Vec<Op>| Keys::of(&drive.records, ops.iter().map(|op| op.record));
     let keys: Vec<_> = streams.iter().map(keys_of).collect();
     let streams: Vec<_> = streams.iter().zip(&keys).map(|(ops, keys)| Stream::new(ops, keys)).collect();
-    run_watched(target, &streams, drive, &Progress::new(streams.len()))
+    let mut room = Room::new(streams.len(), &drive.records);
+    run_watched(target, &streams, drive, &Progress::new(streams.len()), &mut room)
 }
 
-/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads, what is done.
+/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads as `room` has, what is done.
 ///
 /// # Errors
 /// As [`run`].
@@ -122,6 +153,7 @@ pub(crate) fn run_watched(
     streams: &[Stream<'_>],
     drive: &Drive,
     progress: &Progress,
+    room: &mut Room,
 ) -> Result<Outcome> {
     let barrier = Barrier::new(streams.len());
     let (stop, begun, threads) = (AtomicBool::new(false), OnceLock::new(), streams.len());
@@ -129,10 +161,11 @@ pub(crate) fn run_watched(
     let results: Vec<Result<Part>> = std::thread::scope(|scope| {
         let threads: Vec<_> = streams
             .iter()
+            .zip(&mut room.threads)
             .enumerate()
-            .map(|(at, stream)| {
+            .map(|(at, (stream, own))| {
                 let serve = move || {
-                    let mut server = Server::new(target, drive, at, progress);
+                    let mut server = Server::new(target, drive, at, progress, own);
                     barrier.wait();
                     let schedule =
                         drive.pace.map(|pace| (*begun.get_or_init(Instant::now), pace.schedule(at, threads)));
@@ -141,281 +174,70 @@ pub(crate) fn run_watched(
                 std::thread::Builder::new().name(drive.name.into()).spawn_scoped(scope, serve).expect("a thread starts")
             })
             .collect();
+        assert_eq!(threads.len(), streams.len(), "there is room for each thread");
         threads.into_iter().map(|thread| thread.join().expect("a serving thread panicked")).collect()
     });
-    merge(results)
+    merge(results, room)
 }
 
-/// What one thread did, and when.
-type Part = (Instant, Instant, Outcome);
+/// When one thread began and ended, and what it did.
+type Part = (Instant, Instant, Counts);
 
-fn merge(results: Vec<Result<Part>>) -> Result<Outcome> {
-    let mut all = Outcome::none();
+fn merge(results: Vec<Result<Part>>, room: &mut Room) -> Result<Outcome> {
+    let mut all = Outcome::none(room.take());
     let mut span: Option<(Instant, Instant)> = None;
-    for result in results {
-        let (start, end, part) = result?;
-        all.take(&part);
+    for (result, own) in results.into_iter().zip(&room.threads) {
+        let (start, end, counts) = result?;
+        all.counts.add(&counts);
+        all.latency.add(&own.latency).expect("the bounds are the same");
         span = Some(span.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
     }
     all.wall = span.map_or(Duration::ZERO, |(first, last)| last - first);
     Ok(all)
 }
 
-impl<'a> Server<'a> {
-    fn new(target: &'a dyn Target, drive: &'a Drive, at: usize, progress: &'a Progress) -> Self {
-        Self {
-            target,
-            drive,
-            fresh: vec![0; drive.records.value_most()],
-            found: Vec::with_capacity(drive.records.value_most()),
-            last: Vec::new(),
-            latency: histogram(),
-            reads: Timed::default(),
-            writes: Timed::default(),
-            scanned: 0,
-            written_bytes: 0,
-            removed_bytes: 0,
-            version: (at as u64) << 48,
-            due: Duration::ZERO,
-            on_time: Duration::ZERO,
-            done: progress.of(at),
-        }
-    }
-
-    /// Serves a stream: in an open loop, from the start that all threads have and when its operations are due from then on.
-    fn serve(&mut self, stream: Stream<'_>, stop: &AtomicBool, open: Option<(Instant, Schedule)>) -> Result<Part> {
-        let cpu = thread_cpu_seconds();
-        let start = open.as_ref().map_or_else(Instant::now, |(begun, _)| *begun);
-        let served = match (open, self.drive.lasting) {
-            (Some((_, schedule)), _) => self.paced(stream, stop, start, schedule),
-            (None, Some(length)) => self.lasting(stream, stop, length),
-            (None, None) if self.drive.gather > 1 => self.gathered(stream, stop),
-            (None, None) => self.singly(stream, stop),
-        };
-        let end = Instant::now();
-        if let Err(error) = served {
-            stop.store(true, Ordering::Relaxed);
-            return Err(error);
-        }
-        let cpu_s = thread_cpu_seconds() - cpu;
-        let latency = std::mem::replace(&mut self.latency, histogram());
-        let ops = self.done.load(Ordering::Relaxed);
-        let Self { reads, writes, scanned, written_bytes, removed_bytes, due, .. } = *self;
-        let (wall, late_for) = (end - start, due.saturating_sub(self.on_time));
-        let outcome =
-            Outcome { ops, wall, cpu_s, latency, reads, writes, scanned, written_bytes, removed_bytes, due, late_for };
-        Ok((start, end, outcome))
-    }
-
-    /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
-    fn lasting(&mut self, stream: Stream<'_>, stop: &AtomicBool, length: Duration) -> Result<()> {
-        let begun = Instant::now();
-        if stream.ops.is_empty() {
-            std::thread::sleep(length);
-        }
-        let mut last = begun;
-        for (done, (at, op)) in stream.ops.iter().enumerate().cycle().enumerate() {
-            self.serve_one(*op, stream.key(at))?;
-            self.done.store(done as u64 + 1, Ordering::Relaxed);
-            let now = Instant::now();
-            self.note_length(op.kind, now - last);
-            last = now;
-            if now - begun >= length || stop.load(Ordering::Relaxed) {
+/// Looks whether records hold what these streams, run whole, put there last: of the [`LOOKED_AT`] that each thread changed last. A value that another thread put is
+/// passed, and one that has no version.
+///
+/// # Errors
+/// What the target meets; a value that was replaced, or none, as [`Error::Corrupt`].
+pub(crate) fn check_newest(target: &dyn Target, streams: &[Stream<'_>], drive: &Drive) -> Result<()> {
+    let mut found = Vec::new();
+    for (thread, stream) in streams.iter().enumerate() {
+        let changes = || stream.ops.iter().enumerate().rev().filter(|(_, op)| op.kind.makes_value());
+        let mut version = first_version(thread, drive) + changes().count() as u64;
+        let mut seen = HashSet::with_capacity(LOOKED_AT);
+        for (at, op) in changes() {
+            if seen.insert(op.record) {
+                let key = stream.key(at);
+                if !target.get(key, &mut found)? || !drive.records.belongs(key, &found) {
+                    return Err(wrong(*op, "left nothing, or something else"));
+                }
+                let is = drive.records.version(&found).unwrap_or(version);
+                if is != version && is >> 48 == thread as u64 {
+                    return Err(wrong(*op, "was acknowledged, and an older value is there"));
+                }
+            }
+            if seen.len() == LOOKED_AT {
                 break;
             }
-        }
-        Ok(())
-    }
-
-    /// Asks for each operation when it is due, or at once where that is past, and times it from then.
-    fn paced(&mut self, stream: Stream<'_>, stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
-        for ((at, op), due) in stream.ops.iter().enumerate().zip(schedule) {
-            match wait_until(begun + due, stop) {
-                Waited::OnTime => self.on_time = due,
-                Waited::Late => {}
-                Waited::Stopped => break,
-            }
-            self.serve_one(*op, stream.key(at))?;
-            self.note_length(op.kind, begun.elapsed().saturating_sub(due));
-            self.due = due;
-            self.done.store(at as u64 + 1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn singly(&mut self, stream: Stream<'_>, stop: &AtomicBool) -> Result<()> {
-        let every = self.drive.latency_every;
-        let begun = Instant::now();
-        let (mut left, mut done, mut again) = (every, 0_u64, false);
-        loop {
-            for (at, op) in stream.ops.iter().enumerate() {
-                done += 1;
-                left = left.wrapping_sub(1);
-                if left != 0 {
-                    self.serve_one(*op, stream.key(at))?;
-                    self.done.store(done, Ordering::Relaxed);
-                    continue;
-                }
-                left = every;
-                let start = Instant::now();
-                self.serve_one(*op, stream.key(at))?;
-                let end = Instant::now();
-                self.note_length(op.kind, end - start);
-                self.done.store(done, Ordering::Relaxed);
-                if stop.load(Ordering::Relaxed) || (again && end - begun >= self.drive.least) {
-                    return Ok(());
-                }
-            }
-            if stream.ops.is_empty() || stop.load(Ordering::Relaxed) || begun.elapsed() >= self.drive.least {
-                return Ok(());
-            }
-            again = true;
+            version -= 1;
         }
     }
-
-    fn note_length(&mut self, kind: Kind, length: Duration) {
-        let ns = u64::try_from(length.as_nanos()).unwrap_or(LATENCY_MOST);
-        self.latency.saturating_record(ns.max(1));
-        let timed = if kind.changes() { &mut self.writes } else { &mut self.reads };
-        timed.add(1, ns);
-    }
-
-    #[inline]
-    fn serve_one(&mut self, op: Op, key: &[u8]) -> Result<()> {
-        match op.kind {
-            Kind::Get => self.get(op, key),
-            Kind::Absent => match self.target.get(key, &mut self.found)? {
-                false => Ok(()),
-                true => Err(wrong(op, "found what was never put")),
-            },
-            Kind::Put => {
-                let size = self.renew(key);
-                self.target.put(key, &self.fresh[..size])
-            }
-            Kind::Update => self.update(op, key),
-            Kind::Delete => match self.target.delete(key)? {
-                true => {
-                    self.removed_bytes += (key.len() + self.drive.records.value_size_of(key)) as u64;
-                    Ok(())
-                }
-                false => Err(wrong(op, "found nothing to delete")),
-            },
-            Kind::Scan => self.scan(op, key),
-            Kind::ReadModifyWrite => {
-                self.get(op, key)?;
-                self.update(op, key)
-            }
-        }
-    }
-
-    /// Makes another version of the key's value at the beginning of `fresh`; its size.
-    #[inline]
-    fn renew(&mut self, key: &[u8]) -> usize {
-        let size = self.drive.records.value_size_of(key);
-        self.version += 1;
-        self.written_bytes += (key.len() + size) as u64;
-        self.drive.records.value(key, self.version, &mut self.fresh[..size]);
-        size
-    }
-
-    #[inline]
-    fn get(&mut self, op: Op, key: &[u8]) -> Result<()> {
-        if !self.target.get(key, &mut self.found)? {
-            return Err(wrong(op, "found nothing"));
-        }
-        match self.drive.records.belongs(key, &self.found) {
-            true => Ok(()),
-            false => Err(wrong(op, "found a value that was never put there")),
-        }
-    }
-
-    #[inline]
-    fn update(&mut self, op: Op, key: &[u8]) -> Result<()> {
-        let size = self.renew(key);
-        match self.target.update(key, &self.fresh[..size])? {
-            true => Ok(()),
-            false => Err(wrong(op, "found nothing to update")),
-        }
-    }
-
-    fn scan(&mut self, op: Op, from: &[u8]) -> Result<()> {
-        let Self { target, drive, found, last, scanned, .. } = self;
-        let (mut good, mut seen) = (true, 0_usize);
-        let visited = target.scan(from, usize::from(op.length), &mut |key, value| {
-            found.clear();
-            found.extend_from_slice(value);
-            good &= drive.records.belongs(key, found) && (seen > 0 || key == from);
-            if drive.full {
-                good &= seen == 0 || key > last.as_slice();
-                last.clear();
-                last.extend_from_slice(key);
-            }
-            seen += 1;
-        })?;
-        *scanned += visited as u64;
-        match good && seen == visited && (1..=usize::from(op.length)).contains(&seen) {
-            true => Ok(()),
-            false => Err(wrong(op, "saw a wrong pair, or too many or too few")),
-        }
-    }
-
-    fn gathered(&mut self, stream: Stream<'_>, stop: &AtomicBool) -> Result<()> {
-        let (every, gather) = (self.drive.latency_every, self.drive.gather);
-        let begun = Instant::now();
-        let mut keys = Vec::with_capacity(gather);
-        let (mut left, mut done, mut again) = (every, 0_u64, false);
-        loop {
-            for (chunk, ops) in stream.ops.chunks(gather).enumerate() {
-                left = left.wrapping_sub(1);
-                let start = (left == 0).then(Instant::now);
-                keys.clear();
-                keys.extend((0..ops.len()).map(|at| stream.key(chunk * gather + at)));
-                self.gather(ops[0], &keys)?;
-                done += ops.len() as u64;
-                self.done.store(done, Ordering::Relaxed);
-                if let Some(start) = start {
-                    left = every;
-                    self.note_length(Kind::Get, start.elapsed());
-                    if stop.load(Ordering::Relaxed) || (again && begun.elapsed() >= self.drive.least) {
-                        return Ok(());
-                    }
-                }
-            }
-            if stream.ops.is_empty() || stop.load(Ordering::Relaxed) || begun.elapsed() >= self.drive.least {
-                return Ok(());
-            }
-            again = true;
-        }
-    }
-
-    /// Gets all of these keys, of which the first is that of `op`.
-    fn gather(&mut self, op: Op, keys: &[&[u8]]) -> Result<()> {
-        let Self { target, drive, found, .. } = self;
-        let mut good = 0;
-        target.multi_get(keys, &mut |at, value| {
-            let Some(value) = value else { return };
-            found.clear();
-            found.extend_from_slice(value);
-            good += usize::from(drive.records.belongs(keys[at], found));
-        })?;
-        match good == keys.len() {
-            true => Ok(()),
-            false => Err(wrong(op, "was gathered with others, and some were missing or wrong")),
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::parsed;
-    use crate::workload::Workload;
+    use crate::workload::{Kind, Workload};
     use crate::{cell, peers};
 
     #[test]
     fn bytes_are_counted_as_they_are_put_and_deleted() {
         let args = parsed("--records 3000 --ops 1000 --threads 2 --key-size 8..40 --value-size facebook --check full");
-        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
+        let target = map();
         let (mix, drive) = (cell::mix(&args), cell::drive(&args));
         let ran = |workload| run(&*target, &mix.streams(workload), &drive).expect("it runs");
         let held = || {
@@ -424,33 +246,100 @@ mod tests {
             bytes
         };
         let loaded = ran(Workload::Load);
-        assert_eq!((loaded.written_bytes, loaded.removed_bytes), (held(), 0));
-        assert_eq!(loaded.written_bytes, drive.records.bytes(0..3000));
+        assert_eq!((loaded.counts.written_bytes, loaded.counts.removed_bytes), (held(), 0));
+        assert_eq!(loaded.counts.written_bytes, drive.records.bytes(0..3000));
         let updated = ran(Workload::Update);
-        assert!(updated.written_bytes > 0 && held() == loaded.written_bytes, "an update keeps the size");
+        assert!(updated.counts.written_bytes > 0 && held() == loaded.counts.written_bytes, "an update keeps the size");
         let inserted = ran(Workload::D);
-        assert_eq!(held(), loaded.written_bytes + inserted.written_bytes);
+        assert_eq!(held(), loaded.counts.written_bytes + inserted.counts.written_bytes);
         let deleted = ran(Workload::Delete);
-        assert_eq!(deleted.ops, 1000);
-        assert_eq!(held(), loaded.written_bytes + inserted.written_bytes - deleted.removed_bytes);
+        assert_eq!(deleted.counts.ops, 1000);
+        assert_eq!(held(), loaded.counts.written_bytes + inserted.counts.written_bytes - deleted.counts.removed_bytes);
         let gathered = Drive { gather: 16, ..drive.clone() };
         run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
             .expect("it was put by d");
     }
+    /// A map that acknowledges updates and forgets them, and ends each scan after a pair.
+    struct Liar(Box<dyn Target>);
+
+    impl Target for Liar {
+        fn facts(&self) -> crate::target::Facts {
+            self.0.facts()
+        }
+        fn account(&self) -> crate::target::Account {
+            self.0.account()
+        }
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+            self.0.multi_get(keys, each)
+        }
+        fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.put(key, value)
+        }
+        fn update(&self, key: &[u8], _: &[u8]) -> Result<bool> {
+            self.0.get(key, &mut Vec::new())
+        }
+        fn delete(&self, key: &[u8]) -> Result<bool> {
+            self.0.delete(key)
+        }
+        fn scan(&self, from: &[u8], _: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+            self.0.scan(from, 1, each)
+        }
+        fn catch_up(&self) -> Result<()> {
+            Ok(())
+        }
+        fn settle(&self) -> Result<()> {
+            Ok(())
+        }
+        fn close(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn map() -> Box<dyn Target> {
+        peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map")
+    }
+
     #[test]
-    fn streams_that_can_go_on_do_until_their_time_is_over() {
+    fn a_store_that_forgets_updates_or_ends_scans_early_is_found_out() {
+        let args = parsed("--records 900 --ops 300 --threads 3 --scan-length 7");
+        let mix = cell::mix(&args);
+        let drive = Drive { greatest: Some(mix.greatest(&cell::records(&args))), ..cell::drive(&args) };
+        let newest = |target: &dyn Target, workload, run| {
+            let drive = Drive { run, ..drive.clone() };
+            let ops = mix.streams(workload);
+            super::run(target, &ops, &drive)?;
+            let keys: Vec<_> = ops.iter().map(|ops| Keys::of(&drive.records, ops.iter().map(|op| op.record))).collect();
+            let streams: Vec<_> = ops.iter().zip(&keys).map(|(ops, keys)| Stream::new(ops, keys)).collect();
+            check_newest(target, &streams, &drive)
+        };
+        let (honest, liar) = (map(), Liar(map()));
+        for (run, workload) in
+            (0..).zip([Workload::Load, Workload::Update, Workload::A, Workload::F, Workload::Zipfput])
+        {
+            newest(&*honest, workload, run).unwrap_or_else(|error| panic!("{workload:?}: {error}"));
+            let lies = newest(&liar, workload, run);
+            assert_eq!(lies.is_err(), matches!(workload, Workload::Update | Workload::A | Workload::F), "{workload:?}");
+        }
+        run(&*honest, &mix.streams(Workload::Scan), &drive).expect("scans near the end are short");
+        run(&liar, &mix.streams(Workload::Scan), &drive).expect_err("they all are");
+    }
+
+    #[test]
+    fn what_warms_up_goes_on_until_its_time_is_over() {
         let args = parsed("--records 500 --ops 300 --threads 2 --latency-every 4 --check full");
-        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
-        let (mix, drive) = (cell::mix(&args), cell::drive(&args));
+        let (target, mix, drive) = (map(), cell::mix(&args), cell::drive(&args));
         run(&*target, &mix.streams(Workload::Load), &drive).expect("it loads");
         for gather in [1, 16] {
-            let ran = |least| {
-                let drive = Drive { gather, least, ..drive.clone() };
+            let ran = |warm| {
+                let drive = Drive { gather, warm, ..drive.clone() };
                 run(&*target, &mix.streams(Workload::Get), &drive).expect("it runs")
             };
-            assert_eq!(ran(Duration::ZERO).ops, 300, "once");
-            let longer = ran(Duration::from_millis(20));
-            assert!(longer.ops > 300 && longer.wall >= Duration::from_millis(20), "{longer:?}");
+            assert_eq!(ran(None).counts.ops, 300, "once");
+            let longer = ran(Some(Duration::from_millis(20)));
+            assert!(longer.counts.ops > 300 && longer.wall >= Duration::from_millis(20), "{longer:?}");
         }
     }
 }

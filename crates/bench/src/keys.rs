@@ -6,7 +6,7 @@
 //!
 //! A value carries the key's bytes in its first and last words, so that one look at a pair tells whether they belong
 //! together; its body follows from the first word and a version, so that a full check sees any byte. Which version it is
-//! is not checked: an older value of the same key passes, and a value of less than 24 bytes has no version at all.
+//! is not checked as it comes, but of some records behind each run; a value of less than 24 bytes has none.
 
 use std::ops::Range;
 
@@ -196,6 +196,11 @@ impl Records {
             && (!self.full || self.belongs_wholly(key, value))
     }
 
+    /// The version of a value that belongs; none where it has no room for one.
+    pub(crate) fn version(&self, value: &[u8]) -> Option<u64> {
+        (value.len() >= 24).then(|| word(value, 8))
+    }
+
     fn belongs_wholly(&self, key: &[u8], value: &[u8]) -> bool {
         let mut should = vec![0; value.len()];
         self.value(key, word(value, 8), &mut should);
@@ -220,6 +225,13 @@ impl Keys {
         let bytes = (records.key_size.mean(Of::Key) * most as f64).ceil() as usize;
         let bytes = if differ { bytes + bytes / 4 } else { bytes };
         Self { bytes: vec![1; bytes], size: None, ends: vec![1; if differ { most } else { 0 }] }
+    }
+
+    /// Those of these records.
+    pub(crate) fn of(records: &Records, numbers: impl Iterator<Item = u32>) -> Self {
+        let mut keys = Self::default();
+        keys.fill(records, numbers);
+        keys
     }
 
     /// Replaces them by those of these records.

@@ -23,6 +23,7 @@ mod outcome;
 mod pace;
 mod pauses;
 mod peers;
+mod phase;
 mod plot;
 mod plot_latency;
 mod plot_memory;

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::target::Target;
 
 /// Bytes of a block in a file's metadata.
@@ -29,7 +31,7 @@ impl Processes {
         rss_anon() + self.server.map_or(0, |id| rss_anon_in(&proc(id, "status")))
     }
 
-    /// Processor time of all their threads, in seconds, to a hundredth of each process.
+    /// Processor time of all their threads, in seconds; of a server to a hundredth.
     pub(crate) fn cpu_seconds(self) -> f64 {
         cpu_seconds() + self.server.map_or(0.0, |id| cpu_seconds_in(&proc(id, "stat")))
     }
@@ -58,9 +60,14 @@ fn rss_anon_in(status: &str) -> u64 {
     field(status, "RssAnon:").and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Processor time of all threads of this process, in seconds, to a hundredth.
+/// Processor time of all threads of this process, those that ended too, in seconds.
 fn cpu_seconds() -> f64 {
-    cpu_seconds_in(&fs::read_to_string("/proc/self/stat").unwrap_or_default())
+    clock(ClockId::ProcessCPUTime)
+}
+
+fn clock(id: ClockId) -> f64 {
+    let time = clock_gettime(id);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn cpu_seconds_in(stat: &str) -> f64 {
@@ -71,10 +78,9 @@ fn cpu_seconds_in(stat: &str) -> f64 {
     ticks as f64 / TICKS
 }
 
-/// Processor time of the calling thread, in seconds, to some milliseconds; 0 where the kernel does not tell.
+/// Processor time of the calling thread, in seconds.
 pub(crate) fn thread_cpu_seconds() -> f64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).map_or(0.0, |ns| ns as f64 / 1e9)
+    clock(ClockId::ThreadCPUTime)
 }
 
 /// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.

@@ -26,17 +26,13 @@ impl Timed {
     }
 }
 
-/// What came of it, over all threads.
-#[derive(Debug)]
-pub(crate) struct Outcome {
+/// What the threads of a run did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counts {
     /// Operations acknowledged.
     pub(crate) ops: u64,
-    /// First start to last end.
-    pub(crate) wall: Duration,
     /// Processor time of the serving threads.
     pub(crate) cpu_s: f64,
-    /// Sampled latencies, in ns.
-    pub(crate) latency: Histogram<u64>,
     /// Sampled calls that only read.
     pub(crate) reads: Timed,
     /// Sampled calls that change something.
@@ -53,43 +49,11 @@ pub(crate) struct Outcome {
     pub(crate) late_for: Duration,
 }
 
-/// An empty one, of any latency that is told apart.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid")
-}
-
-impl Outcome {
-    /// Nothing yet.
-    pub(crate) fn none() -> Self {
-        let (reads, writes) = (Timed::default(), Timed::default());
-        let (wall, due, late_for) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let (latency, written_bytes, removed_bytes) = (histogram(), 0, 0);
-        Self {
-            ops: 0,
-            wall,
-            cpu_s: 0.0,
-            latency,
-            reads,
-            writes,
-            scanned: 0,
-            written_bytes,
-            removed_bytes,
-            due,
-            late_for,
-        }
-    }
-
-    /// Adds what came of more of the same work, done behind this.
-    pub(crate) fn absorb(&mut self, more: &Self) {
-        self.wall += more.wall;
-        self.take(more);
-    }
-
-    /// Adds all of it but how long it took.
-    pub(crate) fn take(&mut self, more: &Self) {
+impl Counts {
+    /// Adds those of more threads, or of more of the same work.
+    pub(crate) fn add(&mut self, more: &Self) {
         self.ops += more.ops;
         self.cpu_s += more.cpu_s;
-        self.latency.add(&more.latency).expect("the bounds are the same");
         self.reads.add(more.reads.calls, more.reads.ns);
         self.writes.add(more.writes.calls, more.writes.ns);
         self.scanned += more.scanned;
@@ -98,4 +62,36 @@ impl Outcome {
         self.due = self.due.max(more.due);
         self.late_for = self.late_for.max(more.late_for);
     }
+}
+
+/// What came of a run, over all threads.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    /// First start to last end.
+    pub(crate) wall: Duration,
+    /// Sampled latencies, in ns.
+    pub(crate) latency: Histogram<u64>,
+}
+
+impl Outcome {
+    /// Nothing yet.
+    pub(crate) fn none(latency: Histogram<u64>) -> Self {
+        Self { counts: Counts::default(), wall: Duration::ZERO, latency }
+    }
+
+    /// Adds what came of more of the same work, done behind this.
+    pub(crate) fn absorb(&mut self, more: &Self) {
+        self.wall += more.wall;
+        self.counts.add(&more.counts);
+        self.latency.add(&more.latency).expect("the bounds are the same");
+    }
+}
+
+/// An empty histogram, of any latency that is told apart, whose memory is touched.
+pub(crate) fn histogram() -> Histogram<u64> {
+    let mut empty = Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid");
+    // Writes a zero over each count.
+    empty.clear();
+    empty
 }

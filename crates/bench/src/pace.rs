@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
-use crate::cell::Phase;
 use crate::dist::Rng;
+use crate::phase::Phase;
 use crate::workload::Workload;
 
 /// Rng stream of the first thread's arrivals.
@@ -156,6 +156,12 @@ pub(crate) struct OpenLoop {
 }
 
 impl OpenLoop {
+    /// Operations a second of a phase. Its last operation takes as long as the others until the next would be due, so that a store which keeps up reaches
+    /// what was asked, and no more but for chance where arrivals are random.
+    pub(crate) fn rate(pace: Pace, phase: &Phase) -> f64 {
+        phase.ops as f64 / phase.wall_s.max(phase.due_s + 1.0 / pace.rate as f64)
+    }
+
     /// That of a workload's phases, which reached this rate.
     pub(crate) fn of(pace: Pace, phases: &[Phase], reached_per_s: f64) -> Self {
         let behind = |phase: &Phase| (phase.wall_s - phase.due_s).max(0.0);
@@ -296,7 +302,7 @@ mod tests {
     fn what_waits_behind_a_stall_is_late_from_when_it_was_due() {
         let target = Slow::new(|call| Duration::from_millis(if call == 0 { 60 } else { 0 }));
         let outcome = paced(&target, 1000, 1, 100);
-        assert_eq!((outcome.ops, outcome.latency.len()), (100, 100), "each is timed");
+        assert_eq!((outcome.counts.ops, outcome.latency.len()), (100, 100), "each is timed");
         // Operation i was due after i ms, and none was done before 60: of 0 to 39 each lasted 20 at least.
         let late = outcome.latency.count_between(19_900_000, u64::MAX);
         assert!(late >= 40, "{late}");
@@ -338,15 +344,15 @@ mod tests {
         for (place, at) in when.iter().enumerate() {
             assert!(*at - before >= Duration::from_millis(place as u64), "call {place}");
         }
-        assert_eq!(outcome.due, Duration::from_millis(49));
-        assert!(outcome.wall >= outcome.due, "{:?}", outcome.wall);
+        assert_eq!(outcome.counts.due, Duration::from_millis(49));
+        assert!(outcome.wall >= outcome.counts.due, "{:?}", outcome.wall);
     }
 
     #[test]
     fn a_store_that_is_asked_for_too_much_could_not_keep_up() {
         let target = Slow::new(|_| Duration::from_millis(1));
         let outcome = paced(&target, 100_000, 1, 50);
-        assert_eq!(outcome.late_for, outcome.due, "it was late from the start");
+        assert_eq!(outcome.counts.late_for, outcome.counts.due, "it was late from the start");
         let phase = |wall_s, late_for_s| Phase { wall_s, due_s: 10.0, late_for_s, ops: 50, ..Phase::default() };
         let (good, bad) = (phase(10.2, 0.9), phase(10.1, 1.1));
         let told = |phases: &[Phase]| OpenLoop::of(pace(100_000, Arrivals::Even), phases, 1.0);
@@ -364,9 +370,19 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         assert_eq!(wait_until(now + Duration::from_secs(3600), &stop), Waited::Stopped);
         let waits = paced(&Slow::new(|_| Duration::ZERO), 2, 1, 2);
-        assert_eq!((waits.due, waits.late_for), (Duration::from_millis(500), Duration::ZERO));
+        assert_eq!((waits.counts.due, waits.counts.late_for), (Duration::from_millis(500), Duration::ZERO));
         // The second is due after 10 ms, and those after 20, 30 and 40 wait for it.
         let late = paced(&Slow::new(|call| Duration::from_millis(if call == 1 { 60 } else { 0 })), 100, 1, 5);
-        assert!(late.late_for >= Duration::from_millis(30), "{:?}", late.late_for);
+        assert!(late.counts.late_for >= Duration::from_millis(30), "{:?}", late.counts.late_for);
+    }
+    #[test]
+    fn a_store_that_keeps_up_reaches_what_was_asked_and_no_more() {
+        // The last of 6 was due a second after the first.
+        let rate = |wall_s, ops| {
+            let phase = Phase { wall_s, due_s: 1.0, ops, ..Phase::default() };
+            OpenLoop::rate(pace(5, Arrivals::Even), &phase)
+        };
+        assert!((rate(1.001, 6) - 5.0).abs() < 1e-9 && (rate(1.2, 6) - 5.0).abs() < 1e-9);
+        assert!((rate(3.0, 6) - 2.0).abs() < 1e-9, "this one did not");
     }
 }

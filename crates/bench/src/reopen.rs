@@ -149,10 +149,10 @@ fn finish(args: &Args, target: &dyn Target, found: &mut Reopened) -> Result<()> 
     found.medium_bytes = account.medium_bytes;
     found.medium_size_bytes = account.medium_size_bytes;
     let mix = cell::mix(args);
-    let mut streams = mix.room();
+    let mut streams = mix.room(0);
     mix.fill_with_reads_of_all(&mut streams);
     let outcome = driver::run(target, &streams, &Drive { latency_every: 0, ..cell::drive(args) })?;
-    found.checked = outcome.ops;
+    found.checked = outcome.counts.ops;
     // Each was there; a store that counts its keys says whether there are others.
     found.keys = target.keys()?.unwrap_or(found.checked);
     Ok(())

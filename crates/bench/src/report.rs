@@ -35,6 +35,11 @@ pub(crate) fn ns_text(ns: u64) -> String {
     }
 }
 
+/// The percentile of a row above which one call of so many lies, where so many were timed.
+pub(crate) fn tail_text(row: &Row, ns: u64, one_of: u64) -> String {
+    if row.samples < one_of { "-".into() } else { ns_text(ns) }
+}
+
 /// A rate in the unit that suits it.
 pub(crate) fn rate_text(rate: f64) -> String {
     if rate >= 1e6 { format!("{:.2} M", rate / 1e6) } else { format!("{:.1} k", rate / 1e3) }
@@ -54,11 +59,11 @@ fn main_fields(row: &Row) -> Vec<String> {
         rate_text(row.ops_per_s),
         row.ratio_to_btreemap.map_or("-".into(), |ratio| format!("{ratio:.2}")),
         format!("{:.0} %", row.spread * 100.0),
-        ns_text(row.p50_ns),
-        ns_text(row.p90_ns),
-        ns_text(row.p99_ns),
-        ns_text(row.p999_ns),
-        ns_text(row.p9999_ns),
+        tail_text(row, row.p50_ns, 2),
+        tail_text(row, row.p90_ns, 10),
+        tail_text(row, row.p99_ns, 100),
+        tail_text(row, row.p999_ns, 1000),
+        tail_text(row, row.p9999_ns, 10_000),
         ns_text(row.longest_ns),
         format!("{:.2}", row.settled_s),
         format!("{:.0}", row.serving_cpu_ns_per_op),
@@ -117,9 +122,9 @@ fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
         row.workload.clone(),
         swept_store(row),
         rate_text(row.ops_per_s),
-        ns_text(row.p99_ns),
-        ns_text(row.p999_ns),
-        ns_text(row.p9999_ns),
+        tail_text(row, row.p99_ns, 100),
+        tail_text(row, row.p999_ns, 1000),
+        tail_text(row, row.p9999_ns, 10_000),
         ns_text(row.longest_ns),
         counts(&row.pauses),
         ns_text(machine.beside.longest_ns),
@@ -169,7 +174,7 @@ fn step_fields(row: &Row) -> Vec<String> {
         row.records.to_string(),
         swept_store(row),
         rate_text(row.ops_per_s),
-        ns_text(row.p9999_ns),
+        tail_text(row, row.p9999_ns, 10_000),
         ns_text(row.longest_ns),
         format!("{:.2}", row.dram_bytes_per_key),
         mib(row.dram_fixed_bytes as f64),

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
-use crate::cell::Phase;
 use crate::measure::machine;
 use crate::pace::{OpenLoop, Pace};
 use crate::pauses::{Machine, Pauses};
+use crate::phase::Phase;
 use crate::reopen::{REOPENING, Reopened};
 use crate::session::Findings;
 use crate::sizes::{Of, Size};
@@ -60,6 +60,8 @@ pub(crate) struct Row {
     pub(crate) open_loop: Option<OpenLoop>,
     /// Latency of a call, from when it was due in an open loop, of every `latency_every`-th call.
     pub(crate) mean_ns: f64,
+    /// Calls that were timed. A percentile of fewer calls than one in so many is that of none: tables leave it out.
+    pub(crate) samples: u64,
     /// The mean of calls that only read, and of those that change something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) read_mean_ns: Option<f64>,
@@ -220,6 +222,9 @@ impl Row {
         let mut row = Self::base(variant, findings, &turn.name());
         row.take(phases, variant.args.records);
         let pace = Pace::of(&variant.args, turn.workload);
+        if let Some(pace) = pace {
+            row.rates(&phases.iter().map(|phase| OpenLoop::rate(pace, phase)).collect::<Vec<_>>());
+        }
         row.open_loop = pace.map(|pace| OpenLoop::of(pace, phases, row.ops_per_s));
         if turn.workload == Workload::Overload || pace.is_some() {
             row.latency_every = 1;
@@ -278,6 +283,7 @@ impl Row {
         let per_key = |of: &dyn Fn(&Phase) -> u64| short(mid(&|phase| of(phase) as f64) / records as f64);
         self.ops = mid(&|phase| phase.ops as f64) as u64;
         self.mean_ns = mid(&|phase| phase.mean_ns).round();
+        self.samples = ns(&|phase| phase.samples);
         let mean = |of: &dyn Fn(&Phase) -> Option<f64>| {
             let told: Vec<f64> = phases.iter().filter_map(of).collect();
             (!told.is_empty()).then(|| median(told.into_iter()).round())

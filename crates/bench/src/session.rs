@@ -10,9 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
-use crate::cell::{self, Cell, Message, Phase, Task, broken};
+use crate::cell::{self, Cell, Message, Task, broken};
 use crate::memory::{self, Group};
 use crate::peers;
+use crate::phase::Phase;
 use crate::plot;
 use crate::plot_latency;
 use crate::plot_memory;

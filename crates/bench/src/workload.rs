@@ -147,6 +147,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether it puts a new value.
+    pub(crate) fn makes_value(self) -> bool {
+        matches!(self, Self::Put | Self::Update | Self::ReadModifyWrite)
+    }
+
     /// Whether it changes something.
     pub(crate) fn changes(self) -> bool {
         !matches!(self, Self::Get | Self::Absent | Self::Scan)
@@ -195,21 +200,34 @@ impl Mix {
         streams
     }
 
-    /// Room for the streams of every workload, with all of its memory touched, so that the use of it
+    /// Room for the streams of every workload, of `least` operations at least, with all of its memory touched, so that the use of it
     /// does not look like memory of the store.
-    pub(crate) fn room(&self) -> Vec<Vec<Op>> {
-        let most = self.most();
+    pub(crate) fn room(&self, least: u64) -> Vec<Vec<Op>> {
+        let most = self.most(least);
         (0..self.threads).map(|_| vec![Op { length: 1, ..Op::of(Kind::Get, 1) }; most]).collect()
     }
 
     /// The same for their keys.
-    pub(crate) fn room_for_keys(&self, records: &Records) -> Vec<Keys> {
-        (0..self.threads).map(|_| Keys::room(records, self.most())).collect()
+    pub(crate) fn room_for_keys(&self, records: &Records, least: u64) -> Vec<Keys> {
+        (0..self.threads).map(|_| Keys::room(records, self.most(least))).collect()
+    }
+
+    /// The record with the greatest key of those loaded.
+    pub(crate) fn greatest(&self, records: &Records) -> u32 {
+        let (mut key, mut greatest, mut record) = (Vec::new(), Vec::new(), 0);
+        for number in 0..u32::try_from(self.records).expect("record numbers were checked with the arguments") {
+            records.key(number, &mut key);
+            if key > greatest {
+                greatest.clone_from(&key);
+                record = number;
+            }
+        }
+        record
     }
 
     /// Most operations of a stream.
-    fn most(&self) -> usize {
-        self.records.max(self.ops) as usize / self.threads + 1
+    fn most(&self, least: u64) -> usize {
+        self.records.max(self.ops).max(least) as usize / self.threads + 1
     }
 
     /// Replaces `streams`, one a thread, by those of `workload`.

@@ -163,3 +163,27 @@ fn the_dram_of_each_store_is_drawn() {
     }
     assert!(dir.is_empty(), "the bench left something behind");
 }
+
+#[test]
+fn percentiles_that_too_few_calls_tell_apart_are_left_out_of_the_table() {
+    let words = "--engine btreemap --peers hashmap --workloads load,get --records 300 --rounds 1 --at-least 0 --warm-up 0 --latency-every 1";
+    for row in rows(&bench(&format!("{words} --json"), None)) {
+        assert_eq!(row["samples"], 300);
+        assert!(row["cpu_ns_per_op"].as_f64() >= row["serving_cpu_ns_per_op"].as_f64(), "{row}");
+    }
+    let text = String::from_utf8_lossy(&bench(words, None).stdout).into_owned();
+    let line = text.lines().find(|line| line.contains("get") && line.contains("hashmap")).expect("a line");
+    let fields: Vec<_> = line.split('|').map(str::trim).collect();
+    assert!(fields[8] != "-" && fields[9..11] == ["-", "-"], "p99, and p99.9 and p99.99: {line}");
+}
+
+#[test]
+fn what_the_bench_itself_needs_does_not_count_as_memory_of_a_store() {
+    let dir = Dir::new();
+    let words = "--engine nvht --peers none --workloads load,get --records 3000 --ops 3000 --rounds 1 --threads 4 --size 64M --json";
+    for row in rows(&bench(words, Some(&dir))) {
+        let grown = row["rss_anon_bytes_per_key"].as_f64().expect("a number") * 3000.0;
+        // Histograms of four threads and of all take more than a MiB.
+        assert!(grown < f64::from(1 << 20), "{grown}: {row}");
+    }
+}

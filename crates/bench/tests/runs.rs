@@ -72,18 +72,16 @@ fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
 
 #[test]
 fn a_workload_that_can_go_on_is_warmed_up_and_goes_on_for_a_while_and_another_does_neither() {
-    let began = Instant::now();
     let words = format!("--engine btreemap --workloads {ALL} --records 300 --rounds 1 --json");
     let ops = |words: &str| -> Vec<(String, u64)> {
         let told = |row: &Value| (row["workload"].as_str().unwrap_or("").into(), row["ops"].as_u64().unwrap_or(0));
         rows(&bench(words, None)).iter().map(told).collect()
     };
-    for (name, ops) in ops(&format!("{words} --at-least 20 --warm-up 0")) {
+    for (name, ops) in ops(&format!("{words} --at-least 20 --warm-up 5")) {
         // A map does 300 in a thousandth of that.
         let went_on = !["load", "delete", "d", "e", "overwrite", "zipfput"].contains(&name.as_str());
         assert!(if went_on { ops > 300 } else { ops == 300 }, "{name}: {ops}");
     }
-    assert!(began.elapsed() >= Duration::from_millis(8 * 20));
     let began = Instant::now();
     let exact = ops(&format!("{words} --at-least 0 --warm-up 40"));
     assert!(exact.iter().all(|(_, ops)| *ops == 300), "{exact:?}: what warms up does not count");
@@ -128,6 +126,7 @@ fn bad_arguments_are_refused_in_one_line() {
         "--engine btreemap --latency-every 0 --plot-latency none.svg",
         "--engine btreemap --value-size 0..16",
         "--engine btreemap --reopen",
+        "--engine btreemap --workloads get --warm-up 0",
         "--engine hikv",
         "--engine btreemap --set x",
         "--engine btreemap --timeline picture.png",

@@ -101,8 +101,8 @@ impl Measure {
         match self {
             Self::Rate => Some(row.ops_per_s).filter(|rate| stays && !timed && *rate > 0.0),
             Self::Mean => Some(row.mean_ns).filter(|mean| stays && !timed && *mean > 0.0),
-            Self::P99 => timed.then_some(row.p99_ns as f64),
-            Self::P999 => timed.then_some(row.p999_ns as f64),
+            Self::P99 => (timed && row.samples >= 100).then_some(row.p99_ns as f64),
+            Self::P999 => (timed && row.samples >= 1000).then_some(row.p999_ns as f64),
             // Not by their own accounts, of which each counts other things.
             Self::Dram => stays.then_some(row.rss_anon_bytes_per_key),
             // Who keeps nothing has not written it yet.

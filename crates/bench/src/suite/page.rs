@@ -11,7 +11,7 @@ use super::list::{Experiment, Medium, Scale};
 use super::matrix;
 use super::presets::size_told;
 use super::site::Site;
-use crate::report::ns_text;
+use crate::report::{ns_text, tail_text};
 use crate::row::Row;
 
 /// What is known of an experiment that ran, beside its rows.
@@ -196,9 +196,9 @@ fn details(rows: &[&Row]) -> String {
             format!("`{}`", row.store),
             format!("{} to {}", Measure::Rate.text(row.ops_per_s_min), Measure::Rate.text(row.ops_per_s_max)),
             Measure::Mean.of(row).map_or("-".into(), |mean| Measure::Mean.text(mean)),
-            ns_text(row.p50_ns),
-            ns_text(row.p99_ns),
-            ns_text(row.p999_ns),
+            tail_text(row, row.p50_ns, 2),
+            tail_text(row, row.p99_ns, 100),
+            tail_text(row, row.p999_ns, 1000),
             ns_text(row.longest_ns),
             format!("{:.0}", row.cpu_ns_per_op),
             format!("{:.1}", row.dram_bytes_per_key),

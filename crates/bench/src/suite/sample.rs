@@ -10,6 +10,7 @@ use crate::row::Row;
 pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
     let mut row = Row {
         rounds: 3,
+        samples: 100_000,
         ops_per_s_min: rate,
         ops_per_s_max: rate,
         spread: 0.1,
