@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{key, value};
+use common::{counter, key, value};
 use lodestore_contract::{Error, Result, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::Scratch;
@@ -39,6 +39,7 @@ fn a_damaged_last_record_is_told_in_every_mode() {
             let open = |salvage: bool| -> Result<HashKv> { HashKv::open(&scratch.store(), &options(mode, salvage)) };
             let store = HashKv::create(&scratch.store(), &options(mode, false)).expect("create");
             (0..COUNT).for_each(|index| store.put(&key(index), &value(index, 1, len)).expect("put"));
+            assert_eq!(counter(&store, "flushes"), 0, "all of them are in the log");
             drop(store);
             hurt(&scratch, &key(COUNT - 1));
             let refused = open(false).err();
