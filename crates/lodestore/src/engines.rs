@@ -22,6 +22,8 @@ pub struct Engine {
     /// What it is, one line.
     pub about: &'static str,
     options: LazyLock<Vec<OptionSpec>>,
+    /// Reads its options, and refuses values that it does not take.
+    read: fn(PoolOptions, &Options) -> Result<()>,
     create: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
@@ -31,6 +33,7 @@ static ENGINES: [Engine; 5] = [
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
         options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
+        read: |pool, set| HiKvOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
     },
@@ -38,6 +41,7 @@ static ENGINES: [Engine; 5] = [
         name: lodestore_nvht::ENGINE,
         about: "one hash table wholly on the medium: point access with next to no DRAM, instant open, no order",
         options: LazyLock::new(|| [NvhtOptions::specs(), pool::SPECS].concat()),
+        read: |pool, set| NvhtOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(Nvht::open(path, &NvhtOptions::from_options(pool, set)?)?)),
     },
@@ -45,6 +49,7 @@ static ENGINES: [Engine; 5] = [
         name: lodestore_fluidkv::ENGINE,
         about: "thread logs, sorted runs, one large sorted store: data larger than DRAM, many writes, ordered scans and snapshots",
         options: LazyLock::new(|| [FluidOptions::specs(), pool::SPECS].concat()),
+        read: |pool, set| FluidOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(FluidKv::open(path, &FluidOptions::from_options(pool, set)?)?)),
     },
@@ -52,6 +57,7 @@ static ENGINES: [Engine; 5] = [
         name: lodestore_hashkv::ENGINE,
         about: "keys in an LSM, large values in hash-grouped segments of a file: many updates of values of 256 bytes and more",
         options: LazyLock::new(|| [&HashKvOptions::specs()[..], pool::SPECS].concat()),
+        read: |pool, set| HashKvOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HashKv::open(path, &HashKvOptions::from_options(pool, set)?)?)),
     },
@@ -59,6 +65,7 @@ static ENGINES: [Engine; 5] = [
         name: lodestore_mkvs::ENGINE,
         about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
         options: LazyLock::new(|| [MkvsOptions::specs(), matrix::SPECS, pool::SPECS].concat()),
+        read: matrix::check,
         create: matrix::create,
         open: matrix::open,
     },
@@ -93,6 +100,32 @@ impl Engine {
     pub fn takes(&self, name: &str) -> bool {
         self.options().iter().any(|spec| spec.name == name)
             || (self.name == lodestore_mkvs::ENGINE && matrix::is_of_device(name))
+    }
+
+    /// Whether a store made with these options keeps its keys in order, and so scans.
+    pub fn keeps_order(&self, options: &CreateOptions) -> bool {
+        match self.name {
+            lodestore_nvht::ENGINE => false,
+            lodestore_mkvs::ENGINE => matrix::keeps_order(&options.set),
+            _ => true,
+        }
+    }
+
+    /// Refuses options that it does not have, and values that they do not take, without making a store. The capacity is not looked at, nor the medium.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`]; what else the engine cannot give, as [`create`](crate::create).
+    pub fn check(&self, options: &CreateOptions) -> Result<()> {
+        let set = self.options_of_its_own(&options.set)?;
+        let pool = pool::for_create(options)?;
+        let own = PoolOptions { capacity: pool.region_bytes.max(1 << 20), ..pool.clone() };
+        own.check(self.name).and_then(|()| (self.read)(pool, &set)).map_err(pool::named)
+    }
+
+    /// Reads the options of a store that is a part of another one.
+    pub(crate) fn check_part(&self, pool: PoolOptions, set: &Options) -> Result<()> {
+        set.check_names(self.options())?;
+        (self.read)(pool, set)
     }
 
     /// Makes a store of this engine as a part of another one. `set` has its own options alone.
@@ -157,4 +190,59 @@ pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engi
         let asked = asked.rsplit_once(", ").map_or(asked.clone(), |(all, last)| format!("{all} or {last}"));
         Error::WrongEngine { found, asked }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(engine: &str, set: &[&str]) -> Result<()> {
+        let mut options = CreateOptions::new();
+        for text in set {
+            options = options.set_text(text)?;
+        }
+        by_name(engine)?.check(&options)
+    }
+
+    #[test]
+    fn values_that_an_engine_does_not_take_are_refused_by_their_names_without_a_store() {
+        for (engine, text, says) in [
+            ("hikv", "region=banana", "region=banana"),
+            ("hikv", "region=1K", "--set region=SIZE"),
+            ("hikv", "chunk=3K", "--set chunk=SIZE"),
+            ("hikv", "partitions=3", "power of two"),
+            ("hikv", "persist-ns=x", "nanoseconds"),
+            ("nvht", "load-factor=frob", "load-factor"),
+            ("nvht", "wal=on", "no such option"),
+            ("fluidkv", "memtable-bytes=1", "memtable-bytes"),
+            ("hashkv", "mode=frob", "mode=frob"),
+            ("hashkv", "value-segment=3", "value-segment"),
+            ("mkvs", "groups=frob", "groups=frob"),
+            ("mkvs", "device-engine=frob", "this build has"),
+            ("mkvs", "device.region=1M", "no such option"),
+            ("mkvs", "device.wal=frob", "wal=frob"),
+        ] {
+            let refused = check(engine, &[text]).expect_err(text);
+            let line = refused.to_string();
+            assert!(matches!(refused, Error::InvalidOption { .. }) && line.contains(says), "{engine} {text}: {line}");
+        }
+        for engine in engines() {
+            assert!(check(engine.name, &[]).is_ok(), "{}", engine.name);
+            for spec in pool::SPECS {
+                let text = format!("{}={}", spec.name, spec.default);
+                let refused = check(engine.name, &[&text]).err();
+                assert!(refused.is_none(), "{} takes its own default {text}: {refused:?}", engine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_keeps_no_order_is_known_without_a_store() {
+        let keeps = |engine: &str, text: &str| {
+            let options = CreateOptions::new().set_text(text).expect("a text");
+            by_name(engine).expect("an engine").keeps_order(&options)
+        };
+        assert!(keeps("hikv", "region=1M") && keeps("mkvs", "groups=2") && keeps("mkvs", "device-engine=hashkv"));
+        assert!(!keeps("nvht", "region=1M") && !keeps("mkvs", "device-engine=nvht"));
+    }
 }

@@ -160,6 +160,19 @@ fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
     options.with(set)
 }
 
+/// Whether a matrix of these options keeps its keys in order: its devices' engine does.
+pub(crate) fn keeps_order(set: &Options) -> bool {
+    set.get(ENGINE_OPTION) != Some(lodestore_nvht::ENGINE)
+}
+
+/// Refuses options of a matrix, or of its devices, that it does not take.
+pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
+    let (stores, own) = Stores::of(&pool, set)?;
+    options(&mut pool, &own)?;
+    let (engine, pool, set) = stores.part(Part::Device, "")?;
+    engine.check_part(pool, &set)
+}
+
 /// Makes a matrix.
 pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
     let is_used = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());

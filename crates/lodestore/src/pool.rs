@@ -69,6 +69,26 @@ const DIRECTORY_ROOM: u64 = 1 << 20;
 /// A creation's refusal in the words of who asked for it: the options by their names, and whether it is they or the medium that leave too
 /// little room.
 pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
+    match error {
+        Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
+            Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
+                Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
+            }
+            Ok(_) => Error::InvalidOption {
+                name: "size".into(),
+                value: format_size(options.size),
+                why: "an empty store of these options does not fit: give a larger --size SIZE, or fewer --set partitions=N or \
+                      a smaller --set segment=BYTES"
+                    .into(),
+            },
+            Err(_) => Error::Full { needed, capacity },
+        },
+        other => named(other),
+    }
+}
+
+/// A refusal of the pool's options by the names that they are given by.
+pub(crate) fn named(error: Error) -> Error {
     let named = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
     match error {
         Error::InvalidOption { name, value, why } => match name.as_str() {
@@ -76,19 +96,6 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
             "region_bytes" => named("region", value, format!("{why} (--set region=SIZE)")),
             "chunk_bytes" => named("chunk", value, format!("{why} (--set chunk=SIZE)")),
             _ => named(&name, value, why),
-        },
-        Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
-            Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
-                Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
-            }
-            Ok(_) => named(
-                "size",
-                format_size(options.size),
-                "an empty store of these options does not fit: give a larger --size SIZE, or fewer --set partitions=N or \
-                 a smaller --set segment=BYTES"
-                    .into(),
-            ),
-            Err(_) => Error::Full { needed, capacity },
         },
         other => other,
     }

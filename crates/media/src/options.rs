@@ -111,7 +111,7 @@ impl PoolOptions {
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
-    pub(crate) fn check(&self, engine: &str) -> Result<()> {
+    pub fn check(&self, engine: &str) -> Result<()> {
         if engine.is_empty() || engine.len() > ENGINE_NAME_MAX || engine.contains('\0') {
             return Err(refuse("engine", engine, format!("give a name of 1 to {ENGINE_NAME_MAX} bytes")));
         }
