@@ -1,6 +1,7 @@
 //! Shared libraries of the system, loaded when first asked for and kept until the process ends.
 
 use std::ffi::{CString, c_char, c_int};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -85,10 +86,15 @@ fn is_memory_in(mounts: &str, dir: &Path) -> bool {
     mounts.lines().filter_map(place).max_by_key(|(depth, _)| *depth).is_some_and(|(_, memory)| memory)
 }
 
-/// The error of an operation that a C library refused.
+/// The error of an operation that a store refused. Where its own text says that the medium is full, so does the error's kind.
 pub(crate) fn failed(doing: &'static str, text: String) -> Error {
-    Error::io(doing, "", std::io::Error::other(text))
+    let full = [NO_ROOM, "os error 28", "StorageFull"].iter().any(|words| text.contains(words));
+    let kind = if full { ErrorKind::StorageFull } else { ErrorKind::Other };
+    Error::io(doing, "", std::io::Error::new(kind, text))
 }
+
+/// The text of ENOSPC, which stores of others pass on.
+const NO_ROOM: &str = "No space left on device";
 
 /// A length as C's 32 bits hold it.
 pub(crate) fn length(bytes: &[u8]) -> Result<u32> {
@@ -165,6 +171,17 @@ mod tests {
         let source = Source { peer: "some", file: "liblodestore-no-such.so.9", package: "libnosuch9" };
         let text = source.load().expect_err("there is no such library").to_string();
         assert!(text.contains("libnosuch9") && text.contains("liblodestore-no-such.so.9"), "{text}");
+    }
+
+    #[test]
+    fn a_medium_that_is_full_by_a_stores_own_text_is_told_to_be() {
+        let kind = |text: &str| match failed("putting", text.into()) {
+            Error::Io { source, .. } => source.kind(),
+            other => panic!("{other}"),
+        };
+        assert_eq!(kind("IO error: /x/1.log: No space left on device"), ErrorKind::StorageFull);
+        assert_eq!(kind("I/O error: os error 28"), ErrorKind::StorageFull);
+        assert_eq!(kind("Corruption: bad block"), ErrorKind::Other);
     }
 
     #[test]

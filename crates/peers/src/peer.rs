@@ -11,7 +11,7 @@ use crate::fjall;
 use crate::redb;
 #[cfg(feature = "sled")]
 use crate::sled;
-use crate::{bdb, leveldb, lmdb, memcached, redis, rocksdb};
+use crate::{bdb, leveldb, lmdb, memcached, redis, rocksdb, server};
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,6 +192,17 @@ impl Kind {
     /// [`lodestore_contract::Error::InvalidOption`] naming the package that is missing.
     pub fn ready(&self) -> Result<()> {
         (self.ready)()
+    }
+
+    /// Whether it can be in `dir`, which may not be there yet.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::InvalidOption`] for a server whose socket would have too long a path there.
+    pub fn fits_in(&self, dir: &Path) -> Result<()> {
+        match self.family {
+            "redis" | "memcached" => server::check_path(self.name, dir),
+            _ => Ok(()),
+        }
     }
 
     /// Makes an empty one in `dir`, which is there; or opens the one in it, where it is asked for one that is there.

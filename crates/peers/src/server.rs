@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -70,6 +70,21 @@ impl Program {
     }
 }
 
+/// The name of the socket in the server's directory.
+const SOCKET: &str = "socket";
+
+/// Refuses a directory, as it is called from the root on, in which a server's socket would have too long a path.
+pub(crate) fn check_path(peer: &str, dir: &Path) -> Result<()> {
+    let bytes = dir.join(SOCKET).as_os_str().as_bytes().len();
+    if bytes <= SOCKET_MOST {
+        return Ok(());
+    }
+    let why = format!(
+        "the path of a socket has {SOCKET_MOST} bytes at most, and that of {peer} would have {bytes}: give a shorter directory"
+    );
+    Err(Error::InvalidOption { name: "dir".into(), value: dir.display().to_string(), why })
+}
+
 /// A server that runs. Dropping it stops it as its own manual has it, and waits until it has ended.
 pub(crate) struct Server {
     shell: Child,
@@ -84,7 +99,8 @@ impl Server {
     /// Starts it with what `words` makes of its directory and its socket, and waits until the socket takes connections.
     ///
     /// # Errors
-    /// [`Error::Io`] where the directory is not there, its path is too long for a socket, or the server ends; with the last line that it wrote.
+    /// [`Error::InvalidOption`] where the directory's path is too long for a socket; [`Error::Io`] where it is not there, or the server ends, with the last line
+    /// that it wrote.
     pub(crate) fn start(
         program: &Program,
         dir: &Path,
@@ -92,11 +108,8 @@ impl Server {
     ) -> Result<Self> {
         // A server may change its own directory.
         let dir = fs::canonicalize(dir).map_err(|source| Error::io("starting a server in", dir, source))?;
-        let (socket, log) = (dir.join("socket"), dir.join("server.log"));
-        if socket.as_os_str().as_bytes().len() > SOCKET_MOST {
-            let why = format!("a socket's path has {SOCKET_MOST} bytes at most: give a shorter directory");
-            return Err(Error::io("starting a server in", dir, std::io::Error::new(ErrorKind::InvalidInput, why)));
-        }
+        let (socket, log) = (dir.join(SOCKET), dir.join("server.log"));
+        check_path(program.peer, &dir)?;
         let mut shell = Command::new("sh")
             .args(["-c", SHELL, "sh"])
             .arg(&log)
@@ -189,6 +202,14 @@ impl<C> Pool<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_too_long_for_a_socket_is_refused_with_both_lengths() {
+        let path = |bytes: usize| PathBuf::from("/").join("d".repeat(bytes - 1 - "/socket".len()));
+        check_path("redis", &path(SOCKET_MOST)).expect("it just fits");
+        let text = check_path("redis", &path(SOCKET_MOST + 1)).expect_err("it does not").to_string();
+        assert!(text.contains("redis would have 108") && text.contains("107 bytes"), "{text}");
+    }
 
     #[test]
     fn a_missing_program_is_refused_with_the_name_of_its_package() {
