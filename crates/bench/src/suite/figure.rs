@@ -71,7 +71,7 @@ impl Measure {
                  count is `write x` in the details.",
             ),
             Self::Recovered => Some(
-                "From the beginning of the open on. Our engines serve before it is done: theirs has the 10,000 gets that were answered meanwhile in it. A peer's ends with its open.",
+                "From the beginning of the open to the end of recovery. Our engines serve before it is done, and answer gets meanwhile, which take their share of the processors. A peer's ends with its open.",
             ),
             Self::P99 | Self::P999 | Self::Open | Self::FirstGet => None,
         }
