@@ -11,7 +11,6 @@ use crate::preset::Preset;
 use crate::sizes::{Of, Size};
 use crate::store;
 use crate::sweep::Sweep;
-use crate::timeline;
 use crate::workload::Workload;
 
 /// Most records and operations together: record numbers are 32 bits wide.
@@ -197,7 +196,7 @@ pub struct Args {
     /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
     #[arg(long, value_name = "FILE")]
     pub timeline: Vec<PathBuf>,
-    /// Tell of a store that fails, as one that is full does, and go on with the others.
+    /// Tell of a store that fails, as one that is full does, and go on with the others. A run in which every store failed fails.
     #[arg(long)]
     pub go_on: bool,
     /// Keep the stores.
@@ -212,7 +211,13 @@ pub struct Args {
     /// Peers of the preset that were left out, and why.
     #[arg(skip)]
     pub(crate) left_out: Vec<(String, String)>,
+    /// Which of [`GIVEN`] the command line has itself.
+    #[arg(skip)]
+    pub(crate) given: Vec<&'static str>,
 }
+
+/// Arguments that have a default and are refused where they are given and do nothing, by the names of their fields.
+pub(crate) const GIVEN: [&str; 3] = ["seconds", "arrivals", "at_least"];
 
 fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
     Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
@@ -279,7 +284,8 @@ impl Args {
             self.records = (bytes / self.record_bytes().max(1)).max(1);
         }
         // What is swept is how much is done.
-        if self.sweep.as_ref().is_some_and(|sweep| sweep.name == "ops") {
+        let swept = self.sweep.as_ref().is_some_and(|sweep| sweep.name == "ops");
+        if swept && !self.given.contains(&"at_least") {
             self.at_least = 0;
         }
     }
@@ -307,7 +313,7 @@ impl Args {
         }
         self.check_memory()?;
         self.check_reserve()?;
-        self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))?;
+        self.check_early()?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
         }

@@ -36,8 +36,8 @@ impl Variant {
         args.engine.clone_from(&self.target);
         args.peers = Some(vec!["none".into()]);
         if peers::is_peer(store::base(&self.target)) {
-            // It has no capacity that it could be a part of.
-            args.reserve = None;
+            // It has no capacity that it could be a part of, and no options.
+            (args.reserve, args.set) = (None, Vec::new());
         }
         args
     }
@@ -67,15 +67,19 @@ impl Args {
         args.sweep.iter_mut().for_each(|sweep| sweep.values = vec!["VALUE".into()]);
         let value = if args.sweep.is_some() { " and its VALUE" } else { "" };
         let is_peer = |name: &String| peers::is_peer(store::base(name));
-        let reserve = self.reserve.is_some() && self.targets().iter().any(is_peer);
-        let reserve = if reserve { "; a peer takes no --reserve" } else { "" };
+        let engines_alone = [("--reserve", self.reserve.is_some()), ("--set", !self.set.is_empty())];
+        let engines_alone = engines_alone.into_iter().filter(|(_, given)| *given && self.targets().iter().any(is_peer));
+        let not_of_peers = match engines_alone.map(|(name, _)| name).collect::<Vec<_>>() {
+            names if names.is_empty() => String::new(),
+            names => format!("; a peer takes no {}", names.join(" and no ")),
+        };
         let needs = |turn: &Turn| {
             let (name, needed) = (turn.name(), names(&self.needed(*turn)));
             if name == needed { name } else { format!("{name} takes {needed}") }
         };
         let needs: Vec<_> = Turn::all(&self.workloads).iter().map(needs).collect();
         format!(
-            "one row alone, by its STORE{value}{reserve}:\n  {}\n  WORKLOADS: {}",
+            "one row alone, by its STORE{value}{not_of_peers}:\n  {}\n  WORKLOADS: {}",
             args.line("WORKLOADS", &self.workloads),
             needs.join("; ")
         )
@@ -209,7 +213,7 @@ mod tests {
             args.seconds = 0;
         }
         args.peers = Some(args.targets().split_off(1));
-        (args.preset, args.peers_of_preset, args.left_out) = (None, false, Vec::new());
+        (args.preset, args.peers_of_preset, args.left_out, args.given) = (None, false, Vec::new(), Vec::new());
         format!("{args:?}")
     }
 

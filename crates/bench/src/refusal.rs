@@ -1,6 +1,7 @@
 //! Why a cell failed, from its process to the bench's own.
 
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 use lodestore_contract::Error;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub(crate) enum Refusal {
     DurabilityRefused { asked: String, medium: String, instead: String },
     /// [`Error::DramBudget`].
     DramBudget { used: u64, budget: u64 },
+    /// [`Error::Io`]: what was being done, and to what; the system's own number, or else its words, and whether they say that the medium is full.
+    Io { doing: String, code: Option<i32>, words: String, full: bool },
     /// Any other, as its text.
     Other(String),
 }
@@ -33,6 +36,12 @@ impl Refusal {
                 Self::DurabilityRefused { asked: asked.to_string(), medium, instead }
             }
             Error::DramBudget { used, budget } => Self::DramBudget { used, budget },
+            Error::Io { doing, path, source } => Self::Io {
+                doing: at(doing, &path),
+                code: source.raw_os_error(),
+                words: source.to_string(),
+                full: is_full(&source),
+            },
             other => Self::Other(other.to_string()),
         }
     }
@@ -48,7 +57,104 @@ impl Refusal {
                 Err(refused) => refused,
             },
             Self::DramBudget { used, budget } => Error::DramBudget { used, budget },
-            Self::Other(text) => Error::io("measuring", target, std::io::Error::other(text)),
+            Self::Io { doing, code: Some(code), .. }
+                if io::Error::from_raw_os_error(code).kind() != ErrorKind::BrokenPipe =>
+            {
+                Error::io("measuring", format!("{target}: {doing}"), io::Error::from_raw_os_error(code))
+            }
+            Self::Io { doing, words, full, .. } => {
+                let kind = if full { ErrorKind::StorageFull } else { ErrorKind::Other };
+                Error::io("measuring", target, io::Error::new(kind, format!("{doing}: {words}")))
+            }
+            Self::Other(text) => Error::io("measuring", target, io::Error::other(text)),
         }
+    }
+}
+
+/// Whether it is that the medium has no room.
+fn is_full(source: &io::Error) -> bool {
+    matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What was being done, and to what, if it is known.
+fn at(doing: &str, path: &Path) -> String {
+    if path.as_os_str().is_empty() { doing.into() } else { format!("{doing} {}", path.display()) }
+}
+
+/// Bytes free below which a store that failed is taken to have found its medium full.
+const FULL_BELOW: u64 = 1 << 20;
+
+/// The same error, with a word on the medium under `dir` where that is full: stores of others say so in many ways, or are ended by it.
+pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {
+    let Error::Io { doing, path, source } = error else { return error };
+    let free = match lodestore::doctor(dir) {
+        Ok(found) => found.medium.free_bytes,
+        Err(Error::Io { source, .. }) if is_full(&source) => 0,
+        Err(_) => u64::MAX,
+    };
+    with_free(doing, path, source, (dir, free))
+}
+
+fn with_free(doing: &'static str, path: PathBuf, source: io::Error, (dir, free): (&Path, u64)) -> Error {
+    if free >= FULL_BELOW {
+        return Error::io(doing, path, source);
+    }
+    let words = format!("{source}; the medium under {} is full, {free} bytes of it are free", dir.display());
+    Error::io(doing, path, io::Error::new(ErrorKind::StorageFull, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error as the bench tells it that comes from a cell's process.
+    fn told(error: Error) -> Error {
+        let text = serde_json::to_string(&Refusal::of(error)).expect("JSON");
+        serde_json::from_str::<Refusal>(&text).expect("JSON").into_error("leveldb")
+    }
+
+    fn kind(error: &Error) -> ErrorKind {
+        match error {
+            Error::Io { source, .. } => source.kind(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_the_system_keeps_its_kind_and_has_one_advice() {
+        let full = told(Error::io("putting", "", io::Error::new(ErrorKind::StorageFull, "No space left on device")));
+        assert_eq!(kind(&full), ErrorKind::StorageFull);
+        let should =
+            "measuring leveldb: putting: No space left on device; free room on the medium, or choose another one";
+        assert_eq!(full.to_string(), should);
+        let full = told(Error::io("writing", "a/b", io::Error::from_raw_os_error(28)));
+        assert_eq!(kind(&full), ErrorKind::StorageFull);
+        assert!(full.to_string().starts_with("measuring leveldb: writing a/b: No space left on device"), "{full}");
+        let files = told(Error::io("opening", "a/b", io::Error::from_raw_os_error(24))).to_string();
+        assert!(files.contains("ulimit -n"), "{files}");
+        let other = told(Error::io("putting", "", io::Error::other("odd"))).to_string();
+        assert_eq!(other, "measuring leveldb: putting: odd; try again");
+        // It is no reader of ours that has gone.
+        assert_eq!(kind(&told(Error::io("sending", "", io::Error::from_raw_os_error(32)))), ErrorKind::Other);
+    }
+
+    #[test]
+    fn a_store_that_failed_on_a_full_medium_is_told_of_as_full() {
+        let died = |free| {
+            with_free(
+                "measuring",
+                "lmdb".into(),
+                io::Error::other("its process was ended by SIGBUS"),
+                (Path::new("d"), free),
+            )
+        };
+        let text = died(4096).to_string();
+        assert!(
+            text.contains("SIGBUS; the medium under d is full, 4096 bytes") && text.contains("free room"),
+            "{text}"
+        );
+        assert_eq!((kind(&died(0)), kind(&died(1 << 30))), (ErrorKind::StorageFull, ErrorKind::Other));
+        let other = with_medium(Error::Closed, Path::new("."));
+        assert!(matches!(other, Error::Closed));
     }
 }

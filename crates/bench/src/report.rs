@@ -13,7 +13,6 @@ use crate::preset::Preset;
 use crate::row::{Row, rows, variants};
 use crate::session::Findings;
 use crate::tables;
-use crate::workload::Turn;
 
 /// Prints one JSON object a line.
 ///
@@ -351,17 +350,12 @@ fn not_run(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Result
     for (label, why) in &findings.failed {
         writeln!(out, "{label} failed, and what is told of it is of what came before: {why}")?;
     }
-    for variant in variants(args) {
-        let label = variant.label();
-        if findings.failed.contains_key(&label) {
-            continue;
-        }
-        let ran = |name: &str| findings.phases.contains_key(&(label.clone(), name.to_string()));
-        let left: Vec<_> =
-            Turn::all(&args.workloads).iter().map(|turn| turn.name()).filter(|name| !ran(name)).collect();
-        if !left.is_empty() {
-            writeln!(out, "not run on {label}, which keeps no order: {}", left.join(", "))?;
-        }
+    let failed = |label: &str| findings.failed.contains_key(label);
+    args.unordered(|label| !failed(label)).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    // Where the run ended before its time.
+    for variant in variants(args).iter().filter(|it| !findings.facts.contains_key(&it.label()) && !failed(&it.label()))
+    {
+        writeln!(out, "not run on {}: the run ended before", variant.label())?;
     }
     Ok(())
 }

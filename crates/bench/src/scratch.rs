@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -95,7 +95,12 @@ impl Scratch {
 
     /// Waits until the child held has ended; whether it ended well.
     pub(crate) fn wait_child(&self) -> bool {
-        self.held().child.take().is_some_and(|mut child| child.wait().is_ok_and(|status| status.success()))
+        self.wait_status().is_some_and(|status| status.success())
+    }
+
+    /// Waits until the child held has ended; how it did.
+    pub(crate) fn wait_status(&self) -> Option<ExitStatus> {
+        self.held().child.take().and_then(|mut child| child.wait().ok())
     }
 
     /// Kills the child held (SIGKILL) and waits until it has ended.

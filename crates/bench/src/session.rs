@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ChildStdout;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
@@ -19,22 +19,19 @@ use crate::plot_latency;
 use crate::plot_memory;
 use crate::plot_sweep;
 use crate::preset::Given;
-use crate::refusal::Refusal;
+use crate::process::{self, CELL};
+use crate::refusal::{Refusal, with_medium};
 use crate::reopen::{KINDS, Reopened};
 use crate::report;
 use crate::scratch::Scratch;
 use crate::store;
+use crate::sweep::Variant;
 use crate::target::Facts;
 use crate::timeline::{self, Part};
 use crate::workload::Workload;
 
-/// Names the cell that a process is to run. Set by the process that starts it, never by hand.
-const CELL: &str = "LODESTORE_BENCH_CELL";
 /// How long a process writes before it is killed.
 const WRITING: Duration = Duration::from_millis(500);
-/// How long a server may take to end when it is killed.
-const ENDING: Duration = Duration::from_secs(20);
-
 /// All that a run found: by store, in the order of the arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -52,50 +49,78 @@ pub(crate) struct Findings {
     pub(crate) timeline: Vec<Part>,
 }
 
-/// Runs the bench, and prints what it finds.
+impl Findings {
+    /// Whether anything was measured.
+    fn has_rows(&self) -> bool {
+        !(self.phases.is_empty() && self.steps.is_empty() && self.reopened.is_empty())
+    }
+}
+
+/// Runs the bench, and prints what it finds; of a run that fails what it found before.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
-/// answer as [`Error::Corrupt`].
+/// answer as [`Error::Corrupt`]. Where the others go on and every store failed, what the first of them met.
 pub fn run(given: Given) -> Result<()> {
     let args = given.0.fitted().resolved()?;
     args.check()?;
     if let Ok(text) = std::env::var(CELL) {
         return child(&args, &text);
     }
+    args.check_places()?;
     if let Some(preset) = args.preset {
         eprintln!("preset {}, but for what is given beside it: {}", preset.name(), preset.words());
         args.left_out().iter().for_each(|line| eprintln!("{line}"));
     }
     let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
     let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;
-    let mut session =
-        Session { args: &args, scratch: &scratch, findings: Findings::default(), bar: bar(&args), cells: 0 };
-    session.rounds()?;
+    let mut session = Session {
+        args: &args,
+        scratch: &scratch,
+        findings: Findings::default(),
+        first_failure: None,
+        bar: bar(&args),
+        cells: 0,
+    };
+    let ended = session.rounds();
     session.bar.finish_and_clear();
     let findings = session.findings;
-    let out = std::io::stdout().lock();
-    let printed = if args.json { report::json(&args, &findings, out) } else { report::table(&args, &findings, out) };
-    printed.map_err(|source| Error::io("printing the results", "", source))?;
-    if let Some(file) = &args.plot {
-        match &args.sweep {
-            Some(sweep) => plot_sweep::draw(&args, sweep, &findings, file)?,
-            None => plot::draw(&args, &findings, file)?,
-        }
-    }
-    if let Some(file) = &args.plot_latency {
-        plot_latency::draw(&args, &findings, file)?;
-    }
-    if let Some(file) = &args.plot_memory {
-        plot_memory::draw(&args, &findings, file)?;
-    }
-    for file in &args.timeline {
-        timeline::write(&args, &findings, file)?;
-    }
+    // What was measured before a failure is told, and then the failure.
+    let told = if ended.is_ok() || findings.has_rows() { tell(&args, &findings) } else { Ok(()) };
     if args.keep && needs_dir {
         eprintln!("kept {}", scratch.path().display());
     }
-    Ok(())
+    ended.and(told)?;
+    let failed = |variant: &Variant| findings.failed.contains_key(&variant.label());
+    match session.first_failure {
+        Some(error) if args.variants()?.iter().all(failed) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Prints what was found, and draws it.
+fn tell(args: &Args, findings: &Findings) -> Result<()> {
+    let out = std::io::stdout().lock();
+    let printed = if args.json { report::json(args, findings, out) } else { report::table(args, findings, out) };
+    printed.map_err(|source| Error::io("printing the results", "", source))?;
+    if args.json {
+        // A table says it itself.
+        let failed = |label: &str| findings.failed.contains_key(label);
+        args.unordered(|label| !failed(label)).iter().for_each(|line| eprintln!("{line}"));
+    }
+    if let Some(file) = &args.plot {
+        match &args.sweep {
+            Some(sweep) => plot_sweep::draw(args, sweep, findings, file)?,
+            None => plot::draw(args, findings, file)?,
+        }
+    }
+    if let Some(file) = &args.plot_latency {
+        plot_latency::draw(args, findings, file)?;
+    }
+    if let Some(file) = &args.plot_memory {
+        plot_memory::draw(args, findings, file)?;
+    }
+    args.timeline.iter().try_for_each(|file| timeline::write(args, findings, file))
 }
 
 /// A bar over the workloads of all cells, on a terminal only.
@@ -121,6 +146,8 @@ struct Session<'a> {
     args: &'a Args,
     scratch: &'a Scratch,
     findings: Findings,
+    /// What the first store met that failed, where the others went on.
+    first_failure: Option<Error>,
     bar: ProgressBar,
     cells: usize,
 }
@@ -166,6 +193,7 @@ impl Session<'_> {
     fn settle_failure(&mut self, label: &str, kind: Option<&str>, round: usize, ran: Result<()>) -> Result<()> {
         let Err(error) = ran else { return Ok(()) };
         let of = kind.map(|kind| format!("{kind}: ")).unwrap_or_default();
+        self.findings.failed.insert(label.into(), format!("{of}{error}"));
         if !self.args.go_on {
             kind.iter().for_each(|kind| eprintln!("{kind} of {label} failed in round {round}"));
             return Err(error);
@@ -174,7 +202,7 @@ impl Session<'_> {
         if round < self.args.rounds {
             eprintln!("{label} is left out of later rounds");
         }
-        self.findings.failed.insert(label.into(), format!("{of}{error}"));
+        self.first_failure.get_or_insert(error);
         Ok(())
     }
 
@@ -211,14 +239,25 @@ impl Session<'_> {
 
     /// Runs a cell, here or in a process of its own; the messages that are not of one of its workloads.
     fn run_cell(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
-        let mut rest = Vec::new();
-        if self.args.in_process {
-            cell::run(self.args, cell, &mut |message| {
-                rest.extend(self.take(cell, label, round, message)?);
-                Ok(())
-            })?;
-            return Ok(rest);
+        let ran =
+            if self.args.in_process { self.run_here(cell, label, round) } else { self.run_group(cell, label, round) };
+        match self.args.dir.as_deref().filter(|_| !peers::is_volatile(store::base(&cell.target))) {
+            Some(dir) => ran.map_err(|error| with_medium(error, dir)),
+            None => ran,
         }
+    }
+
+    fn run_here(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
+        let mut rest = Vec::new();
+        cell::run(self.args, cell, &mut |message| {
+            rest.extend(self.take(cell, label, round, message)?);
+            Ok(())
+        })?;
+        Ok(rest)
+    }
+
+    /// Runs a cell in a process of its own, and where its memory is limited in a control group of its own.
+    fn run_group(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let group = self.args.memory.map(Group::new).transpose()?;
         let cell = Cell { group: group.as_ref().map(|group| group.path().into()), ..cell.clone() };
         self.scratch.hold_group(group);
@@ -229,46 +268,35 @@ impl Session<'_> {
         }
     }
 
-    /// Runs a cell in a process of its own.
+    /// Runs a cell in a process of its own, and prints the last lines that it wrote to standard error.
     fn run_process(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
+        let (output, said) = process::start(self.scratch, cell)?;
+        let ran = self.follow(cell, label, round, output);
+        // Whatever came of it, nothing is to be read any more.
+        self.scratch.kill_child();
+        let lines = said.join().unwrap_or_default().lines(label);
+        self.bar.suspend(|| lines.iter().for_each(|line| eprintln!("{line}")));
+        ran
+    }
+
+    /// Takes what a process tells until it has ended.
+    fn follow(&mut self, cell: &Cell, label: &str, round: usize, output: ChildStdout) -> Result<Vec<Message>> {
         let mut rest = Vec::new();
-        let output = self.start(cell)?;
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|source| Error::io("reading from the process of", &cell.path, source))?;
             let message = serde_json::from_str(&line)
                 .map_err(|error| broken("reading a process's message", error.to_string()))?;
             if let Message::Writing(server) = message {
                 std::thread::sleep(WRITING);
-                let killed = server.map_or(Ok(()), kill_server);
+                let killed = server.map_or(Ok(()), process::kill_server);
                 self.scratch.kill_child();
                 killed?;
-                server.map_or(Ok(()), wait_ended)?;
+                server.map_or(Ok(()), process::wait_ended)?;
                 return Ok(rest);
             }
             rest.extend(self.take(cell, label, round, message)?);
         }
-        match self.scratch.wait_child() {
-            true => Ok(rest),
-            false => {
-                Err(Error::io("measuring", cell.target.as_str(), std::io::Error::other("its process ended early")))
-            }
-        }
-    }
-
-    /// Starts the process of `cell`: this program with the same arguments, and the cell in its environment.
-    fn start(&self, cell: &Cell) -> Result<ChildStdout> {
-        let text = serde_json::to_string(cell).map_err(|error| broken("writing a cell", error.to_string()))?;
-        let program = std::env::current_exe().map_err(|source| Error::io("finding this program", "", source))?;
-        let mut child = Command::new(&program)
-            .args(std::env::args_os().skip(1))
-            .env(CELL, text)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|source| Error::io("starting", &program, source))?;
-        let output = child.stdout.take();
-        self.scratch.hold_child(child);
-        output.ok_or_else(|| broken("starting a process of the bench", "it has no output"))
+        process::ended(&cell.target, self.scratch.wait_status()).map(|()| rest)
     }
 
     /// Takes in a message; gives back what is not of a workload.
@@ -302,28 +330,7 @@ impl Session<'_> {
     }
 }
 
-/// Kills a store's server, which is no child of ours (SIGKILL).
-fn kill_server(id: u32) -> Result<()> {
-    let killed = Command::new("sh").args(["-c", "kill -s KILL \"$1\"", "sh", &id.to_string()]).status();
-    match killed.map_err(|source| Error::io("killing a server", "sh", source))?.success() {
-        true => Ok(()),
-        false => Err(broken("killing a server", format!("there is no process {id}"))),
-    }
-}
-
-/// Waits until a server that was killed has ended: its files and its socket are another's then.
-fn wait_ended(id: u32) -> Result<()> {
-    let begun = Instant::now();
-    while Path::new(&format!("/proc/{id}")).exists() {
-        if begun.elapsed() > ENDING {
-            return Err(broken("killing a server", format!("process {id} does not end")));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-/// Runs one cell in a process started by [`Session::start`].
+/// Runs one cell in a process started by [`process::start`].
 fn child(args: &Args, text: &str) -> Result<()> {
     // The parent holds the other end of our input: when it is gone, so are we, whatever ended it.
     std::thread::spawn(|| {

@@ -50,11 +50,12 @@ pub(crate) fn takes(name: &str, option: &str) -> bool {
 
 /// The options of the engine that a store's name begins with; none where it is no engine.
 fn specs(name: &str) -> &'static [OptionSpec] {
-    lodestore::engines().iter().find(|known| known.name == base(name)).map_or(&[][..], |engine| engine.options())
+    engine(name).map_or(&[][..], |engine| engine.options())
 }
 
-fn has(name: &str, option: &str) -> bool {
-    lodestore::engines().iter().any(|known| known.name == base(name) && known.takes(option))
+/// Whether this store has this option.
+pub(crate) fn has(name: &str, option: &str) -> bool {
+    engine(name).is_some_and(|engine| engine.takes(option))
 }
 
 /// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
@@ -82,11 +83,13 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// Creates an engine's store of this durability at `path`.
-///
-/// # Errors
-/// As [`lodestore::create`].
-pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
+/// The engine that a store's name begins with.
+fn engine(name: &str) -> Option<&'static lodestore::Engine> {
+    lodestore::engines().iter().find(|known| known.name == base(name))
+}
+
+/// How an engine's store of this durability is made.
+fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<lodestore::CreateOptions> {
     let mut options = lodestore::CreateOptions::new()
         .engine(base(engine))
         .size(args.capacity())
@@ -96,6 +99,34 @@ pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durabil
     for text in &texts(args, engine) {
         options = options.set_text(text)?;
     }
+    Ok(options)
+}
+
+/// Refuses a value of an option that the store does not take; what a medium or a capacity cannot give is seen when it is made.
+///
+/// # Errors
+/// [`Error::InvalidOption`].
+pub(crate) fn check_options(args: &Args, name: &str) -> Result<()> {
+    let Some(engine) = engine(name) else { return Ok(()) };
+    match engine.check(&create_options(args, name, args.durability.unwrap_or_default())?) {
+        Err(refused @ Error::InvalidOption { .. }) => Err(refused),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a store keeps its keys in order, and so scans.
+pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
+    let options = || create_options(args, name, args.durability.unwrap_or_default()).ok();
+    let of_engine = |engine: &lodestore::Engine| options().is_none_or(|options| engine.keeps_order(&options));
+    engine(name).map_or_else(|| peers::is_ordered(name), of_engine)
+}
+
+/// Creates an engine's store of this durability at `path`.
+///
+/// # Errors
+/// As [`lodestore::create`].
+pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
+    let options = create_options(args, engine, durability)?;
     Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
 }
 

@@ -295,7 +295,12 @@ fn a_store_that_fails_is_told_of_and_the_others_go_on_where_that_is_asked_for() 
     let words = "--engine btreemap --peers fluidkv:value-threshold=0,nvht --workloads load,zipfput --key-size 24 --value-size 1000 --records 20000 \
                  --rounds 2 --size 16M";
     let one = bench(words, Some(&dir));
-    assert!(!one.status.success() && one.stdout.is_empty(), "{}", String::from_utf8_lossy(&one.stdout));
+    let text = String::from_utf8_lossy(&one.stdout);
+    assert!(!one.status.success() && text.contains("| zipfput  | btreemap "), "what ran before is told: {text}");
+    assert!(
+        text.contains("fluidkv:value-threshold=0 failed") && text.contains("not run on nvht: the run ended"),
+        "{text}"
+    );
     let all = rows(&bench(&format!("{words} --go-on --json"), Some(&dir)));
     let seen: Vec<_> = all.iter().map(|row| (row["store"].as_str(), row["workload"].as_str())).collect();
     let failed: Vec<_> = all.iter().filter(|row| row["workload"] == "failed").collect();

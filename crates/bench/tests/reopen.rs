@@ -138,8 +138,13 @@ fn a_store_that_comes_back_without_a_record_ends_the_run_or_is_told_of() {
     let words = "--engine redis-aof --peers leveldb --workloads load --records 500 --rounds 2 --reopen --json";
     let output = with_redis(FORGETS, words, &dir);
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && output.stdout.is_empty(), "{text}");
+    assert!(!output.status.success(), "{text}");
     assert!(text.contains("redis-aof") && text.contains("reopen-clean"), "{text}");
+    let told = String::from_utf8(output.stdout).expect("text");
+    let found: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<_> = found.iter().map(|row| (row["store"].as_str(), row["workload"].as_str())).collect();
+    let (redis, leveldb) = (Some("redis-aof"), Some("leveldb"));
+    assert_eq!(names, [(redis, Some("load")), (leveldb, Some("load")), (redis, Some("failed"))], "what was measured");
     let all = rows(&with_redis(FORGETS, &format!("{words} --go-on"), &dir));
     let failed: Vec<_> = all.iter().filter(|row| row["workload"] == "failed").collect();
     assert_eq!(failed.len(), 1, "{all:?}");

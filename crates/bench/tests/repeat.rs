@@ -26,7 +26,7 @@ fn each_row_tells_a_line_that_gives_it_again_alone() {
     let dir = Dir::new();
     for words in [
         "--engine hikv --peers nvht,btreemap --workloads load,get,update,get,scan --records 600 --ops 300 --rounds 1 --size 64M --emulate-dax --seed 7",
-        "--engine hikv --peers hikv:wal=on --workloads load,update --records 500 --rounds 1 --size 64M --sweep persist-ns=0,50 --threads 2",
+        "--engine hikv --peers hikv:wal=on --workloads load,update --records 500 --rounds 1 --size 64M --emulate-dax --sweep persist-ns=0,50 --threads 2",
         "--engine hikv --peers btreemap --workloads load,zipfput,zipfput --load-bytes 200K --rounds 1 --size 64M --sweep value-size=64,256 --steps 100",
         "--preset hikv-fig12 --records 400 --rounds 1",
     ] {

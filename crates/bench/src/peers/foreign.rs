@@ -23,9 +23,11 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
             Survives::Medium => Gives::Power,
         },
         volatile: false,
+        ordered: kind.ordered,
         budget: kind.budget,
         write_buffer: kind.write_buffer,
         ready: Box::new(|| kind.ready()),
+        fits_in: Box::new(|dir| kind.fits_in(dir)),
         open: Box::new(|dir, asked| {
             let Wanted { budget, write_buffer, there, threads } = *asked;
             let asked = Asked { budget, write_buffer, there, threads };

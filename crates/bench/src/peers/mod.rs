@@ -30,6 +30,9 @@ pub(crate) struct Asked {
 /// Opens a peer in this directory: the one that is there, or where there is none an empty one in a directory that it makes.
 type Open = Box<dyn Fn(&Path, &Asked) -> Result<Box<dyn Target>> + Send + Sync>;
 
+/// Refuses a directory in which a peer cannot be.
+type FitsIn = Box<dyn Fn(&Path) -> Result<()> + Send + Sync>;
+
 /// What an acknowledged write of a peer survives on a medium that gives all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Gives {
@@ -50,12 +53,16 @@ struct Peer {
     gives: Gives,
     /// It keeps nothing on a medium, and so needs no directory.
     volatile: bool,
+    /// Whether it keeps keys in order, and so scans.
+    ordered: bool,
     /// Whether it takes a DRAM budget.
     budget: bool,
     /// Whether it takes the size of its write buffers.
     write_buffer: bool,
     /// Whether it can run here.
     ready: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    /// Whether it can be in a directory of this path, which may not be there yet.
+    fits_in: FitsIn,
     open: Open,
 }
 
@@ -68,9 +75,11 @@ static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
         family: name,
         gives: Gives::Nothing,
         volatile: true,
+        ordered: name == "btreemap",
         budget: false,
         write_buffer: false,
         ready: Box::new(|| Ok(())),
+        fits_in: Box::new(|_| Ok(())),
         open,
     });
     #[cfg(feature = "peers")]
@@ -92,6 +101,19 @@ pub(crate) fn is_peer(name: &str) -> bool {
 /// Whether the peer keeps nothing on a medium, and so needs no directory.
 pub(crate) fn is_volatile(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.volatile)
+}
+
+/// Whether the peer keeps keys in order, and so scans.
+pub(crate) fn is_ordered(name: &str) -> bool {
+    find(name).is_some_and(|peer| peer.ordered)
+}
+
+/// Whether what is called `name` can be in a directory of this path, which may not be there yet; so can what is no peer.
+///
+/// # Errors
+/// [`Error::InvalidOption`] for a server's socket whose path would be too long.
+pub(crate) fn fits_in(name: &str, dir: &Path) -> Result<()> {
+    find(name).map_or(Ok(()), |peer| (peer.fits_in)(dir))
 }
 
 /// Whether a store has its records after a clean stop; so has what is no peer.

@@ -10,7 +10,7 @@ mod nvht;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
-use crate::args::Args;
+use crate::args::{Args, GIVEN};
 use crate::figures::{Figure, Told};
 use crate::sweep::Sweep;
 
@@ -159,9 +159,10 @@ macro_rules! take {
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args = Args::from_arg_matches(matches)?;
+        let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        args.given = GIVEN.into_iter().filter(|name| given(name)).collect();
         let Some(preset) = args.preset else { return Ok(Self(args)) };
         let own = preset.args()?;
-        let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         take!(args from own unless given:
             engine peers workloads key_size value_size scan_length threads rounds durability settle write_buffer budget memory latency_every emulate_dax
             persist_ns go_on warm_up at_least);

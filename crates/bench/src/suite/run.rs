@@ -129,7 +129,9 @@ impl Bench<'_> {
         let ended_well = scratch.wait_child();
         let errors = errors.join().unwrap_or_default();
         let last = errors.lines().last().unwrap_or("it ended early");
-        if ended_well { Ok(lines) } else { Err(last.trim_start_matches("lodestore: ").to_string()) }
+        // Where all of its stores failed its rows say of each why.
+        let told = rows(&lines).iter().any(|row| row.failed.is_some());
+        if ended_well || told { Ok(lines) } else { Err(last.trim_start_matches("lodestore: ").to_string()) }
     }
 
     /// What comes from the reader, or none within the limit.
@@ -332,6 +334,10 @@ mod tests {
         assert_eq!(bench.child(&scratch, shell("echo row; echo noise >&2")), Ok("row\n".into()));
         let why = bench.child(&scratch, shell("echo row; echo 'lodestore: no room' >&2; exit 6"));
         assert_eq!(why, Err("no room".into()));
+        let failed = Row { failed: Some("no room".into()), ..row("hikv", "failed", 0.0) };
+        let failed = serde_json::to_string(&failed).expect("JSON");
+        let told = bench.child(&scratch, shell(&format!("echo '{failed}'; exit 6")));
+        assert_eq!(told, Ok(format!("{failed}\n")), "its rows say why");
         let (reader, lines) = channel::<String>();
         assert_eq!(bench.wait(&lines, Duration::ZERO), None, "it is not at the end");
         drop(reader);
