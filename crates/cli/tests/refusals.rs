@@ -351,11 +351,13 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
 }
 
 #[test]
-fn a_bench_whose_store_gets_full_is_code_6() {
+fn a_bench_whose_store_gets_full_is_code_6_where_it_goes_on_and_no_other_is_left_too() {
     let place = Place::new();
     let sizes = "--size 4M --records 50000 --ops 10 --rounds 1 --peers none --workloads load";
     let args: Vec<_> = ["bench", "--dir", "."].into_iter().chain(sizes.split_whitespace()).collect();
     place.fails(&args, 6, "is full");
+    let all_failed = place.run(&[&args[..], &["--go-on"]].concat());
+    assert_eq!(all_failed.status.code(), Some(6), "{}", text(&all_failed.stderr));
     place.fails(&[&args[..3], &["--records", "10", "--peers", "none", "--size", "100K"]].concat(), 2, "--size SIZE");
 }
 
