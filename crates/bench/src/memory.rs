@@ -13,6 +13,8 @@ use lodestore_contract::{Error, Result};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+/// How the names of the groups begin.
+const PREFIX: &str = "lodestore-bench-";
 /// How often the removal of a group is tried that its process has not quite left.
 const TRIES: u32 = 50;
 /// How long between two of them.
@@ -156,7 +158,7 @@ impl Group {
     fn made(place: &Place, limit: u64) -> Result<Self> {
         let none = || refuse(limit, "no control group here hands memory on to those below it");
         let room = place.room().ok_or_else(none)?;
-        let name = format!("lodestore-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = room.join(name);
         let cannot = |what: &str, source: std::io::Error| refuse(limit, format!("{what}: {source}"));
         fs::create_dir(&path).map_err(|source| cannot("a control group cannot be made", source))?;
@@ -192,14 +194,32 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for _ in 0..TRIES {
-            match fs::remove_dir(&self.path) {
-                Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-                // What cannot be removed is seen by whoever owns the groups; there is no more to do here.
-                _ => return,
-            }
+        remove(&self.path);
+    }
+}
+
+fn remove(group: &Path) {
+    for _ in 0..TRIES {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+            // What cannot be removed is seen by whoever owns the groups; there is no more to do here.
+            _ => return,
         }
     }
+}
+
+/// Removes the groups that the process of this number made, which has ended and had no time to.
+pub(crate) fn remove_groups(process: u32) {
+    let room = Place::here().and_then(|place| place.room());
+    room.iter().for_each(|room| remove_groups_in(room, process));
+}
+
+fn remove_groups_in(room: &Path, process: u32) {
+    let prefix = format!("{PREFIX}{process}-");
+    let groups = fs::read_dir(room).into_iter().flatten().flatten();
+    groups
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .for_each(|entry| remove(&entry.path()));
 }
 
 /// Puts this process, with all of its threads, into the group of this directory.
@@ -277,6 +297,16 @@ mod tests {
             fs::write(mount.join("a").join("cgroup.subtree_control"), "cpu\n").expect("a file");
             let refused = Group::made(place, 1 << 20).expect_err("there is no room").to_string();
             assert!(refused.contains("systemd-run") && refused.contains("memory"), "{refused}");
+        });
+    }
+
+    #[test]
+    fn the_groups_of_a_process_that_had_no_time_to_are_removed_and_no_others() {
+        tree(|mount, _| {
+            let names = ["lodestore-bench-12-0", "lodestore-bench-12-1", "lodestore-bench-123-0", "other-12-0"];
+            names.iter().for_each(|name| fs::create_dir(mount.join(name)).expect("a directory"));
+            remove_groups_in(mount, 12);
+            assert_eq!(names.map(|name| mount.join(name).exists()), [false, false, true, true]);
         });
     }
 }

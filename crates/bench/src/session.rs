@@ -23,7 +23,7 @@ use crate::process::{self, CELL};
 use crate::refusal::{Refusal, with_medium};
 use crate::reopen::{KINDS, Reopened};
 use crate::report;
-use crate::scratch::Scratch;
+use crate::scratch::{self, Scratch};
 use crate::store;
 use crate::sweep::Variant;
 use crate::target::Facts;
@@ -72,6 +72,8 @@ pub fn run(given: Given) -> Result<()> {
         eprintln!("preset {}, but for what is given beside it: {}", preset.name(), preset.words());
         args.left_out().iter().for_each(|line| eprintln!("{line}"));
     }
+    scratch::follow_parent();
+    args.dir.iter().for_each(|dir| scratch::tell_of_left(dir));
     let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
     let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;
     let mut session = Session {
@@ -273,7 +275,7 @@ impl Session<'_> {
         let (output, said) = process::start(self.scratch, cell)?;
         let ran = self.follow(cell, label, round, output);
         // Whatever came of it, nothing is to be read any more.
-        self.scratch.kill_child();
+        self.scratch.end_child();
         let lines = said.join().unwrap_or_default().lines(label);
         self.bar.suspend(|| lines.iter().for_each(|line| eprintln!("{line}")));
         ran
@@ -289,7 +291,7 @@ impl Session<'_> {
             if let Message::Writing(server) = message {
                 std::thread::sleep(WRITING);
                 let killed = server.map_or(Ok(()), process::kill_server);
-                self.scratch.kill_child();
+                self.scratch.end_child();
                 killed?;
                 server.map_or(Ok(()), process::wait_ended)?;
                 return Ok(rest);
@@ -321,7 +323,7 @@ impl Session<'_> {
                 self.findings.steps.entry((label.into(), records)).or_default().push(phase);
             }
             Message::Failed(refusal) => {
-                self.scratch.kill_child();
+                self.scratch.end_child();
                 return Err(refusal.into_error(&cell.target));
             }
             other => return Ok(Some(other)),

@@ -144,24 +144,26 @@ fn bad_arguments_are_refused_in_one_line() {
 
 #[test]
 fn a_signal_ends_the_run_and_its_directory() {
-    let dir = Dir::new();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(
-            "--workloads get --records 1000000 --ops 100000000 --rounds 9 --peers none --size 1G --dir"
-                .split_whitespace(),
-        )
-        .arg(&dir.0)
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("the bench starts");
-    while dir.is_empty() {
-        assert!(child.try_wait().expect("it can be asked").is_none(), "it ended before the signal");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    for (signal, code) in [("TERM", 143), ("HUP", 129), ("QUIT", 131)] {
+        let dir = Dir::new();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
+            .args(
+                "--workloads get --records 1000000 --ops 100000000 --rounds 9 --peers none --size 1G --dir"
+                    .split_whitespace(),
+            )
+            .arg(&dir.0)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the bench starts");
+        while dir.is_empty() {
+            assert!(child.try_wait().expect("it can be asked").is_none(), "it ended before the signal");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let kill = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("kill runs");
+        assert!(kill.success());
+        assert_eq!(child.wait().expect("it ends").code(), Some(code));
+        assert!(dir.is_empty(), "the bench left something behind");
     }
-    let kill = Command::new("kill").arg(child.id().to_string()).status().expect("kill runs");
-    assert!(kill.success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(143));
-    assert!(dir.is_empty(), "the bench left something behind");
 }
 
 #[test]

@@ -25,6 +25,7 @@ Exit codes:
   10  import stopped at a line that it cannot read
   11  something is at that path already, or a foreign file in the store's directory
   12  too few devices of a group are there
+  13  experiments that were asked measured nothing (evaluate)
  130  stopped by SIGINT (143: SIGTERM), store closed";
 
 /// A persistent key-value store for memory that lasts.

@@ -32,9 +32,13 @@ impl Scale {
         }
     }
 
-    /// Seconds of each workload in an open loop.
-    pub(super) fn open_seconds(self) -> u64 {
-        if self == Self::Full { 3 } else { 1 }
+    /// Milliseconds of each workload in an open loop.
+    pub(super) fn open_ms(self) -> u64 {
+        match self {
+            Self::Tiny => 100,
+            Self::Small => 1000,
+            Self::Full => 3000,
+        }
     }
 }
 
@@ -120,20 +124,33 @@ pub(super) struct Experiment {
 }
 
 /// What an experiment runs at scale tiny, whatever it is.
-const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0", 5);
+const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0 --warm-up 0 --at-least 0", 3);
 
 /// The same where a part of so little would be no room for a store.
-const TINY_WITH_ROOM: Size = size("--records 400 --ops 200 --rounds 1 --memory 0 --size 256M", 5);
+const TINY_WITH_ROOM: Size =
+    size("--records 400 --ops 200 --rounds 1 --memory 0 --size 256M --warm-up 0 --at-least 0", 3);
+
+/// The same where what is swept is that room, in hundredths of what is loaded.
+const TINY_RESERVES: Size = size(
+    "--records 400 --ops 200 --rounds 1 --memory 0 --write-buffer 1M --sweep reserve=5000,10000 --warm-up 0 --at-least 0",
+    2,
+);
 
 impl Experiment {
     /// What it runs at this scale.
     pub(super) fn size(&self, scale: Scale) -> Size {
         match scale {
-            Scale::Tiny if self.preset.is_some_and(|preset| preset.words().contains("--reserve")) => TINY_WITH_ROOM,
+            Scale::Tiny if self.has_word("--reserve") => TINY_WITH_ROOM,
+            Scale::Tiny if self.has_word("reserve=") => TINY_RESERVES,
             Scale::Tiny => TINY,
             Scale::Small => self.small,
             Scale::Full => self.full,
         }
+    }
+
+    /// Whether the words of its preset have this.
+    fn has_word(&self, word: &str) -> bool {
+        self.preset.is_some_and(|preset| preset.words().contains(word))
     }
 
     /// How long it is expected to take.
@@ -217,7 +234,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size("--records 3000 --ops 1200 --rounds 3", 38), size("--records 20000 --ops 8000 --rounds 3", 300)],
+            [size("--records 2500 --ops 1000 --rounds 3", 32), size("--records 16000 --ops 6500 --rounds 3", 250)],
         )
     }
 }
@@ -238,7 +255,7 @@ fn scaling() -> Experiment {
         "Threads",
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
-        [size("--records 30000 --ops 15000 --rounds 3", 40), size("--records 200000 --ops 60000 --rounds 3", 300)],
+        [size("--records 25000 --ops 12000 --rounds 3", 36), size("--records 200000 --ops 50000 --rounds 3", 280)],
     )
 }
 
@@ -248,7 +265,7 @@ fn sizes() -> Experiment {
         "Sizes of values",
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
-        [size("--records 6000 --ops 6000 --rounds 3", 40), size("--records 30000 --ops 30000 --rounds 3", 240)],
+        [size("--records 5000 --ops 5000 --rounds 3", 36), size("--records 30000 --ops 30000 --rounds 3", 240)],
     )
 }
 
@@ -302,7 +319,11 @@ fn memory() -> Experiment {
             "DRAM, bytes on the medium, bytes written",
             "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
             concat!(every!(), " --workloads load,update"),
-            [size("--records 40000 --ops 40000 --rounds 3", 30), size("--records 500000 --ops 100000 --rounds 3", 270)],
+            [
+                // As many updates of each store.
+                size("--records 40000 --ops 40000 --rounds 3 --warm-up 0 --at-least 0", 28),
+                size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 270),
+            ],
         )
     }
 }

@@ -1,5 +1,6 @@
 //! The runs of an experiment: each a child process of this same program, in a directory of its own that goes with it.
 
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
@@ -17,7 +18,7 @@ use crate::command::quoted;
 use crate::peers;
 use crate::preset::Given;
 use crate::row::Row;
-use crate::scratch::Scratch;
+use crate::scratch::{self, Scratch};
 use crate::store;
 
 /// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
@@ -44,29 +45,40 @@ pub(super) struct Bench<'a> {
     pub(super) scale: Scale,
     /// The directory on its medium.
     pub(super) dir: &'a Path,
-    /// The directory for pictures.
-    pub(super) out: &'a Path,
     /// Called now and then.
     pub(super) tick: &'a dyn Fn(),
 }
 
+/// What was found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Found {
+    /// Rows as JSON lines.
+    pub(super) lines: String,
+    /// Pictures: the name of the file, and what belongs into it.
+    pub(super) pictures: Vec<(String, String)>,
+}
+
 impl Bench<'_> {
-    /// Runs all of it; its rows as JSON lines. What was left out, what failed and what ran is added to `record`.
-    pub(super) fn all(&self, record: &mut Record) -> String {
-        let mut lines = String::new();
+    /// Runs all of it. What was left out, what failed and what ran is added to `record`.
+    pub(super) fn all(&self, record: &mut Record) -> Found {
+        let mut all = Found::default();
         for (place, run) in self.experiment.runs.iter().enumerate() {
-            let found = self.words(run, &rows(&lines)).and_then(|words| self.run(place, run, &words, record));
+            let found = self.words(run, &rows(&all.lines)).and_then(|words| self.run(place, run, &words, record));
             match found {
-                Ok(found) => lines += &found,
+                Ok(found) => {
+                    all.lines += &found.lines;
+                    all.pictures.extend(found.pictures);
+                }
                 Err(why) => record.failed.push(why),
             }
         }
-        let failed = rows(&lines).into_iter().filter_map(|row| {
+        let failed = rows(&all.lines).into_iter().filter_map(|row| {
             let why = row.failed.clone()?;
             Some((row.store, why))
         });
         failed.for_each(|out| add(&mut record.left_out, out));
-        lines
+        record.plots.extend(all.pictures.iter().map(|(file, _)| file.clone()));
+        all
     }
 
     /// The words of a run at this scale. Those of an open loop follow from the rows before it.
@@ -81,12 +93,12 @@ impl Bench<'_> {
             "{} {} --rate {rate} --ops {}",
             run.words,
             without(size, "--ops").0,
-            rate * self.scale.open_seconds()
+            (rate * self.scale.open_ms()).div_ceil(1000)
         ))
     }
 
-    /// Does one run; its rows as JSON lines without the names of directories.
-    fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<String, String> {
+    /// Does one run; its rows are without the names of directories.
+    fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<Found, String> {
         let (words, left_out) = with_what_is_here(words)?;
         left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
         let scratch = Scratch::new(Some(self.dir), false).map_err(|error| error.to_string())?;
@@ -104,26 +116,27 @@ impl Bench<'_> {
             .args(words.split_whitespace())
             .args(["--go-on", "--json"]);
         if let Some((option, file)) = &plot {
-            command.arg(option).arg(self.out.join(file));
+            command.arg(option).arg(scratch.path().join(file));
         }
         let said = self.child(&scratch, command);
         let path = scratch.path();
         let lines = said.map_err(|why| why.replace(&*path.to_string_lossy(), medium))?;
-        record.plots.extend(plot.map(|(_, file)| file).filter(|file| self.out.join(file).exists()));
-        Ok(unnamed(&lines, path, medium))
+        let drawn = plot.and_then(|(_, file)| fs::read_to_string(path.join(&file)).ok().map(|text| (file, text)));
+        Ok(Found { lines: unnamed(&lines, path, medium), pictures: drawn.into_iter().collect() })
     }
 
     /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
     fn child(&self, scratch: &Scratch, mut command: Command) -> Result<String, String> {
         let limit = self.experiment.expected(self.scale) * TIMES_MOST + LONGER;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        scratch::tie(&mut command);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("it could not be started: {error}"))?;
         let pipes = child.stdout.take().zip(child.stderr.take());
-        scratch.hold_child(child);
+        scratch.hold_bench(child);
         let (out, err) = pipes.ok_or("it has no output")?;
         let (lines, errors) = readers(out, err);
         let Some(lines) = self.wait(&lines, limit) else {
-            scratch.kill_child();
+            scratch.end_child();
             return Err(format!("it was ended when it had taken {} s", limit.as_secs()));
         };
         let ended_well = scratch.wait_child();
@@ -270,19 +283,16 @@ mod tests {
             small: crate::suite::list::Size { words: "--records 10 --ops 7", seconds: 1 },
             ..experiment()
         };
-        let bench = Bench {
-            experiment: &experiment,
-            scale: Scale::Small,
-            dir: Path::new("."),
-            out: Path::new("."),
-            tick: &|| (),
-        };
+        let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: Path::new("."), tick: &|| () };
         let run = Run { open: true, ..Run::new("--workloads a") };
         let words = bench.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
         assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 2000");
         let full = Bench { scale: Scale::Full, ..bench };
         let words = full.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
         assert!(words.ends_with("--rate 2000 --ops 6000"), "{words}");
+        let tiny = Bench { scale: Scale::Tiny, ..bench };
+        let words = tiny.words(&run, &[row("hikv", "a", 4001.0)]).expect("there is a rate");
+        assert!(words.ends_with("--rate 2000 --ops 200"), "{words}");
         full.words(&run, &[]).expect_err("there is none");
     }
 
@@ -324,7 +334,7 @@ mod tests {
     fn a_run_that_fails_or_lasts_too_long_is_told_of() {
         let dir = std::env::temp_dir();
         let experiment = experiment();
-        let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: &dir, out: &dir, tick: &|| () };
+        let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: &dir, tick: &|| () };
         let scratch = Scratch::new(None, false).expect("none is made");
         let shell = |text: &str| {
             let mut command = Command::new("sh");
@@ -345,7 +355,7 @@ mod tests {
         // A whole run whose words cannot be read is a failure of it, and what was run before stays.
         let broken = Experiment { runs: vec![Run::new("--frob")], ..experiment.clone() };
         let mut record = record();
-        assert_eq!(Bench { experiment: &broken, ..bench }.all(&mut record), "");
+        assert_eq!(Bench { experiment: &broken, ..bench }.all(&mut record), Found::default());
         assert!(record.failed[0].contains("--frob"), "{:?}", record.failed);
     }
 }

@@ -72,5 +72,6 @@ pub(super) fn record() -> Record {
         left_out: Vec::new(),
         failed: Vec::new(),
         plots: vec!["sample.svg".into()],
+        rows: Some(1),
     }
 }

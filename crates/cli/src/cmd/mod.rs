@@ -46,7 +46,10 @@ pub fn run(command: Command) -> Outcome {
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
         Command::Bench(given) => measured(lodestore_bench::run(*given)),
-        Command::Evaluate(args) => measured(lodestore_bench::evaluate(&args, PROGRAM)),
+        Command::Evaluate(args) => match measured(lodestore_bench::evaluate(&args, PROGRAM))? {
+            without if without.is_empty() => Ok(()),
+            without => Err(Failure::Unmeasured(without)),
+        },
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
         Command::Completions { shell } => completions(shell),
@@ -153,7 +156,7 @@ fn engines(json: bool) -> Outcome {
 }
 
 /// What a bench comes to.
-fn measured(done: lodestore::Result<()>) -> Outcome {
+fn measured<T>(done: lodestore::Result<T>) -> Outcome<T> {
     done.map_err(|error| match error {
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Failure::Output(source),
         error => Failure::Store(error),
