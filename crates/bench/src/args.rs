@@ -21,6 +21,8 @@ const VALUE_MOST: usize = 16 << 20;
 const THREADS_MOST: usize = 1024;
 /// Longest overload or idle time, in seconds: a day.
 const SECONDS_MOST: u64 = 86_400;
+/// Longest warm-up, and longest that a workload is drawn out, in milliseconds: a minute.
+const AT_LEAST_MOST: u64 = 60_000;
 /// Least DRAM budget: below it no store has room for its buffers.
 const BUDGET_LEAST: u64 = 1 << 20;
 /// Least write buffer.
@@ -219,7 +221,7 @@ pub struct Args {
 /// Arguments that have a default and are refused where they are given and do nothing, by the names of their fields.
 pub(crate) const GIVEN: [&str; 3] = ["seconds", "arrivals", "at_least"];
 
-fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
+pub(crate) fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
     Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
 }
 
@@ -405,8 +407,8 @@ impl Args {
         within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
         within("rate", self.rate.unwrap_or(1), 1, RATE_MOST)?;
         within("seconds", self.seconds, 1, SECONDS_MOST)?;
-        within("warm-up", self.warm_up, 0, SECONDS_MOST * 1000)?;
-        within("at-least", self.at_least, 0, SECONDS_MOST * 1000)?;
+        within("warm-up", self.warm_up, 0, AT_LEAST_MOST)?;
+        within("at-least", self.at_least, 0, AT_LEAST_MOST)?;
         if self.at_least > 0 && self.warm_up == 0 {
             let why = "the warm-up says how many operations come to so long: give --at-least 0 beside --warm-up 0";
             return Err(refuse("at-least", self.at_least, why));

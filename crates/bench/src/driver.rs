@@ -23,7 +23,7 @@ use crate::outcome::{Counts, Outcome, histogram};
 use crate::pace::Pace;
 use crate::target::Target;
 use crate::watch::Progress;
-use crate::workload::Op;
+use crate::workload::{Kind, Op};
 use server::Server;
 
 /// Records of a thread that are read back behind a run.
@@ -196,32 +196,40 @@ fn merge(results: Vec<Result<Part>>, room: &mut Room) -> Result<Outcome> {
     Ok(all)
 }
 
-/// Looks whether records hold what these streams, run whole, put there last: of the [`LOOKED_AT`] that each thread changed last. A value that another thread put is
-/// passed, and one that has no version.
+/// Looks whether records hold what these streams, run whole, put there last, and nothing where they deleted it: of the [`LOOKED_AT`] that each thread changed last.
+/// A value that another thread put in the same run is passed, and one that has no version.
 ///
 /// # Errors
-/// What the target meets; a value that was replaced, or none, as [`Error::Corrupt`].
+/// What the target meets; a value that was replaced or deleted, or none, as [`Error::Corrupt`].
 pub(crate) fn check_newest(target: &dyn Target, streams: &[Stream<'_>], drive: &Drive) -> Result<()> {
     let mut found = Vec::new();
     for (thread, stream) in streams.iter().enumerate() {
-        let changes = || stream.ops.iter().enumerate().rev().filter(|(_, op)| op.kind.makes_value());
-        let mut version = first_version(thread, drive) + changes().count() as u64;
+        let changes = || stream.ops.iter().enumerate().rev().filter(|(_, op)| op.kind.changes());
+        let first = first_version(thread, drive);
+        let mut version = first + stream.ops.iter().filter(|op| op.kind.makes_value()).count() as u64;
         let mut seen = HashSet::with_capacity(LOOKED_AT);
         for (at, op) in changes() {
             if seen.insert(op.record) {
                 let key = stream.key(at);
-                if !target.get(key, &mut found)? || !drive.records.belongs(key, &found) {
-                    return Err(wrong(*op, "left nothing, or something else"));
-                }
+                let there = target.get(key, &mut found)?;
                 let is = drive.records.version(&found).unwrap_or(version);
-                if is != version && is >> 48 == thread as u64 {
-                    return Err(wrong(*op, "was acknowledged, and an older value is there"));
+                let of_another = || is >> 48 != thread as u64 && (is >> 40) as u8 == drive.run;
+                match op.kind {
+                    Kind::Delete if there => return Err(wrong(*op, "was acknowledged, and the record is there")),
+                    Kind::Delete => {}
+                    _ if !there || !drive.records.belongs(key, &found) => {
+                        return Err(wrong(*op, "left nothing, or something else"));
+                    }
+                    _ if is != version && !of_another() => {
+                        return Err(wrong(*op, "was acknowledged, and an older value is there"));
+                    }
+                    _ => {}
                 }
             }
             if seen.len() == LOOKED_AT {
                 break;
             }
-            version -= 1;
+            version -= u64::from(op.kind.makes_value());
         }
     }
     Ok(())
@@ -231,7 +239,7 @@ pub(crate) fn check_newest(target: &dyn Target, streams: &[Stream<'_>], drive: &
 mod tests {
     use super::*;
     use crate::args::parsed;
-    use crate::workload::{Kind, Workload};
+    use crate::workload::Workload;
     use crate::{cell, peers};
 
     #[test]
@@ -259,7 +267,7 @@ mod tests {
         run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
             .expect("it was put by d");
     }
-    /// A map that acknowledges updates and forgets them, and ends each scan after a pair.
+    /// A map that acknowledges updates and deletes and forgets them, and ends each scan after a pair.
     struct Liar(Box<dyn Target>);
 
     impl Target for Liar {
@@ -282,7 +290,7 @@ mod tests {
             self.0.get(key, &mut Vec::new())
         }
         fn delete(&self, key: &[u8]) -> Result<bool> {
-            self.0.delete(key)
+            self.0.get(key, &mut Vec::new())
         }
         fn scan(&self, from: &[u8], _: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
             self.0.scan(from, 1, each)
@@ -316,13 +324,13 @@ mod tests {
             check_newest(target, &streams, &drive)
         };
         let (honest, liar) = (map(), Liar(map()));
-        for (run, workload) in
-            (0..).zip([Workload::Load, Workload::Update, Workload::A, Workload::F, Workload::Zipfput])
-        {
+        let all = [Workload::Load, Workload::Update, Workload::A, Workload::F, Workload::Zipfput, Workload::Delete];
+        for (run, workload) in (0..).zip(all) {
             newest(&*honest, workload, run).unwrap_or_else(|error| panic!("{workload:?}: {error}"));
             let lies = newest(&liar, workload, run);
-            assert_eq!(lies.is_err(), matches!(workload, Workload::Update | Workload::A | Workload::F), "{workload:?}");
+            assert_eq!(lies.is_err(), !matches!(workload, Workload::Load | Workload::Zipfput), "{workload:?}");
         }
+        run(&*honest, &mix.streams(Workload::Load), &drive).expect("what was deleted comes back");
         run(&*honest, &mix.streams(Workload::Scan), &drive).expect("scans near the end are short");
         run(&liar, &mix.streams(Workload::Scan), &drive).expect_err("they all are");
     }

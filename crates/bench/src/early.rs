@@ -6,16 +6,12 @@ use std::path::Path;
 use lodestore::MediumKind;
 use lodestore_contract::{Error, Result};
 
-use crate::args::Args;
+use crate::args::{Args, refuse};
 use crate::pace::Arrivals;
 use crate::peers;
 use crate::store;
 use crate::timeline;
 use crate::workload::Turn;
-
-fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
-    Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
-}
 
 impl Args {
     /// Refuses what would be found in the middle of a run, or silently ignored.

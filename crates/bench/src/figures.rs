@@ -21,8 +21,8 @@ impl Told {
         match self {
             Self::Rate => "thousand ops/s",
             Self::Latency => "mean latency, us",
-            Self::Dram => "DRAM, bytes a key",
-            Self::Medium => "medium, bytes a key",
+            Self::Dram => "DRAM by the stores' own accounts, bytes a key",
+            Self::Medium => "medium by the stores' own accounts, bytes a key",
         }
     }
 
@@ -121,11 +121,11 @@ mod tests {
         let figure = Figure { name: "Figure 13", told: &[Told::Dram, Told::Medium] };
         let text = printed(&figure, "--engine hikv --peers nvht --workloads load,get --sweep value-size=64,128", &rows);
         for line in [
-            "Figure 13: DRAM, bytes a key: load\n| value-size | hikv | nvht |",
+            "Figure 13: DRAM by the stores' own accounts, bytes a key: load\n| value-size | hikv | nvht |",
             "| 64 | 20.0 | 1.0 |",
-            "DRAM, bytes a key: get",
+            "DRAM by the stores' own accounts, bytes a key: get",
             "| 128 | 21.0 | - |",
-            "Figure 13: medium, bytes a key: load",
+            "Figure 13: medium by the stores' own accounts, bytes a key: load",
             "| 64 | 200.0 | 10.0 |",
         ] {
             assert!(text.contains(line), "{line}: {text}");

@@ -3,7 +3,7 @@
 //!
 //! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
 //! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before
-//! the clock starts, and are the same for every store. Every value that comes back is checked to belong to its key.
+//! the clock starts, by one seed for every store; a faster one is given more of them where a workload is to last. Every value that comes back is checked to belong to its key.
 //! Where it is asked for, each store is then made again, left by a clean stop or killed, and opened by another process: engines and peers alike,
 //! as far as what they say that a write survives. A store that failed is left out of the rounds behind it.
 //!

@@ -24,7 +24,7 @@ use crate::target::Target;
 use crate::workload::{Mix, Workload};
 
 /// Gets that are timed one by one right after the open.
-const EARLY_GETS: u64 = 10_000;
+pub(crate) const EARLY_GETS: u64 = 10_000;
 /// Longest latency that is told apart, in ns: 100 s.
 const LATENCY_MOST: u64 = 100_000_000_000;
 /// The rng stream of these gets.

@@ -12,7 +12,7 @@ use crate::measure::machine;
 use crate::pace::{OpenLoop, Pace};
 use crate::pauses::{Machine, Pauses};
 use crate::phase::Phase;
-use crate::reopen::{REOPENING, Reopened};
+use crate::reopen::{EARLY_GETS, REOPENING, Reopened};
 use crate::session::Findings;
 use crate::sizes::{Of, Size};
 use crate::sweep::Variant;
@@ -187,6 +187,7 @@ impl Row {
         let swept = variant.swept.clone().zip(args.sweep.as_ref());
         let loads = workload == STEP || workload == Workload::Load.name();
         let of_load = facts.load_durability.clone().filter(|_| loads);
+        let settings = findings.load_facts.get(&variant.label()).filter(|_| loads).map(|facts| facts.settings.clone());
         Self {
             store: variant.target.clone(),
             workload: workload.into(),
@@ -200,7 +201,7 @@ impl Row {
             key_size: args.key_size,
             value_size: args.value_size,
             seed: args.seed,
-            settings: facts.settings,
+            settings: settings.unwrap_or(facts.settings),
             machine: machine(),
             version: env!("CARGO_PKG_VERSION").into(),
             ..Self::default()
@@ -340,6 +341,7 @@ impl Row {
         let args = &variant.args;
         let mut row = Self::base(variant, findings, kind);
         row.rates(&all.iter().map(|one| one.keys as f64 / one.recovered_s).collect::<Vec<_>>());
+        row.samples = EARLY_GETS;
         let mid = |of: &dyn Fn(&Reopened) -> f64| median(all.iter().map(of));
         let whole = |of: &dyn Fn(&Reopened) -> u64| mid(&|one| of(one) as f64) as u64;
         let found = Reopened {

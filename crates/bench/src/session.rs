@@ -37,6 +37,8 @@ const WRITING: Duration = Duration::from_millis(500);
 pub(crate) struct Findings {
     /// What each store says of itself, by the variant's label.
     pub(crate) facts: BTreeMap<String, Facts>,
+    /// What a store said of itself in the load, where it was opened again behind that, by the variant's label.
+    pub(crate) load_facts: BTreeMap<String, Facts>,
     /// Phases by the variant's label and the workload, one a round.
     pub(crate) phases: BTreeMap<(String, String), Vec<Phase>>,
     /// Parts of the load by the variant's label and the number of records at their end, one a round.
@@ -157,7 +159,11 @@ struct Session<'a> {
 impl Session<'_> {
     fn rounds(&mut self) -> Result<()> {
         for round in 1..=self.args.rounds {
-            for variant in self.args.variants()? {
+            let mut variants = self.args.variants()?;
+            // Each round begins with another, so that none always comes behind the same.
+            let first = (round - 1) % variants.len().max(1);
+            variants.rotate_left(first);
+            for variant in variants {
                 let label = variant.label();
                 if self.findings.failed.contains_key(&label) {
                     continue;
@@ -305,7 +311,11 @@ impl Session<'_> {
     fn take(&mut self, cell: &Cell, label: &str, round: usize, message: Message) -> Result<Option<Message>> {
         match message {
             Message::Facts(facts) => {
-                self.findings.facts.insert(label.into(), facts);
+                // The second facts of a cell are those behind its load.
+                let behind = facts.load_durability.is_some();
+                if let Some(of_load) = self.findings.facts.insert(label.into(), facts).filter(|_| behind) {
+                    self.findings.load_facts.entry(label.into()).or_insert(of_load);
+                }
             }
             Message::Begin(name) => {
                 let rounds = self.args.rounds;

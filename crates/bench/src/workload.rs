@@ -1,7 +1,7 @@
 //! The workloads, and the streams of operations that they are made of.
 //!
 //! A stream is generated before the clock starts: eight bytes an operation, one stream a thread. All
-//! randomness comes from the seed, the workload and the thread, so two stores meet the same operations.
+//! randomness comes from the seed, the workload and the thread, so two stores meet the same operations, of which the faster may be given more.
 //!
 //! Each workload meets records 0..N live and leaves them so: what `delete` removes is put back, and what
 //! `d` and `e` insert (numbers from N upwards) is removed, both outside the timed part.
@@ -87,7 +87,7 @@ impl Workload {
         matches!(self, Self::Scan | Self::E)
     }
 
-    /// Whether its stream can run again behind itself, and finds the store as it left it: for what inserts, deletes or loads it cannot, and how much the
+    /// Whether any number of its operations finds the store as it is, so that it can be warmed up and drawn out: what inserts, deletes or loads cannot, and how much the
     /// workloads put that stand for phases of puts (overwrite, zipfput) is part of what they are.
     pub(crate) fn can_go_on(self) -> bool {
         use Workload::{A, Absent, B, C, F, Get, Multiget, Scan, Update};

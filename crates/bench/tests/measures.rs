@@ -77,6 +77,7 @@ fn a_store_is_measured_reopening_after_a_stop_and_after_a_kill() {
     for row in kinds {
         assert_eq!(row["reopen"]["checked"], 20_000, "{row}");
         assert_eq!(row["reopen"]["keys"], 20_000, "{row}");
+        assert_eq!(row["samples"], 10_000, "{row}");
         assert_percentiles(row);
     }
     assert!(dir.is_empty(), "the bench left something behind");

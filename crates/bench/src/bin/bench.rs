@@ -1,4 +1,4 @@
-//! The bench as a program of its own; `lodestore bench` is the same.
+//! The bench as a program of its own, whose exit code is 0 or 1; `lodestore bench` is the same with the exit codes of docs/cli.md.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -247,6 +247,13 @@ mod tests {
     }
 
     #[test]
+    fn where_a_paper_says_how_many_operations_there_are_so_many_are_done() {
+        let tables = given("--preset mkvs-tables");
+        assert_eq!((tables.op_count(), tables.warm_up, tables.at_least), (1000, 0, 0));
+        assert_eq!(given("--preset mkvs-tables --warm-up 5 --at-least 9").at_least, 9);
+    }
+
+    #[test]
     fn a_number_of_records_that_is_given_is_that_of_the_operations_too() {
         let of = |words: &str| given(words);
         let numbers = |args: &Args| (args.records, args.op_count());

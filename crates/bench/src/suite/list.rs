@@ -303,7 +303,7 @@ fn reopen() -> Experiment {
         ..rates(
             "reopen",
             "Opening a store again",
-            "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back.",
+            "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back; any value of it counts.",
             concat!(process!(), " --workloads load --reopen"),
             [size("--records 30000 --ops 1000 --rounds 3", 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
         )

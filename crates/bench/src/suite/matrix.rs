@@ -7,7 +7,7 @@ use super::page::table;
 /// What stands at a table.
 const LEGEND: &str = "How many times better each of our engines is than the best peer whose writes survive the same, also where less is better: **below 1 the peer is \
      ahead**. Of rates the median of the ratios of the rounds, which need not be the ratio of the medians above: where the two fall on different sides of 1 the line is \
-     `undecided`. `~`: the slowest and the fastest rounds of both cross, so that another run may end otherwise. `failed`: the engine did not finish what the peer did, \
+     `undecided`. `~`: the slowest and the fastest rounds of both cross, so that another run may end otherwise; both are said of rates alone, all other figures are medians of the rounds. `failed`: the engine did not finish what the peer did, \
      and loses the line. `cannot`: a run of keys, asked of an engine without order. `-`: not asked, or without meaning.";
 
 /// A ratio, short, but never as 1 where it is not.

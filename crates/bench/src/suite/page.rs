@@ -58,7 +58,9 @@ pub(super) fn missing(record: &Record) -> Vec<String> {
 
 /// What the rows say of the values that came back.
 pub(super) const CHECKED: &str = "Each value that came back was checked to belong to its key: one of 24 bytes or more by its length and its first and last 8 bytes (all of them with \
-     `--check full`, which these runs do not have), a shorter one whole. Behind each workload the 256 records that each thread wrote last were read back, and held what was put there last.";
+     `--check full`, which these runs do not have), a shorter one whole. Behind each workload the 256 records that each \
+     thread wrote or deleted last were read back, and held what was put there last, or nothing; what another thread put meanwhile passed, and a value of less than 24 bytes, which has no \
+     version. Of stores that were opened again any value of the key passed.";
 
 /// The page.
 pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
@@ -335,7 +337,8 @@ mod tests {
     fn what_was_checked_is_not_overstated() {
         let text = made(&[row("hikv", "get", 9e6)]);
         assert!(
-            text.contains("the 256 records that each thread wrote last") && text.contains("first and last 8 bytes")
+            text.contains("the 256 records that each thread wrote or deleted last")
+                && text.contains("first and last 8 bytes")
         );
         assert!(!text.contains("Every value that came back was checked."), "{text}");
     }

@@ -23,7 +23,7 @@ use crate::store;
 
 /// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
 const TIMES_MOST: u32 = 4;
-/// What any run may take.
+/// What is added to that.
 const LONGER: Duration = Duration::from_secs(120);
 /// How often the bar is moved.
 const TICK: Duration = Duration::from_millis(500);
