@@ -4,7 +4,7 @@
 //! ([`lodestore_index::group`]). On byte-addressed media each thread has a log of its own, and nothing of this is used.
 //!
 //! **`power`**. Persist order of a write: its record is stored, under the stripe of its key, and nothing else is done under that lock; the leader
-//! of its group flushes the group's ranges; **fence: the group is durable**; the leader publishes the group's entries in the index, in the order of
+//! of its group flushes the group's ranges; **fence: the group is durable**; the leader stores the end mark behind its last record, if that is still the log's, and publishes the group's entries in the index, in the order of
 //! their numbers; the writer is answered. No reader meets an entry that a crash could take away, and a hot key has as many writes a sync as it has
 //! writers.
 //!
@@ -243,6 +243,7 @@ impl Inner {
             return false;
         }
         Counts::add(&self.counts.commits, 1);
+        let _ = self.view.load().memtables().any(|memtable| memtable.mark_shared(last));
         log.publishing.store(last, Ordering::SeqCst);
         let keep = self.order.has_snapshots();
         let published = gathered.writes.iter().try_for_each(|write| self.publish_write(log, write, keep));

@@ -1,7 +1,7 @@
 //! FastStore (FluidKV, VLDB 2024): logs that each thread slot writes alone, under one ordered index in DRAM.
 //!
 //! Persist order of a write: its record, whole, with its checksum; flush; **fence: it is durable**; then its entry in the index,
-//! which is what readers find it by. So a read answers with nothing that a crash could take away.
+//! which is what readers find it by, and the end mark behind it (`segment.rs`), which no fence waits for. So a read answers with nothing that a crash could take away.
 //!
 //! Invariants
 //! 1. The index names the newest version of each key by number; writers of one key come one after the other (`locks.rs`).
@@ -30,7 +30,7 @@ use crate::inner::lock;
 use crate::key_filter::KeyFilter;
 use crate::layout::KIND_LOG;
 use crate::reserve::Reserve;
-use crate::segment::{SEGMENT_HEADER, SPARE, SegmentHeader, place, spare_at};
+use crate::segment::{SEGMENT_HEADER, SegmentHeader, capacity_for, end_mark, place, room_of, spare_at};
 use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
@@ -94,10 +94,12 @@ struct Tail(Mutex<Segment>);
 #[derive(Default)]
 struct Segment {
     at: NvPtr,
-    /// Where records end, and the header's spare copy stands.
+    /// Where records end, and the last one's end mark stands.
     room: u64,
+    /// Where the header's spare copy stands.
+    spare_at: u64,
     end: u64,
-    /// The header, while its spare copy is not stored: it is when the first record is durable.
+    /// The header, while its spare copy is not flushed: it is stored when the first record is durable.
     spare: Option<Box<SegmentHeader>>,
     /// The number of the next segment of this log.
     next: u32,
@@ -249,6 +251,7 @@ impl Memtable {
                 let (before, end) = (segment.end, slot.at + len as u64);
                 let old =
                     self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
+                self.mark_end(&segment);
                 self.look_behind(before, end);
                 return Ok(old);
             }
@@ -277,6 +280,7 @@ impl Memtable {
                 }
                 self.pool.check()?;
                 segment.end = slot.at + len as u64;
+                self.mark_end(&segment);
                 return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
             }
             let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
@@ -288,7 +292,7 @@ impl Memtable {
     /// a whole header nothing in it was answered for.
     #[cold]
     fn begin_segment(&self, segment: &mut Segment, len: u64, reserve: &Reserve, deletes: bool) -> Result<()> {
-        let least = ((SEGMENT_HEADER + SPARE) as u64 + len).max(self.segment_bytes / LEAST_PART);
+        let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
         let (at, capacity) = if deletes {
@@ -320,7 +324,8 @@ impl Memtable {
         self.look();
         *segment = Segment {
             at,
-            room: spare_at(capacity),
+            room: room_of(capacity),
+            spare_at: spare_at(capacity),
             end: SEGMENT_HEADER as u64,
             spare: Some(Box::new(header)),
             next: segment.next + 1,
@@ -330,17 +335,35 @@ impl Memtable {
         Ok(())
     }
 
-    /// Stores the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
+    /// Stores and flushes the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
     #[cold]
     fn store_spare(&self, segment: &mut Segment) -> Option<(NvPtr, usize)> {
         let copy = segment.spare.take()?.copy();
-        let at = segment.at.add(segment.room);
+        let at = segment.at.add(segment.spare_at);
         if self.is_shared {
             self.pool.store_parts(at, &[&copy]);
         } else {
             self.pool.store_durable(at, &[&copy]);
         }
         Some((at, copy.len()))
+    }
+
+    /// Says behind the last record of a log that it is durable, with all before it, so that damage to it is not taken for a record that was cut off.
+    /// Not flushed: what a power failure takes of it was no promise.
+    #[inline]
+    fn mark_end(&self, segment: &Segment) {
+        if let Some(frame) = segment.frame {
+            self.pool.publish_u64(segment.at.add(segment.end), end_mark(frame, segment.end));
+            if let Some(header) = &segment.spare {
+                self.store_early_spare(segment, header);
+            }
+        }
+    }
+
+    /// Stores the spare copy of a header as soon as it may stand there, not flushed: [`Self::store_spare`] makes it durable.
+    #[cold]
+    fn store_early_spare(&self, segment: &Segment, header: &SegmentHeader) {
+        self.pool.store_parts(segment.at.add(segment.spare_at), &[&header.copy()]);
     }
 
     /// Looks whether its DRAM is used up.

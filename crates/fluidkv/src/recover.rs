@@ -35,7 +35,7 @@ use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
-use crate::segment::{Mend, Mode, SPARE, SegmentHeader, SegmentReader, spare_at};
+use crate::segment::{Mend, Mode, SPARE, SegmentHeader, SegmentReader, Tail, spare_at};
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
@@ -382,7 +382,7 @@ impl Job<'_> {
             let (mend, last) = self.read_segment(segment, seen)?;
             seen = seen.max(last);
             let Some(mend) = mend else {
-                // The last record may have been cut off in its last bit; what stands before it was whole once.
+                // The last record may have been cut off in its last bit, if it has no end mark; what stands before it was whole once.
                 let damaged = mended.iter().filter(|at| **at < last).count();
                 self.recovery.corrupt.fetch_add(damaged as u64, Ordering::Relaxed);
                 return Ok(());
@@ -398,7 +398,8 @@ impl Job<'_> {
         Err(Error::corrupt(place, "too many of its bits are wrong: restore the store from a copy"))
     }
 
-    /// Reads a segment, whose records up to `seen` were read before; a byte that must be set right before it can be read further, and where the last record begins.
+    /// Reads a segment, whose records up to `seen` were read before; a byte that must be set right before it can be read further, and where the last record begins, or
+    /// ends, if its end is marked.
     fn read_segment(&self, segment: &Segment, seen: u64) -> Result<(Option<Mend>, u64)> {
         let mut last = 0;
         let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
@@ -426,6 +427,9 @@ impl Job<'_> {
         if let Some(outcome) = reader.outcome() {
             if outcome.mend.is_some() {
                 return Ok((outcome.mend, last));
+            }
+            if outcome.tail == Tail::Marked {
+                last = outcome.end;
             }
             if !outcome.searched && segment.known_end == 0 {
                 self.note_unsure_end(segment, outcome.end);

@@ -10,11 +10,14 @@
 //! that is not known.
 //!
 //! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header; the spare is stored
-//! when the first record is durable, and fenced with the next one. So a whole spare says that there was a record. Nothing
-//! says how far a segment is written: a reader goes on to the first record that is not whole. What stands there is one of three:
+//! when the first record is durable, and fenced with the next one. So a whole spare says that there was a record. When a record is durable with all
+//! before it, and before it is answered for, an *end mark* is stored right behind it, where the next record will stand or leave a gap: it is not flushed, so it costs no order, and a kill leaves it
+//! there. A reader goes on to the first record that is not whole. What stands there is one of two:
 //!
-//! * the end, or a record that was cut off: no later record says that it was durable, so nobody was answered for it;
-//! * damage: a later whole record bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
+//! * the end, or a record that was cut off: nothing says that it was durable;
+//! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
+//!
+//! A power failure may take the end mark of the last record, which it has not made durable. Then a last record that is damaged in several bits looks like one that was cut off.
 //!
 //! A record of which one bit alone is wrong can be mended: the checksum says which. A record that was cut off looks like that by chance once in 2^32 / (its bits, 4096 at most): a million
 //! power cuts in the middle of a long record leave one wrong record that nobody was answered for. Not to mend the last record would lose an acknowledged one for each bit that goes wrong there.
@@ -34,6 +37,8 @@ pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
 pub(crate) const SPARE: usize = COPY;
 /// Bytes of one copy.
 const COPY: usize = 64;
+/// Bytes of an end mark.
+const END_MARK: usize = STEP;
 /// Longest record of which each bit is tried, in bytes.
 const TRIED_MAX: usize = 512;
 /// Bytes of a cache line.
@@ -48,6 +53,26 @@ const SEARCH_BYTES: u64 = 64 << 10;
 #[inline]
 pub(crate) fn spare_at(capacity: u64) -> u64 {
     capacity.saturating_sub(SPARE as u64)
+}
+
+/// Where a writer's records end in a segment of this many bytes: behind the last one its end mark has room. Readers take records up to the spare.
+#[inline]
+pub(crate) fn room_of(capacity: u64) -> u64 {
+    spare_at(capacity).saturating_sub(END_MARK as u64)
+}
+
+/// Bytes of a segment whose only record has this length.
+pub(crate) fn capacity_for(len: u64) -> u64 {
+    (SEGMENT_HEADER + END_MARK + SPARE) as u64 + len
+}
+
+/// The word that stands at `at` of a segment where all before it was durable: of this place and this use of the space, and of no other.
+#[inline]
+pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
+    let mixed = (frame.nonce ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed >> 32 ^ mixed).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    // No zero, which stands where nothing was written.
+    mixed >> 29 ^ mixed | 1
 }
 
 /// Where a record of `len` bytes goes in a segment that is written up to `end` and has room for records up to `room`: right there, or at the next line where it
@@ -192,6 +217,8 @@ pub(crate) struct Damage {
 /// What stands behind the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
+    /// Its end mark: it was durable. Behind a gap a record that was cut off may follow.
+    Marked,
     /// Nothing: the end of the segment, or zeros.
     Clean,
     /// A record that was cut off, or bytes of an older use.
@@ -282,6 +309,10 @@ impl<'a> SegmentReader<'a> {
         self.bytes.get(at as usize..).unwrap_or_default()
     }
 
+    fn is_marked(&self, at: u64) -> bool {
+        self.at(at).first_chunk().is_some_and(|word| u64::from_le_bytes(*word) == end_mark(self.frame, at))
+    }
+
     fn record_at(&self, at: u64) -> Option<(u64, Record<'a>)> {
         Record::checked(self.at(at), self.frame, at).map(|record| (at, record))
     }
@@ -297,16 +328,18 @@ impl<'a> SegmentReader<'a> {
             .find_map(|at| self.record_at(at).filter(|(at, record)| fits(*at, record)))
     }
 
-    /// The first whole record behind one that is not; on the way to the first that was written when all before it was durable.
+    /// The first whole record behind one that is not; on the way to the first that was written when all before it was durable, or to an end mark.
     ///
     /// Each place costs a look at a header. What looks right and is not takes from the budget, at most a quarter of what is left at a
     /// time, so that a few long ones do not end the search for short ones.
     fn search(&mut self) -> Option<u64> {
         let mut first = None;
         let mut at = self.end + STEP as u64;
-        while at + LEAST as u64 <= self.bytes.len() as u64 {
+        while at + END_MARK as u64 <= self.bytes.len() as u64 {
             let mut step = STEP as u64;
-            if let Some(span) = likely_span(self.at(at), self.frame, at).map(|span| span as u64) {
+            if self.is_marked(at) {
+                self.durable_to = self.durable_to.max(at);
+            } else if let Some(span) = likely_span(self.at(at), self.frame, at).map(|span| span as u64) {
                 if span > self.budget / 4 {
                     self.searched = false;
                 } else if let Some((_, record)) = self.record_at(at) {
@@ -350,7 +383,11 @@ impl<'a> SegmentReader<'a> {
     fn finish(&mut self, mend: Option<Mend>) {
         let is_zero = |at: u64| self.at(at).iter().take(LEAST).all(|byte| *byte == 0);
         let clean = is_zero(self.end) && is_zero(self.end.next_multiple_of(LINE));
-        let tail = if clean { Tail::Clean } else { Tail::Torn };
+        let tail = match clean {
+            _ if self.is_marked(self.end) => Tail::Marked,
+            true => Tail::Clean,
+            false => Tail::Torn,
+        };
         let (lost_places, lost_bytes) = self.lost;
         self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched, mend });
     }
@@ -372,7 +409,8 @@ impl<'a> SegmentReader<'a> {
             return Ok(self.resume.is_some());
         }
         if self.mode == Mode::Strict {
-            let what = if known { "a durable record is missing" } else { "a later record was written after this one" };
+            let what =
+                if known { "a durable record is missing" } else { "what stands behind it says that it was durable" };
             return Err(Damage { at: self.end, what });
         }
         let next = first.unwrap_or(self.durable_to);

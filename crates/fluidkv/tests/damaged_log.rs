@@ -162,3 +162,69 @@ fn a_segment_with_both_copies_of_its_header_lost_is_read_by_its_spare() {
     let store = opened(&scratch, false, Durability::Process).expect("open");
     assert_eq!((store.len().expect("len"), store.stats().recovery.corrupt), (keys, 1));
 }
+
+/// A store with ten keys and `KEY` behind them in one log, as a crash leaves it; how many keys there are beside it.
+fn with_a_last_record(scratch: &Scratch, durability: Durability) -> u64 {
+    let mut options = options();
+    options.pool.durability = durability;
+    let store = FluidKv::create(&scratch.store(), &options).expect("create");
+    (0..10u64).for_each(|key| store.put(&key.to_le_bytes(), &[7; 40]).expect("put"));
+    store.put(KEY, VALUE).expect("put");
+    assert_eq!(store.stats().engine_counters["flushes"], 0);
+    drop(store);
+    10
+}
+
+/// Such a record was taken for one that was cut off: it was gone, and nobody said so.
+#[test]
+fn a_last_record_with_several_wrong_bits_is_told() {
+    // In its header, its key's length and its sequence; in its checksum, with one of its value.
+    for flips in [&[(-8, 0), (-4, 1)][..], &[(-8, 1), (-7, 2), (-1, 3)], &[(-16, 0), (14, 5)]] {
+        for durability in [Durability::Process, Durability::Power] {
+            let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+            let others = with_a_last_record(&scratch, durability);
+            // Those of the value last: the entry is found by it.
+            flips.iter().for_each(|(offset, bit)| flip(&scratch, *offset, *bit));
+            let refused = opened(&scratch, false, durability).err();
+            assert!(matches!(&refused, Some(Error::Corrupt { what, .. }) if what.contains("salvage")), "{refused:?}");
+            let store = opened(&scratch, true, durability).expect("salvaged");
+            let recovery = store.stats().recovery;
+            assert_eq!((store.len().expect("len"), recovery.corrupt, recovery.left_out), (others, 1, 1), "{flips:?}");
+        }
+    }
+}
+
+/// Which was set right, and not told.
+#[test]
+fn a_last_record_with_one_wrong_bit_is_set_right_and_counted() {
+    for durability in [Durability::Process, Durability::Power] {
+        let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let others = with_a_last_record(&scratch, durability);
+        flip(&scratch, -8, 1);
+        let store = opened(&scratch, false, durability).expect("open");
+        assert_eq!((store.len().expect("len"), store.stats().recovery.corrupt), (others + 1, 1), "{durability:?}");
+        assert_eq!(store.get(KEY).expect("get").as_deref(), Some(VALUE));
+    }
+}
+
+/// Both copies of the header went with it, and the spare was stored with the second record only.
+#[test]
+fn the_lost_first_page_of_a_log_of_one_record_is_told() {
+    for durability in [Durability::Process, Durability::Power] {
+        let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let mut options = options();
+        options.pool.durability = durability;
+        let store = FluidKv::create(&scratch.store(), &options).expect("create");
+        store.put(KEY, VALUE).expect("put");
+        drop(store);
+        let path = scratch.store().join("pool.0000");
+        let mut image = std::fs::read(&path).expect("its bytes");
+        let at = (0..image.len()).step_by(4096).find(|at| image[*at..].starts_with(b"LLOG")).expect("a segment");
+        image[at..at + 4096].fill(0);
+        std::fs::write(&path, image).expect("written");
+        let refused = opened(&scratch, false, durability).err();
+        assert!(matches!(&refused, Some(Error::Corrupt { what, .. }) if what.contains("salvage")), "{refused:?}");
+        let store = opened(&scratch, true, durability).expect("salvaged");
+        assert!(store.stats().recovery.corrupt > 0 && store.is_empty().expect("is empty"), "{durability:?}");
+    }
+}

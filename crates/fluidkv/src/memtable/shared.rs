@@ -106,8 +106,23 @@ impl Memtable {
                 return Ok(Stored { number, places, range: segment.take(number, end), spare });
             }
             log.settle()?;
+            if segment.last != 0 && segment.last <= log.durable() {
+                self.mark_end(&segment);
+            }
             self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;
         }
+    }
+
+    /// Stores the end mark of the log, if its last record is that of `number`, which is durable with all before it; whether it is. Where somebody appends meanwhile there is none:
+    /// what is appended stands in its place.
+    pub(crate) fn mark_shared(&self, number: u64) -> bool {
+        // Its holder may wait for this leader, or lead itself.
+        let Ok(segment) = self.tails[0].0.try_lock() else { return false };
+        let is_last = segment.last == number && number != 0;
+        if is_last {
+            self.mark_end(&segment);
+        }
+        is_last
     }
 
     /// Makes an entry of this memtable's log the newest version of its key; where the one stands that it takes the place of. One at a time, in the order of the numbers.

@@ -47,7 +47,7 @@ impl Log {
         let ops: Vec<Op<'_>> = owned.iter().map(Owned::op).collect();
         let one = ops.len() == 1;
         let len = if one { ops[0].entry_len() } else { BatchRecord::len_of(&ops).expect("a small batch") };
-        let Some(slot) = place(self.end(), len, spare_at(CAPACITY)) else { return false };
+        let Some(slot) = place(self.end(), len, room_of(CAPACITY)) else { return false };
         let sequence = 50 + self.records.len() as u64;
         let stored = if one {
             let header = encode_header(self.header.frame, slot, sequence, durable, &ops[0]).expect("in reach");
@@ -71,6 +71,25 @@ impl Log {
             if !log.append(&owned, durable) {
                 break;
             }
+        }
+        log
+    }
+
+    /// As the writer leaves it whose last record is durable.
+    fn mark(&mut self) {
+        let (end, mark) = (self.end(), end_mark(self.header.frame, self.end()));
+        self.bytes[end as usize..][..END_MARK].copy_from_slice(&mark.to_le_bytes());
+    }
+
+    /// A log of so many records, each of which was durable before the next one was stored.
+    fn marked(rng: &mut Rng, records: usize) -> Self {
+        let mut log = Self::random(rng, 0, true);
+        for _ in 0..records {
+            let owned: Vec<Owned> = (0..*rng.pick(&[1, 1, 1, 2])).map(|_| Owned::random(rng)).collect();
+            if !log.append(&owned, true) {
+                break;
+            }
+            log.mark();
         }
         log
     }
@@ -298,6 +317,78 @@ fn damage_of_the_last_record_is_told_by_the_next_segment() {
     let outcome = outcome.expect("it was read to the end");
     assert_eq!(records, log.records[..last]);
     assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]));
+}
+
+/// It was taken for one that was cut off.
+#[test]
+fn damage_of_the_last_record_is_told_by_its_end_mark() {
+    let mut rng = rng();
+    for round in 0..200 {
+        let records = 1 + rng.below(8);
+        let log = Log::marked(&mut rng, records);
+        let Some(last) = log.records.len().checked_sub(1) else { continue };
+        let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        // A header has no byte that is not covered.
+        let bit = log.records[last].0 * 8 + rng.below(HEADER * 8) as u64;
+        let one = 1u8 << (bit % 8);
+        hurt.bytes[bit as usize / 8] ^= one | one.rotate_left(1 + rng.below(7) as u32);
+        let (records, damage, outcome) = hurt.read(Mode::Strict, 0);
+        assert_eq!(records, log.records[..last], "round {round}");
+        assert_eq!((damage.map(|damage| damage.at), outcome), (Some(log.ends[last]), None), "round {round}");
+        let (records, _, outcome) = hurt.read(Mode::Salvage, 0);
+        assert_eq!(records, log.records[..last], "round {round}");
+        let outcome = outcome.expect("it was read to the end");
+        assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]), "round {round}");
+    }
+}
+
+/// Any of its words may be there, in the place of the end mark before it or not.
+#[test]
+fn a_record_cut_off_behind_an_end_mark_is_no_damage() {
+    let mut rng = rng();
+    for round in 0..300 {
+        let records = rng.below(8);
+        let mut log = Log::marked(&mut rng, records);
+        let (before, end, count) = (log.bytes.clone(), log.end() as usize, log.records.len());
+        let owned: Vec<Owned> = (0..*rng.pick(&[1, 3])).map(|_| Owned::random(&mut rng)).collect();
+        if !log.append(&owned, true) {
+            continue;
+        }
+        let mut torn = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        for word in (end..log.end() as usize).step_by(STEP).filter(|_| rng.below(2) == 0) {
+            torn.bytes[word..word + STEP].copy_from_slice(&before[word..word + STEP]);
+        }
+        for mode in [Mode::Strict, Mode::Salvage] {
+            let (records, damage, outcome) = torn.read(mode, 0);
+            assert!(records == log.records[..count] || records == log.records, "round {round}");
+            assert_eq!((damage, outcome.map(|outcome| outcome.lost_places)), (None, Some(0)), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn an_end_mark_is_of_its_place_and_of_its_use_of_the_space() {
+    let mut rng = rng();
+    let log = Log::marked(&mut rng, 3);
+    let (end, last) = (log.end() as usize, log.records.len() - 1);
+    assert_eq!(log.read(Mode::Strict, 0).2.map(|outcome| outcome.tail), Some(Tail::Marked));
+    let other = Frame { nonce: log.header.frame.nonce ^ 1, ..log.header.frame };
+    for (at, mark) in [(end, end_mark(other, end as u64)), (end + STEP, end_mark(log.header.frame, end as u64))] {
+        let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
+        hurt.bytes[end..end + STEP].fill(0);
+        hurt.bytes[at..at + STEP].copy_from_slice(&mark.to_le_bytes());
+        hurt.bytes[log.records[last].0 as usize + 4] ^= 3;
+        let (records, damage, _) = hurt.read(Mode::Strict, 0);
+        assert_eq!((records.as_slice(), damage), (&log.records[..last], None));
+    }
+}
+
+#[test]
+fn an_end_mark_has_room_behind_any_record() {
+    assert_eq!(place(4056, 32, room_of(4096 + SPARE as u64)), Some(Slot { at: 4056, gap: 0 }));
+    assert_eq!(place(4064, 32, room_of(4096 + SPARE as u64)), None);
+    let least = capacity_for(LEAST as u64);
+    assert!(place(SEGMENT_HEADER as u64, LEAST, room_of(least)).is_some());
 }
 
 #[test]
