@@ -173,6 +173,14 @@ macro_rules! every {
     };
 }
 
+/// Words of scale small: three rounds, whose workloads take a tenth of a second at the least, with their warm-up, so that all of them together take what the scale says.
+macro_rules! briefly {
+    ($words:literal) => {
+        concat!($words, " --rounds 3 --warm-up 20 --at-least 80")
+    };
+}
+pub(super) use briefly;
+
 /// An experiment of one run in memory that compares rates.
 pub(super) fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [Size; 2]) -> Experiment {
     Experiment {
@@ -211,7 +219,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size("--records 50000 --ops 15000 --rounds 3", 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
+        [size(briefly!("--records 50000 --ops 15000"), 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
     )
 }
 
@@ -221,7 +229,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size("--records 50000 --ops 15000 --rounds 3", 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
+        [size(briefly!("--records 50000 --ops 15000"), 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
     )
 }
 
@@ -234,7 +242,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size("--records 2500 --ops 1000 --rounds 3", 32), size("--records 16000 --ops 6500 --rounds 3", 250)],
+            [size(briefly!("--records 2500 --ops 1000"), 32), size("--records 16000 --ops 6500 --rounds 3", 250)],
         )
     }
 }
@@ -245,7 +253,7 @@ fn servers() -> Experiment {
         "Servers over a unix socket",
         "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
         "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
-        [size("--records 30000 --ops 15000 --rounds 3", 22), size("--records 200000 --ops 100000 --rounds 3", 140)],
+        [size(briefly!("--records 30000 --ops 15000"), 22), size("--records 200000 --ops 100000 --rounds 3", 140)],
     )
 }
 
@@ -255,7 +263,7 @@ fn scaling() -> Experiment {
         "Threads",
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
-        [size("--records 25000 --ops 12000 --rounds 3", 36), size("--records 200000 --ops 50000 --rounds 3", 280)],
+        [size(briefly!("--records 25000 --ops 12000"), 36), size("--records 200000 --ops 50000 --rounds 3", 280)],
     )
 }
 
@@ -265,7 +273,7 @@ fn sizes() -> Experiment {
         "Sizes of values",
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
-        [size("--records 5000 --ops 5000 --rounds 3", 36), size("--records 30000 --ops 30000 --rounds 3", 240)],
+        [size(briefly!("--records 5000 --ops 5000"), 36), size("--records 30000 --ops 30000 --rounds 3", 240)],
     )
 }
 
@@ -275,7 +283,7 @@ fn facebook() -> Experiment {
         "Facebook's mix of sizes",
         "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
-        [size("--records 30000 --ops 15000 --rounds 3", 20), size("--records 200000 --ops 80000 --rounds 3", 125)],
+        [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 125)],
     )
 }
 
@@ -291,7 +299,7 @@ fn open_loop() -> Experiment {
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [size("--records 20000 --ops 10000 --rounds 3", 85), size("--records 200000 --ops 60000 --rounds 3", 300)],
+            [size(briefly!("--records 20000 --ops 10000"), 85), size("--records 200000 --ops 60000 --rounds 3", 300)],
         )
     }
 }
@@ -305,7 +313,7 @@ fn reopen() -> Experiment {
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back; any value of it counts.",
             concat!(process!(), " --workloads load --reopen"),
-            [size("--records 30000 --ops 1000 --rounds 3", 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
+            [size(briefly!("--records 30000 --ops 1000"), 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
         )
     }
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::figure::Measure;
-use super::list::{Draw, Experiment, Medium, Run, Scale, Size, rates, size};
+use super::list::{Draw, Experiment, Medium, Run, Scale, Size, briefly, rates, size};
 use super::run::read;
 use crate::args::Args;
 use crate::figures::Told;
@@ -72,22 +72,22 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
     match preset {
         // 25 times, as in the paper.
         Preset::HikvFig9 => [
-            size("--sweep records=10000,50000,250000 --ops 20000 --rounds 3", 22),
+            size(briefly!("--sweep records=10000,50000,250000 --ops 20000"), 22),
             size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 90),
         ],
         // A small store needs more room beside its data than a large one. Where less is loaded than the preset's, memory is no longer what bounds. All of it once
         // takes longer than three rounds of most others.
-        Preset::HashkvP123 => [size("--records 50000 --reserve 70 --memory 0 --rounds 3", 30), size("", 480)],
+        Preset::HashkvP123 => [size(briefly!("--records 50000 --reserve 70 --memory 0"), 30), size("", 480)],
         Preset::HashkvReserve => [
-            size("--load-bytes 48M --memory 0 --write-buffer 4M --rounds 3", 30),
+            size(briefly!("--load-bytes 48M --memory 0 --write-buffer 4M"), 30),
             size("--load-bytes 192M --memory 0 --write-buffer 4M --rounds 3", 240),
         ],
         Preset::HashkvValueSize => {
-            [size("--load-bytes 16M --memory 0 --rounds 3", 30), size("--load-bytes 64M --memory 0 --rounds 3", 180)]
+            [size(briefly!("--load-bytes 16M --memory 0"), 30), size("--load-bytes 64M --memory 0 --rounds 3", 180)]
         }
-        Preset::HashkvThreshold => [size("--load-bytes 24M --rounds 3", 30), size("--rounds 3", 240)],
+        Preset::HashkvThreshold => [size(briefly!("--load-bytes 24M"), 30), size("--rounds 3", 240)],
         Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
-        _ => [size("--records 50000 --ops 10000 --rounds 3", 13), size("--records 200000 --ops 60000 --rounds 3", 130)],
+        _ => [size(briefly!("--records 50000 --ops 10000"), 13), size("--records 200000 --ops 60000 --rounds 3", 130)],
     }
 }
 
