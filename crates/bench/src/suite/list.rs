@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use super::figure::Measure;
 use super::presets::of_preset;
+use super::run::without;
 use crate::preset::Preset;
 
 /// How much is measured.
@@ -14,7 +15,7 @@ use crate::preset::Preset;
 pub enum Scale {
     /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
     Tiny,
-    /// 50,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
+    /// 30,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
     #[default]
     Small,
     /// 200,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-p123` (one round), `hashkv-threshold`
@@ -36,7 +37,7 @@ impl Scale {
     pub(super) fn open_ms(self) -> u64 {
         match self {
             Self::Tiny => 100,
-            Self::Small => 1000,
+            Self::Small => 500,
             Self::Full => 3000,
         }
     }
@@ -123,6 +124,9 @@ pub(super) struct Experiment {
     pub(super) preset: Option<Preset>,
 }
 
+/// The option that the size of an experiment may have another value of.
+const SWEEP: &str = "--sweep";
+
 /// What an experiment runs at scale tiny, whatever it is.
 const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0 --warm-up 0 --at-least 0", 3);
 
@@ -146,6 +150,13 @@ impl Experiment {
             Scale::Small => self.small,
             Scale::Full => self.full,
         }
+    }
+
+    /// The words of one of its runs at this scale. What the scale sweeps takes the place of what the run does.
+    pub(super) fn words(&self, run: &Run, scale: Scale) -> String {
+        let size = self.size(scale).words;
+        let own = if size.contains(SWEEP) { without(&run.words, SWEEP).0 } else { run.words.clone() };
+        format!("{own} {size}")
     }
 
     /// Whether the words of its preset have this.
@@ -173,10 +184,10 @@ macro_rules! every {
     };
 }
 
-/// Words of scale small: three rounds, whose workloads take a tenth of a second at the least, with their warm-up, so that all of them together take what the scale says.
+/// Words of scale small: three rounds, whose workloads take a twentieth of a second at the least, with their warm-up: a quarter of one in each of some 4,000 would be longer than the scale may take.
 macro_rules! briefly {
     ($words:literal) => {
-        concat!($words, " --rounds 3 --warm-up 20 --at-least 80")
+        concat!($words, " --rounds 3 --warm-up 10 --at-least 40")
     };
 }
 pub(super) use briefly;
@@ -219,7 +230,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size(briefly!("--records 50000 --ops 15000"), 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
+        [size(briefly!("--records 30000 --ops 10000"), 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
     )
 }
 
@@ -229,7 +240,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size(briefly!("--records 50000 --ops 15000"), 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
+        [size(briefly!("--records 30000 --ops 10000"), 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
     )
 }
 
@@ -263,7 +274,10 @@ fn scaling() -> Experiment {
         "Threads",
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
-        [size(briefly!("--records 25000 --ops 12000"), 36), size("--records 200000 --ops 50000 --rounds 3", 280)],
+        [
+            size(briefly!("--records 20000 --ops 10000 --sweep threads=1,4"), 36),
+            size("--records 200000 --ops 50000 --rounds 3", 280),
+        ],
     )
 }
 
@@ -273,7 +287,10 @@ fn sizes() -> Experiment {
         "Sizes of values",
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
-        [size(briefly!("--records 5000 --ops 5000"), 36), size("--records 30000 --ops 30000 --rounds 3", 240)],
+        [
+            size(briefly!("--records 5000 --ops 5000 --sweep value-size=16,256,4096"), 36),
+            size("--records 30000 --ops 30000 --rounds 3", 240),
+        ],
     )
 }
 
@@ -313,7 +330,7 @@ fn reopen() -> Experiment {
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back; any value of it counts.",
             concat!(process!(), " --workloads load --reopen"),
-            [size(briefly!("--records 30000 --ops 1000"), 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
+            [size(briefly!("--records 25000 --ops 1000"), 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
         )
     }
 }

@@ -356,7 +356,7 @@ mod tests {
             assert_eq!(all.iter().filter(|other| other.name == experiment.name).count(), 1, "{}", experiment.name);
             for scale in Scale::value_variants() {
                 for own in &experiment.runs {
-                    let words = format!("{} {}", own.words, experiment.size(*scale).words);
+                    let words = experiment.words(own, *scale);
                     run::read(&words).unwrap_or_else(|error| panic!("{}: {error}", experiment.name));
                 }
             }
@@ -368,7 +368,7 @@ mod tests {
         for experiment in experiments() {
             for scale in [Scale::Small, Scale::Full] {
                 for own in &experiment.runs {
-                    let words = format!("{} {}", own.words, experiment.size(scale).words);
+                    let words = experiment.words(own, scale);
                     let rounds = run::read(&words).expect("they can be read").0.rounds;
                     let once = experiment.name == "hashkv-p123" && scale == Scale::Full;
                     assert!(rounds >= 3 || once, "{} at {}: {rounds}", experiment.name, scale.name());

@@ -87,7 +87,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
         }
         Preset::HashkvThreshold => [size(briefly!("--load-bytes 24M"), 30), size("--rounds 3", 240)],
         Preset::MkvsTables => [size("--rounds 3", 40), size("", 140)],
-        _ => [size(briefly!("--records 50000 --ops 10000"), 13), size("--records 200000 --ops 60000 --rounds 3", 130)],
+        _ => [size(briefly!("--records 30000 --ops 10000"), 13), size("--records 200000 --ops 60000 --rounds 3", 130)],
     }
 }
 

@@ -83,16 +83,15 @@ impl Bench<'_> {
 
     /// The words of a run at this scale. Those of an open loop follow from the rows before it.
     fn words(&self, run: &Run, before: &[Row]) -> Result<String, String> {
-        let size = self.experiment.size(self.scale).words;
+        let words = self.experiment.words(run, self.scale);
         if !run.open {
-            return Ok(format!("{} {size}", run.words));
+            return Ok(words);
         }
         let rate =
             half_of_slowest(before).ok_or("nothing ran in the closed loop before, of which it takes half the rate")?;
         Ok(format!(
-            "{} {} --rate {rate} --ops {}",
-            run.words,
-            without(size, "--ops").0,
+            "{} --rate {rate} --ops {}",
+            without(&words, "--ops").0,
             (rate * self.scale.open_ms()).div_ceil(1000)
         ))
     }
@@ -205,7 +204,7 @@ fn half_of_slowest(rows: &[Row]) -> Option<u64> {
 }
 
 /// The words without an option and its value, and the value.
-fn without(words: &str, option: &str) -> (String, Option<String>) {
+pub(super) fn without(words: &str, option: &str) -> (String, Option<String>) {
     let (mut left, mut value) = (Vec::new(), None);
     let mut all = words.split_whitespace();
     while let Some(word) = all.next() {
@@ -286,7 +285,7 @@ mod tests {
         let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: Path::new("."), tick: &|| () };
         let run = Run { open: true, ..Run::new("--workloads a") };
         let words = bench.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
-        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 2000");
+        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 1000");
         let full = Bench { scale: Scale::Full, ..bench };
         let words = full.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
         assert!(words.ends_with("--rate 2000 --ops 6000"), "{words}");
