@@ -242,10 +242,9 @@ impl Args {
             return self;
         }
         for peer in self.peers.take().unwrap_or_default() {
-            match peers::fits(&peer, self.durability) {
-                Ok(()) => self.peers.get_or_insert_default().push(peer),
-                Err(Error::InvalidOption { why, .. }) => self.left_out.push((peer, why)),
-                Err(other) => self.left_out.push((peer, other.to_string())),
+            match peers::missing(&peer, self.durability) {
+                None => self.peers.get_or_insert_default().push(peer),
+                Some(why) => self.left_out.push((peer, why)),
             }
         }
         self.peers.get_or_insert_default();
@@ -315,7 +314,7 @@ impl Args {
         }
         self.check_memory()?;
         self.check_reserve()?;
-        self.check_early()?;
+        self.check_refused()?;
         if self.sweep.is_some() && self.reopen {
             return Err(refuse("reopen", "", "it takes no sweep beside it"));
         }
@@ -426,7 +425,7 @@ impl Args {
 
     fn check_target(&self, store: &str) -> Result<()> {
         let name = store::base(store);
-        let known = peers::is_peer(name) || lodestore::engines().iter().any(|engine| engine.name == name);
+        let known = peers::is_peer(name) || store::is_engine(name);
         if !known {
             let engines = lodestore::engines().iter().map(|engine| engine.name);
             let all: Vec<_> = engines.chain(peers::names()).collect();

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
 use crate::driver::{self, Drive, Room, Stream};
+use crate::failure::Failure;
 use crate::keys::{Keys, Records};
 use crate::measure::{Processes, bytes_of_blocks};
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::pauses::{self, Machine, Pauses};
 use crate::phase::Phase;
-use crate::refusal::Refusal;
 use crate::store;
 use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
@@ -81,7 +81,7 @@ pub(crate) enum Message {
     /// The store was opened again.
     Reopened(reopen::Reopened),
     /// The cell failed.
-    Failed(Refusal),
+    Failed(Failure),
 }
 
 /// Where a cell's messages go.

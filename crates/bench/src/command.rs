@@ -77,7 +77,10 @@ impl Args {
             let (name, needed) = (turn.name(), names(&self.needed(*turn)));
             if name == needed { name } else { format!("{name} takes {needed}") }
         };
-        let needs: Vec<_> = Turn::all(&self.workloads).iter().map(needs).collect();
+        let mut needs: Vec<_> = Turn::all(&self.workloads).iter().map(needs).collect();
+        if self.reopen {
+            needs.push("a reopening takes load --reopen".into());
+        }
         format!(
             "one row alone, by its STORE{value}{not_of_peers}:\n  {}\n  WORKLOADS: {}",
             args.line("WORKLOADS", &self.workloads),
@@ -265,6 +268,18 @@ mod tests {
                 (args.targets(), args.dir, sweep)
             );
         }
+    }
+
+    #[test]
+    fn the_line_for_one_row_says_how_to_redo_a_reopening() {
+        let args = read(&format!("lodestore bench {} .", LINES[4]));
+        let told = args.row_by_row();
+        assert!(told.ends_with("; a reopening takes load --reopen"), "{told}");
+        let command = told.lines().nth(1).expect("the line to fill in").trim().replace("STORE", "nvht");
+        let again = read(&command.replace("VALUE", "64M").replace("WORKLOADS", "load --reopen"));
+        assert!(again.reopen && again.workloads == [Workload::Load] && again.targets() == ["nvht"]);
+        let without = Args { reopen: false, ..args };
+        assert!(!without.row_by_row().contains("reopening"));
     }
 
     #[test]

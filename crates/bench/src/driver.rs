@@ -117,7 +117,8 @@ impl Room {
 
     /// Takes back one that is of no more use.
     pub(crate) fn give_back(&mut self, mut latency: Histogram<u64>) {
-        latency.clear();
+        // With the longest: `clear` keeps it.
+        latency.reset();
         self.spare.push(latency);
     }
 }
@@ -239,8 +240,26 @@ pub(crate) fn check_newest(target: &dyn Target, streams: &[Stream<'_>], drive: &
 mod tests {
     use super::*;
     use crate::args::parsed;
+    use crate::outcome::LATENCY_MOST;
     use crate::workload::Workload;
     use crate::{cell, peers};
+
+    #[test]
+    fn the_longest_of_a_run_is_none_of_a_run_before_it() {
+        let args = parsed("--records 300 --ops 100 --threads 1 --latency-every 1");
+        let target = map();
+        let (mix, drive) = (cell::mix(&args), cell::drive(&args));
+        let ops = mix.streams(Workload::Load);
+        let keys = Keys::of(&drive.records, ops[0].iter().map(|op| op.record));
+        let mut room = Room::new(1, &drive.records);
+        room.threads[0].latency.record(LATENCY_MOST / 2).expect("in bounds");
+        let mut spare = [room.take(), room.take()];
+        spare.iter_mut().for_each(|spare| spare.record(LATENCY_MOST / 2).expect("in bounds"));
+        spare.into_iter().for_each(|spare| room.give_back(spare));
+        let ran = run_watched(&*target, &[Stream::new(&ops[0], &keys)], &drive, &Progress::new(1), &mut room);
+        let latency = ran.expect("it runs").latency;
+        assert!(latency.len() == 300 && latency.max() < LATENCY_MOST / 4, "{} of {}", latency.max(), latency.len());
+    }
 
     #[test]
     fn bytes_are_counted_as_they_are_put_and_deleted() {

@@ -210,8 +210,12 @@ fn remove(group: &Path) {
 
 /// Removes the groups that the process of this number made, which has ended and had no time to.
 pub(crate) fn remove_groups(process: u32) {
-    let room = Place::here().and_then(|place| place.room());
-    room.iter().for_each(|room| remove_groups_in(room, process));
+    room().iter().for_each(|room| remove_groups_in(room, process));
+}
+
+/// The directory in which groups are made here, if one can be.
+pub(crate) fn room() -> Option<PathBuf> {
+    Place::here().and_then(|place| place.room())
 }
 
 fn remove_groups_in(room: &Path, process: u32) {

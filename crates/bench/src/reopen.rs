@@ -19,14 +19,13 @@ use crate::dist::Rng;
 use crate::driver::{self, Drive};
 use crate::keys::Records;
 use crate::measure::{Processes, rss_anon};
+use crate::outcome::histogram;
 use crate::store;
 use crate::target::Target;
 use crate::workload::{Mix, Workload};
 
 /// Gets that are timed one by one right after the open.
 pub(crate) const EARLY_GETS: u64 = 10_000;
-/// Longest latency that is told apart, in ns: 100 s.
-const LATENCY_MOST: u64 = 100_000_000_000;
 /// The rng stream of these gets.
 const EARLY_STREAM: u64 = u64::MAX;
 
@@ -145,8 +144,7 @@ fn wait_behind(target: &dyn Target, since: &(dyn Fn() -> f64 + Sync)) -> Result<
 /// Gets records one by one, each timed, and takes down the first.
 fn early_gets(args: &Args, target: &dyn Target, records: &Records, found: &mut Reopened) -> Result<Histogram<u64>> {
     let mut rng = Rng::new(args.seed, EARLY_STREAM);
-    // With bounds: without, the highest that it tells apart is 2 us.
-    let mut early = Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid");
+    let mut early = histogram();
     let (mut key, mut value) = (Vec::new(), Vec::with_capacity(records.value_most()));
     for at in 0..EARLY_GETS {
         let record = rng.below(args.records) as u32;

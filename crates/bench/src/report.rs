@@ -115,7 +115,7 @@ const MAIN_HEADS: [&str; 25] = [
 ];
 
 /// A line of what calls lasted in an overload or an open loop, and beside it the machine's own pauses.
-fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
+pub(crate) fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
     let counts = |pauses: &Pauses| pauses.longer.map(|count| count.to_string()).join(" / ");
     vec![
         row.workload.clone(),
@@ -135,7 +135,7 @@ fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
 }
 
 /// Heads of the columns of [`pause_fields`].
-const PAUSE_HEADS: [&str; 13] = [
+pub(crate) const PAUSE_HEADS: [&str; 13] = [
     "pauses in",
     "store",
     "ops/s",
@@ -158,11 +158,14 @@ fn pauses(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "\n{}\nevery call timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {} s at most",
-        draw(&PAUSE_HEADS, lines.into_iter()),
-        BEFORE_MOST.as_secs(),
+    writeln!(out, "\n{}\n{}", draw(&PAUSE_HEADS, lines.into_iter()), pauses_note(),)
+}
+
+/// What the columns of [`PAUSE_HEADS`] are.
+pub(crate) fn pauses_note() -> String {
+    let before = BEFORE_MOST.as_secs();
+    format!(
+        "every call timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {before} s at most"
     )
 }
 

@@ -228,17 +228,21 @@ pub(crate) fn follow_parent() {
     }
 }
 
-/// Tells on standard error of the directories in `parent` that no run owns any more: those of killed runs, and those that were to be kept.
-pub(crate) fn tell_of_left(parent: &Path) {
-    for path in left(parent) {
+/// Tells on standard error of what no run owns any more: directories in these, of killed runs and of those that were to keep them, and control groups.
+pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
+    for path in parents.into_iter().flat_map(|parent| left(parent)) {
         eprintln!(
             "{} is of a run that was killed, or that was to keep it: remove it if nobody needs it",
             path.display()
         );
     }
+    // Named alike, with nothing in them.
+    for path in memory::room().iter().flat_map(|room| left(room)) {
+        eprintln!("{} is the control group of a run that was killed: remove it with rmdir", path.display());
+    }
 }
 
-/// The directories in `parent` of runs that are over: neither is there a process of their number, nor does any hold them.
+/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of their number, nor does any hold them.
 fn left(parent: &Path) -> Vec<PathBuf> {
     let over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -11,6 +11,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::cell::{self, Cell, Message, Task, broken};
+use crate::failure::{Failure, with_medium};
 use crate::memory::{self, Group};
 use crate::peers;
 use crate::phase::Phase;
@@ -20,7 +21,6 @@ use crate::plot_memory;
 use crate::plot_sweep;
 use crate::preset::Given;
 use crate::process::{self, CELL};
-use crate::refusal::{Refusal, with_medium};
 use crate::reopen::{KINDS, Reopened};
 use crate::report;
 use crate::scratch::{self, Scratch};
@@ -75,7 +75,7 @@ pub fn run(given: Given) -> Result<()> {
         args.left_out().iter().for_each(|line| eprintln!("{line}"));
     }
     scratch::follow_parent();
-    args.dir.iter().for_each(|dir| scratch::tell_of_left(dir));
+    scratch::tell_of_left(&args.dir);
     let needs_dir = args.targets().iter().any(|name| !peers::is_volatile(name));
     let scratch = Scratch::new(args.dir.as_deref().filter(|_| needs_dir), args.keep)?;
     let mut session = Session {
@@ -356,5 +356,5 @@ fn child(args: &Args, text: &str) -> Result<()> {
         writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|source| Error::io("telling the bench", "", source))
     };
     let joined = cell.group.as_deref().map_or(Ok(()), memory::join);
-    joined.and_then(|()| cell::run(args, &cell, &mut tell)).or_else(|error| tell(Message::Failed(Refusal::of(error))))
+    joined.and_then(|()| cell::run(args, &cell, &mut tell)).or_else(|error| tell(Message::Failed(Failure::of(error))))
 }

@@ -24,6 +24,11 @@ pub(crate) fn base(name: &str) -> &str {
     name.split(':').next().unwrap_or(name)
 }
 
+/// Whether a store is one of this workspace, whatever its name sets.
+pub(crate) fn is_engine(name: &str) -> bool {
+    engine(name).is_some()
+}
+
 /// The options that a store's name sets, each as name=value.
 fn own(name: &str) -> impl Iterator<Item = &str> {
     name.split(':').skip(1)

@@ -53,7 +53,7 @@ fn an_experiment_leaves_its_page_its_rows_and_the_index_and_no_store() {
         "{index}"
     );
     if cfg!(not(feature = "peers")) {
-        assert!(page.contains("* `memcached`: it is in builds with --features peers alone"), "{page}");
+        assert!(page.contains("* `memcached`: not in this build, but in one with --features peers"), "{page}");
         assert!(index.contains("* servers: `redis`: it is in builds"), "{index}");
     }
     assert_eq!(fs::read_dir(place.path("memory")).expect("the directory").count(), 0, "the stores are removed");

@@ -34,7 +34,7 @@ impl<'a> Server<'a> {
         progress: &'a Progress,
         own: &'a mut Own,
     ) -> Self {
-        own.latency.clear();
+        own.latency.reset();
         Self {
             target,
             drive,

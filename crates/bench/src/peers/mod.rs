@@ -185,21 +185,19 @@ pub(crate) fn ready(name: &str) -> Result<()> {
     find(name).map_or(Ok(()), |peer| (peer.ready)())
 }
 
-/// Whether a store of a preset can run here, with acknowledged writes that survive as `durability` says.
-///
-/// # Errors
-/// [`Error::InvalidOption`] saying why not.
-pub(crate) fn fits(name: &str, durability: Option<Durability>) -> Result<()> {
-    let engine = lodestore::engines().iter().any(|engine| engine.name == store::base(name));
-    if engine || name == "none" {
-        return Ok(());
+/// Why a store of a list that somebody else wrote cannot run here, or its acknowledged writes cannot survive as `durability` says; nothing where it can.
+pub(crate) fn missing(name: &str, durability: Option<Durability>) -> Option<String> {
+    if store::is_engine(name) || name == "none" {
+        return None;
     }
     if !is_peer(name) {
-        let why = "not in this build, but in one with --features peers".to_string();
-        return Err(Error::InvalidOption { name: "peers".into(), value: name.into(), why });
+        return Some("not in this build, but in one with --features peers".into());
     }
-    durability.map_or(Ok(()), |level| with_durability(name, level).map(drop))?;
-    ready(name)
+    let level = durability.map_or(Ok(()), |level| with_durability(name, level).map(drop));
+    level.and_then(|()| ready(name)).err().map(|error| match error {
+        Error::InvalidOption { why, .. } => why,
+        other => other.to_string(),
+    })
 }
 
 /// The names of all peers.

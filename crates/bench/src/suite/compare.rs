@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use super::figure::Measure;
+use super::measure::Measure;
 use crate::row::Row;
 use crate::store;
 
 /// Whether a store is one of this workspace, whatever is set of it.
 pub(super) fn is_ours(store: &str) -> bool {
-    lodestore::engines().iter().any(|engine| engine.name == store::base(store))
+    store::is_engine(store)
 }
 
 /// Whether one of our engines keeps no order, or is a matrix of such.

@@ -4,7 +4,7 @@
 use clap::ValueEnum;
 
 use super::compare::{Best, Level, Line, best_peer, distinct, is_ours, keeps_no_order, strength, what};
-use super::figure::Measure;
+use super::measure::Measure;
 use crate::row::Row;
 use crate::workload::Workload;
 

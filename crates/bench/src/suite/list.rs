@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::figure::Measure;
+use super::measure::Measure;
 use super::presets::of_preset;
 use super::run::without;
 use crate::preset::Preset;
@@ -18,7 +18,7 @@ pub enum Scale {
     /// 30,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
     #[default]
     Small,
-    /// 200,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-p123` (one round), `hashkv-threshold`
+    /// 150,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-p123` (one round), `hashkv-threshold`
     /// and `mkvs-tables` have their presets' own size, the others less: each page says what.
     Full,
 }
@@ -230,7 +230,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size(briefly!("--records 30000 --ops 10000"), 45), size("--records 300000 --ops 100000 --rounds 3", 330)],
+        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 300)],
     )
 }
 
@@ -240,7 +240,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size(briefly!("--records 30000 --ops 10000"), 40), size("--records 300000 --ops 100000 --rounds 3", 280)],
+        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 260)],
     )
 }
 
@@ -253,7 +253,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size(briefly!("--records 2500 --ops 1000"), 32), size("--records 16000 --ops 6500 --rounds 3", 250)],
+            [size(briefly!("--records 2500 --ops 1000"), 24), size("--records 16000 --ops 6500 --rounds 3", 140)],
         )
     }
 }
@@ -264,7 +264,7 @@ fn servers() -> Experiment {
         "Servers over a unix socket",
         "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
         "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
-        [size(briefly!("--records 30000 --ops 15000"), 22), size("--records 200000 --ops 100000 --rounds 3", 140)],
+        [size(briefly!("--records 30000 --ops 15000"), 30), size("--records 200000 --ops 100000 --rounds 3", 160)],
     )
 }
 
@@ -275,8 +275,8 @@ fn scaling() -> Experiment {
         "What do 2 and 4 threads do that one does not? With more threads than processors this is what waiting costs.",
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
         [
-            size(briefly!("--records 20000 --ops 10000 --sweep threads=1,4"), 36),
-            size("--records 200000 --ops 50000 --rounds 3", 280),
+            size(briefly!("--records 20000 --ops 10000 --sweep threads=1,4"), 38),
+            size("--records 200000 --ops 50000 --rounds 3", 240),
         ],
     )
 }
@@ -288,7 +288,7 @@ fn sizes() -> Experiment {
         "From where on do bytes cost more than operations?",
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
         [
-            size(briefly!("--records 5000 --ops 5000 --sweep value-size=16,256,4096"), 36),
+            size(briefly!("--records 5000 --ops 5000 --sweep value-size=16,256,4096"), 31),
             size("--records 30000 --ops 30000 --rounds 3", 240),
         ],
     )
@@ -300,7 +300,7 @@ fn facebook() -> Experiment {
         "Facebook's mix of sizes",
         "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
-        [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 125)],
+        [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 110)],
     )
 }
 
@@ -316,7 +316,7 @@ fn open_loop() -> Experiment {
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [size(briefly!("--records 20000 --ops 10000"), 85), size("--records 200000 --ops 60000 --rounds 3", 300)],
+            [size(briefly!("--records 20000 --ops 10000"), 61), size("--records 200000 --ops 60000 --rounds 3", 290)],
         )
     }
 }
@@ -330,7 +330,7 @@ fn reopen() -> Experiment {
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back; any value of it counts.",
             concat!(process!(), " --workloads load --reopen"),
-            [size(briefly!("--records 25000 --ops 1000"), 40), size("--records 300000 --ops 1000 --rounds 3", 300)],
+            [size(briefly!("--records 25000 --ops 1000"), 45), size("--records 300000 --ops 1000 --rounds 3", 300)],
         )
     }
 }
@@ -346,8 +346,8 @@ fn memory() -> Experiment {
             concat!(every!(), " --workloads load,update"),
             [
                 // As many updates of each store.
-                size("--records 40000 --ops 40000 --rounds 3 --warm-up 0 --at-least 0", 28),
-                size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 270),
+                size("--records 40000 --ops 40000 --rounds 3 --warm-up 0 --at-least 0", 25),
+                size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 200),
             ],
         )
     }

@@ -5,16 +5,16 @@
 
 mod compare;
 mod contest;
-mod figure;
 mod index;
 mod list;
-mod matrix;
+mod measure;
 mod page;
 mod presets;
 mod run;
 #[cfg(test)]
 mod sample;
 mod site;
+mod standings;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -88,7 +88,7 @@ pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
         fs::create_dir_all(out).map_err(|source| Error::io("making directory", out, source))?;
     }
     usable("out", out)?;
-    std::iter::once(&suite.memory).chain(&suite.disk).for_each(|dir| scratch::tell_of_left(dir));
+    scratch::tell_of_left(std::iter::once(&suite.memory).chain(&suite.disk));
     suite.run(&chosen)
 }
 

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::compare::{Level, distinct, is_ours, what};
 use super::contest::Contest;
-use super::figure::Measure;
 use super::list::{Experiment, Medium, Scale};
-use super::matrix;
+use super::measure::Measure;
 use super::presets::size_told;
 use super::site::Site;
-use crate::report::{ns_text, tail_text};
+use super::standings;
+use crate::report::{PAUSE_HEADS, ns_text, pause_fields, pauses_note, tail_text};
 use crate::row::Row;
 
 /// What is known of an experiment that ran, beside its rows.
@@ -70,8 +70,8 @@ pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> St
     for level in &levels {
         text += &of_level(level, &experiment.measures, &contest);
     }
-    text += &matrix::uneven(&contest);
-    text += &matrix::lost(&contest);
+    text += &standings::uneven(&contest);
+    text += &standings::lost(&contest);
     let missing = missing(record);
     if !missing.is_empty() {
         let _ = writeln!(text, "\n## Left out\n");
@@ -140,7 +140,7 @@ fn of_level(level: &Level<'_>, measures: &[Measure], contest: &Contest<'_>) -> S
         text += &of_measure(level, *measure);
     }
     let rows: Vec<&Row> = level.lines.iter().flat_map(|(_, cells)| cells.iter().flatten().copied()).collect();
-    text + &matrix::of_level(contest, level.name) + &details(&rows) + &repeats(&rows)
+    text + &standings::of_level(contest, level.name) + &details(&rows) + &pauses(&rows) + &repeats(&rows)
 }
 
 fn of_measure(level: &Level<'_>, measure: Measure) -> String {
@@ -224,6 +224,17 @@ fn details(rows: &[&Row]) -> String {
     )
 }
 
+/// The pauses of open loops, beside those of the machine.
+fn pauses(rows: &[&Row]) -> String {
+    let lines: Vec<_> =
+        rows.iter().filter_map(|row| row.machine_pauses.map(|machine| pause_fields(row, &machine))).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let (table, note) = (table(&texts(PAUSE_HEADS), lines.into_iter()), pauses_note());
+    format!("\n<details><summary>Pauses of each row, and of the machine</summary>\n\n{note}\n\n{table}\n</details>\n")
+}
+
 /// The command of each row, which runs nothing else than what the row needs.
 fn repeats(rows: &[&Row]) -> String {
     let told = rows.iter().filter(|row| !row.repeat.is_empty());
@@ -258,6 +269,7 @@ fn settings(rows: &[Row]) -> String {
 mod tests {
     use super::*;
     use crate::pace::OpenLoop;
+    use crate::pauses::Machine;
     use crate::suite::sample::{at, experiment, failed, record, row};
 
     fn made(rows: &[Row]) -> String {
@@ -316,6 +328,11 @@ mod tests {
         let experiment = Experiment { measures: vec![Measure::P99], ..experiment() };
         let text = page(&experiment, &record(), &[asked("hikv", true), asked("lmdb", false)]);
         has(&text, &["| a at 5/s | 9 ns | 9 ns (did not keep up) |"]);
+        assert!(!text.contains("Pauses of each row"), "none was taken down");
+        let beside = Machine { stolen_s: 0.25, ..Machine::default() };
+        let noisy = Row { machine_pauses: Some(beside), ..asked("hikv", true) };
+        let text = page(&experiment, &record(), &[noisy]);
+        assert!(text.contains("Pauses of each row") && text.contains("| 0 / 0 / 0 | 0.25 |\n"), "{text}");
     }
 
     #[test]

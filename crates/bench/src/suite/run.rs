@@ -9,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
-use lodestore_contract::Error;
 
 use super::list::{Draw, Experiment, Run, Scale};
 use super::page::Record;
@@ -19,7 +18,6 @@ use crate::peers;
 use crate::preset::Given;
 use crate::row::Row;
 use crate::scratch::{self, Scratch};
-use crate::store;
 
 /// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
 const TIMES_MOST: u32 = 4;
@@ -228,7 +226,7 @@ fn with_what_is_here(words: &str) -> Result<(String, Vec<(String, String)>), Str
     let here: Vec<_> = all
         .iter()
         .filter(|peer| {
-            let why = missing(peer, &args.durability);
+            let why = peers::missing(peer, args.durability);
             left_out.extend(why.clone().map(|why| ((*peer).clone(), why)));
             why.is_none()
         })
@@ -239,23 +237,6 @@ fn with_what_is_here(words: &str) -> Result<(String, Vec<(String, String)>), Str
     }
     let peers = if here.is_empty() { "none".into() } else { here.join(",") };
     Ok((format!("{} --peers {peers}", without(words, "--peers").0), left_out))
-}
-
-/// Why a store cannot run here.
-fn missing(store: &str, durability: &Option<lodestore_contract::Durability>) -> Option<String> {
-    let name = store::base(store);
-    if lodestore::engines().iter().any(|engine| engine.name == name) {
-        return None;
-    }
-    if !peers::is_peer(name) {
-        return Some("it is in builds with --features peers alone".into());
-    }
-    let level = durability.as_ref().map_or(Ok(()), |level| peers::with_durability(name, *level).map(drop));
-    let why = |error: Error| match error {
-        Error::InvalidOption { why, .. } => why,
-        error => error.to_string(),
-    };
-    peers::ready(name).and(level).err().map(why)
 }
 
 #[cfg(test)]
@@ -313,7 +294,7 @@ mod tests {
         let (words, out) =
             with_what_is_here("--engine hikv --peers nvht:region=64M,frob,btreemap --records 5").expect("words");
         assert_eq!(words, "--engine hikv --records 5 --peers nvht:region=64M,btreemap");
-        assert_eq!(out, [("frob".to_string(), "it is in builds with --features peers alone".to_string())]);
+        assert_eq!(out, [("frob".to_string(), "not in this build, but in one with --features peers".to_string())]);
         let (words, out) = with_what_is_here("--engine hikv --peers frob").expect("words");
         assert_eq!((words.as_str(), out.len()), ("--engine hikv --peers none", 1));
         let same = "--engine hikv --peers nvht";

@@ -1,7 +1,7 @@
 //! Rows and what is known of a run, for tests.
 
-use super::figure::Measure;
 use super::list::{Draw, Experiment, Medium, Run, Scale, Size};
+use super::measure::Measure;
 use super::page::Record;
 use super::site::Site;
 use crate::row::Row;

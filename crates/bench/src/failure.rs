@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a cell failed, so that the bench can say it as its own refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Refusal {
+pub(crate) enum Failure {
     /// [`Error::Full`].
     Full { needed: u64, capacity: u64 },
     /// [`Error::NoRoom`].
@@ -25,7 +25,7 @@ pub(crate) enum Refusal {
     Other(String),
 }
 
-impl Refusal {
+impl Failure {
     /// What is told of this error.
     pub(crate) fn of(error: Error) -> Self {
         match error {
@@ -109,8 +109,8 @@ mod tests {
 
     /// An error as the bench tells it that comes from a cell's process.
     fn told(error: Error) -> Error {
-        let text = serde_json::to_string(&Refusal::of(error)).expect("JSON");
-        serde_json::from_str::<Refusal>(&text).expect("JSON").into_error("leveldb")
+        let text = serde_json::to_string(&Failure::of(error)).expect("JSON");
+        serde_json::from_str::<Failure>(&text).expect("JSON").into_error("leveldb")
     }
 
     fn kind(error: &Error) -> ErrorKind {

@@ -18,7 +18,7 @@ impl Args {
     ///
     /// # Errors
     /// [`Error::InvalidOption`] saying what is taken.
-    pub(crate) fn check_early(&self) -> Result<()> {
+    pub(crate) fn check_refused(&self) -> Result<()> {
         self.check_ignored()?;
         for variant in self.variants()? {
             store::check_options(&variant.args, &variant.target)?;

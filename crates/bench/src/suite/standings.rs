@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::row::Row;
     use crate::suite::compare::Level;
-    use crate::suite::figure::Measure;
+    use crate::suite::measure::Measure;
     use crate::suite::sample::{at, failed, row};
 
     fn written(rows: &[Row], measures: &[Measure]) -> String {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_has_a_field_for_each_engine_and_the_section_names_each_line_that_is_lost() {
+    fn the_table_has_a_field_for_each_engine_and_the_section_names_each_line_that_is_lost() {
         let mut close = row("fluidkv", "get", 9e6);
         close.ratio_to.insert("lmdb".into(), 1.1);
         let ranged = Row { ops_per_s_min: 7e6, ops_per_s_max: 2e7, ..row("hikv", "get", 8e6) };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_durability_has_a_matrix_of_its_own_and_lines_say_which_where_there_are_several() {
+    fn each_durability_has_a_table_of_its_own_and_lines_say_which_where_there_are_several() {
         let rows = [
             row("hikv", "load", 1.0),
             row("lmdb", "load", 2.0),
