@@ -296,6 +296,11 @@ impl Args {
         (self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)).round() as u64
     }
 
+    /// Bytes of the keys and values that are loaded, in the mean.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.records.saturating_mul(self.record_bytes())
+    }
+
     /// Refuses what cannot be run.
     ///
     /// # Errors
@@ -461,7 +466,7 @@ impl Args {
     /// Most bytes of the store: twice what the records and those that `d` and `e` insert need, for updates in flight, where nothing else is asked for.
     pub(crate) fn capacity(&self) -> u64 {
         if let Some(percent) = self.reserve {
-            let live = u128::from(self.records) * u128::from(self.record_bytes());
+            let live = u128::from(self.live_bytes());
             return u64::try_from(live * u128::from(100 + percent) / 100).unwrap_or(u64::MAX);
         }
         let record = self.record_bytes() + 64;

@@ -17,6 +17,7 @@ mod dist;
 mod driver;
 mod failure;
 mod figures;
+mod fresh;
 mod keys;
 mod measure;
 mod memory;

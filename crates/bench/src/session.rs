@@ -1,4 +1,4 @@
-//! A whole run: rounds of cells, the stores taking turns (A B A B), each cell in a process of its own.
+//! A whole run: rounds of cells, the stores taking turns (A B B A), each cell in a process of its own.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -11,7 +11,9 @@ use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::cell::{self, Cell, Message, Task, broken};
+use crate::dist::Rng;
 use crate::failure::{Failure, with_medium};
+use crate::fresh;
 use crate::memory::{self, Group};
 use crate::peers;
 use crate::phase::Phase;
@@ -32,6 +34,9 @@ use crate::workload::Workload;
 
 /// How long a process writes before it is killed.
 const WRITING: Duration = Duration::from_millis(500);
+/// The rng streams of the rounds' orders are just below it.
+const ORDER_STREAM: u64 = u64::MAX - 1;
+
 /// All that a run found: by store, in the order of the arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -159,15 +164,12 @@ struct Session<'a> {
 impl Session<'_> {
     fn rounds(&mut self) -> Result<()> {
         for round in 1..=self.args.rounds {
-            let mut variants = self.args.variants()?;
-            // Each round begins with another, so that none always comes behind the same.
-            let first = (round - 1) % variants.len().max(1);
-            variants.rotate_left(first);
-            for variant in variants {
+            for variant in in_order(self.args.variants()?, self.args.seed, round) {
                 let label = variant.label();
                 if self.findings.failed.contains_key(&label) {
                     continue;
                 }
+                fresh::touch(variant.args.live_bytes());
                 let path = self.fresh_path(&variant.target);
                 let cell =
                     Cell { target: variant.target, path, swept: variant.swept, task: Task::Measure, group: None };
@@ -225,6 +227,7 @@ impl Session<'_> {
     fn leave_and_open(&mut self, round: usize, kind: &str, cell: &mut Cell) -> Result<()> {
         let target = cell.target.clone();
         self.bar.set_message(format!("round {round}: {kind} of {target}: making it"));
+        fresh::touch(self.args.live_bytes());
         self.run_cell(cell, &target, round)?;
         self.bar.inc(1);
         cell.task = Task::Reopen;
@@ -342,6 +345,19 @@ impl Session<'_> {
     }
 }
 
+/// The stores in the order of a round, so that none comes behind the same in each: in the first as they are named, then the other way round, mixed, and so on.
+fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
+    if round.is_multiple_of(2) {
+        stores.reverse();
+    } else if round > 1 {
+        let mut rng = Rng::new(seed, ORDER_STREAM - round as u64);
+        for last in (1..stores.len()).rev() {
+            stores.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+    }
+    stores
+}
+
 /// Runs one cell in a process started by [`process::start`].
 fn child(args: &Args, text: &str) -> Result<()> {
     // The parent holds the other end of our input: when it is gone, so are we, whatever ended it.
@@ -357,4 +373,29 @@ fn child(args: &Args, text: &str) -> Result<()> {
     };
     let joined = cell.group.as_deref().map_or(Ok(()), memory::join);
     joined.and_then(|()| cell::run(args, &cell, &mut tell)).or_else(|error| tell(Message::Failed(Failure::of(error))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn no_store_comes_behind_the_same_in_each_of_three_rounds() {
+        for (stores, seed) in (2..20).flat_map(|stores| (1..50).map(move |seed| (stores, seed))) {
+            let rounds: Vec<Vec<u32>> = (1..=3).map(|round| in_order((0..stores).collect(), seed, round)).collect();
+            assert_eq!(rounds[0], (0..stores).collect::<Vec<_>>());
+            for store in 0..stores {
+                let before = |round: &Vec<u32>| {
+                    let at = round.iter().position(|it| *it == store).expect("each runs in each round");
+                    at.checked_sub(1).map(|at| round[at])
+                };
+                let before: Vec<_> = rounds.iter().map(before).collect();
+                assert!(
+                    before.iter().any(|it| *it != before[0]),
+                    "{stores} stores, seed {seed}: {store} behind {before:?}"
+                );
+            }
+            assert_eq!(in_order((0..stores).collect(), seed, 3), rounds[2]);
+        }
+    }
 }

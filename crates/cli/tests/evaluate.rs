@@ -54,7 +54,7 @@ fn an_experiment_leaves_its_page_its_rows_and_the_index_and_no_store() {
     );
     if cfg!(not(feature = "peers")) {
         assert!(page.contains("* `memcached`: not in this build, but in one with --features peers"), "{page}");
-        assert!(index.contains("* servers: `redis`: it is in builds"), "{index}");
+        assert!(index.contains("* servers: `redis`: not in this build"), "{index}");
     }
     assert_eq!(fs::read_dir(place.path("memory")).expect("the directory").count(), 0, "the stores are removed");
     // What is there of this scale and program does not run again.
