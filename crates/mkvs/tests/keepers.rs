@@ -11,7 +11,7 @@ use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::{Event, Store};
-use lodestore_mkvs::{Acks, Inline, Mkvs, Part, Relay};
+use lodestore_mkvs::{Acks, Inline, MatrixStatus, Mkvs, Part, Relay};
 
 const CAPACITY: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +54,19 @@ fn wait(store: &Mkvs, group: usize, device: usize, wanted: &str) {
     let begun = Instant::now();
     while state(store, group, device) != wanted {
         assert!(begun.elapsed() < PATIENCE, "it is to be {wanted}: {:#?}", store.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until a device has all that was written: one that fell behind before it hangs would hang while it catches up, and be told of as behind.
+fn wait_for_all(store: &Mkvs, device: usize) {
+    let begun = Instant::now();
+    let has_all = |status: &MatrixStatus| {
+        let found = &status.devices[device];
+        found.state == "active" && found.applied == found.last
+    };
+    while !has_all(&store.status()) {
+        assert!(begun.elapsed() < PATIENCE, "it is to have all: {:#?}", store.status());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -178,6 +191,7 @@ fn a_device_that_did_not_answer_comes_back_when_it_does_and_one_that_failed_stay
             copy_for_ever(&matrix, &store);
         }
         for round in 1..3 {
+            wait_for_all(&store, 2);
             let goes_on = GoesOn::default();
             let waits = Arc::clone(&goes_on.0);
             switch.set(move |touch, _| {
