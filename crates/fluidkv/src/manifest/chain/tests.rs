@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
+use lodestore_media::sim::SimSpec;
 
 use super::*;
 use crate::inner::Sizes;
@@ -17,11 +17,12 @@ const NONCE: u64 = 0x1234_5678_9ABC_DEF0;
 const FIRST: u64 = 0x55_5000;
 const SECOND: u64 = 0x2A_A000;
 
-/// A pool whose free space has rubbish in it, and a reserve.
-fn pool(scratch: &Scratch) -> (Arc<Pool>, Reserve) {
+/// A pool whose free space has rubbish in it, with this fault planted, and a reserve.
+fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
     let pool = PoolOptions { capacity: 4 << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, ..FluidOptions::default() };
-    let (pool, _) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    let spec = SimSpec { record: false, mutant, ..SimSpec::default() };
+    let (pool, _) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool.clone()).expect("a pool");
     let extents: Vec<_> =
         std::iter::from_fn(|| pool.allocator().alloc_extent(&pool, 64 << 10, KIND_MANIFEST).ok()).collect();
     for at in extents {
@@ -49,8 +50,7 @@ fn begins_at(offset: u64) -> Vec<u8> {
 
 #[test]
 fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
-    let scratch = Scratch::new();
-    let (pool, reserve) = pool(&scratch);
+    let (pool, reserve) = pool(None);
     let (chain, end) = begun(&pool, &reserve);
     let (mut chain, before) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(before[end as usize], 0xA5);
@@ -73,27 +73,23 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
 /// Two records with the same number that are much the same: one was cut off, and the next one is.
 #[test]
 fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
-    let scratch = Scratch::new();
-    let (pool, reserve) = pool(&scratch);
-    let (chain, end) = begun(&pool, &reserve);
-    let [nothing, first, second] = found_behind_two_crashes(&pool, chain, end, true);
+    let [nothing, first, second] = found_behind_two_crashes(None);
     assert!(nothing > 0 && second > 0, "{nothing} {second}");
     assert_eq!(first, 0, "the record that was cut off has happened");
 }
 
-/// That the test above sees it: what the planted fault `ManifestNotWiped` leaves there does come to the first record.
+/// That the test above sees the planted fault.
 #[test]
 fn what_is_not_wiped_comes_to_the_record_of_the_first() {
-    let scratch = Scratch::new();
-    let (pool, reserve) = pool(&scratch);
-    let (chain, end) = begun(&pool, &reserve);
-    let [nothing, first, second] = found_behind_two_crashes(&pool, chain, end, false);
+    let [nothing, first, second] = found_behind_two_crashes(Some(Mutant::ManifestNotWiped));
     assert!(nothing > 0 && first > 0 && second > 0, "{nothing} {first} {second}");
 }
 
 /// How often nothing, the first record and the second are read behind the checkpoint, of all pairs of a word that the first misses, and one that the second
-/// has alone, or misses alone. Between the two an open goes on with the chain, or does not wipe it.
-fn found_behind_two_crashes(pool: &Pool, mut chain: Chain, end: u64, wipes: bool) -> [u64; 3] {
+/// has alone, or misses alone. Between the two an open goes on with the chain.
+fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
+    let (pool, reserve) = pool(mutant);
+    let (mut chain, end) = begun(&pool, &reserve);
     let place = chain.place_of(end).expect("there is room");
     let (first, second) = (begins_at(FIRST), begins_at(SECOND));
     assert_eq!(first.len(), second.len());
@@ -104,17 +100,15 @@ fn found_behind_two_crashes(pool: &Pool, mut chain: Chain, end: u64, wipes: bool
         pool.store(place, &first);
         pool.store(place.add((missing * WORD) as u64), &[0xA5; WORD]);
         let bytes;
-        (chain, bytes) = Chain::read(pool, chain.first()).expect("a chain");
+        (chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
         assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
-        if wipes {
-            chain.go_on(pool, end).expect("gone on");
-        }
+        chain.go_on(&pool, end).expect("gone on");
         // One word of the second, then the others.
         for all_but_one in [false, true] {
             for word in (0..words).filter(|word| (*word == there) != all_but_one) {
                 pool.store(place.add((word * WORD) as u64), &second[word * WORD..][..WORD]);
             }
-            let (_, bytes) = Chain::read(pool, chain.first()).expect("a chain");
+            let (_, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
             match places(&replay(&bytes, NONCE).expect("a manifest").state)[..] {
                 [] => seen[0] += 1,
                 [FIRST] => seen[1] += 1,
