@@ -7,6 +7,8 @@
 use std::fs;
 use std::hint::black_box;
 
+use crate::memory;
+
 /// A store of less says nothing of speed: nothing is touched for it.
 const LIVE_LEAST: u64 = 256 << 10;
 /// Touched before any other: as much as our engines take at first, a region and the next.
@@ -18,13 +20,15 @@ const TIMES: u64 = 3;
 
 /// Touches as much memory as a store of so many live bytes may take, and gives it back.
 pub(crate) fn touch(live: u64) {
-    let bytes = wanted(live, available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()));
-    let mut memory = Vec::new();
-    if memory.try_reserve_exact(bytes).is_ok() {
+    let free = available(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    // In a container the system has more than this process may take.
+    let bytes = wanted(live, memory::left().map_or(free, |left| left.min(free)));
+    let mut touched = Vec::new();
+    if touched.try_reserve_exact(bytes).is_ok() {
         // No zeros: the system has those without a touch.
-        memory.resize(bytes, 1_u8);
+        touched.resize(bytes, 1_u8);
     }
-    drop(black_box(memory));
+    drop(black_box(touched));
 }
 
 /// How much that is, where so much is available: at most a quarter of it.

@@ -38,6 +38,14 @@ impl Version {
         }
     }
 
+    /// The file that counts what is taken.
+    fn taken(self) -> &'static str {
+        match self {
+            Self::One => "memory.usage_in_bytes",
+            Self::Two => "memory.current",
+        }
+    }
+
     /// The file that limits what may go to swap, and what it is given for this limit: nothing may.
     fn swap(self, limit: u64) -> (&'static str, u64) {
         match self {
@@ -245,6 +253,20 @@ pub(crate) fn own_limit() -> String {
     told.unwrap_or_else(|| "unknown".into())
 }
 
+/// How many bytes this process may yet take by its control group and those above it; `None` where none of them has a limit.
+pub(crate) fn left() -> Option<u64> {
+    Place::here().and_then(|place| left_in(&place))
+}
+
+fn left_in(place: &Place) -> Option<u64> {
+    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let of = |dir: &Path| {
+        let limit = number(dir.join(place.version.limit()))?;
+        Some(limit.saturating_sub(number(dir.join(place.version.taken()))?))
+    };
+    place.own.ancestors().take_while(|dir| dir.starts_with(&place.mount)).filter_map(of).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,6 +323,24 @@ mod tests {
             fs::write(mount.join("a").join("cgroup.subtree_control"), "cpu\n").expect("a file");
             let refused = Group::made(place, 1 << 20).expect_err("there is no room").to_string();
             assert!(refused.contains("systemd-run") && refused.contains("memory"), "{refused}");
+        });
+    }
+
+    #[test]
+    fn what_is_left_is_the_least_of_the_groups_above_that_have_a_limit() {
+        tree(|mount, place| {
+            assert_eq!(left_in(place), None);
+            let set = |dir: &Path, limit: &str, taken: &str| {
+                fs::write(dir.join("memory.max"), limit)
+                    .and_then(|()| fs::write(dir.join("memory.current"), taken))
+                    .expect("files");
+            };
+            set(&place.own, "max\n", "70\n");
+            assert_eq!(left_in(place), None);
+            set(&mount.join("a"), "100\n", "70\n");
+            assert_eq!(left_in(place), Some(30));
+            set(&place.own, "90\n", "95\n");
+            assert_eq!(left_in(place), Some(0));
         });
     }
 

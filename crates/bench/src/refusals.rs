@@ -230,7 +230,7 @@ mod tests {
             let told = refusal(&format!("--engine btreemap {option} x.txt"));
             assert!(told.contains("x.txt: give a file that ends in .svg"), "{told}");
         }
-        let dir = std::env::temp_dir().join(format!("lodestore-early-{}.svg", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("lodestore-refusals-{}.svg", std::process::id()));
         fs::create_dir(&dir).expect("a directory");
         let places = |file: &Path| parsed(&format!("--engine btreemap --plot {}", file.display())).check_places();
         for file in [dir.clone(), dir.join("no/such.svg")] {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestore_contract::Result;
+use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
@@ -58,6 +58,8 @@ pub(crate) struct Output<'a> {
     /// Keys at which a table must end, ascending; those that were passed are gone.
     cuts: &'a [Key],
     builder: Option<(TableBuilder, u64)>,
+    /// The last key of the tables that have ended; empty: none has.
+    ended: Vec<u8>,
     done: Unnamed,
     /// Whether deletes are left out, since there is nothing older that they hide.
     bottom: bool,
@@ -84,6 +86,7 @@ impl<'a> Output<'a> {
             table_bytes,
             cuts,
             builder: None,
+            ended: Vec::new(),
             done,
             bottom,
             dead: Dead::default(),
@@ -94,10 +97,10 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds a pair, above all before.
+    /// Adds a pair.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Full`].
+    /// [`Error::Full`]; [`Error::Corrupt`] where its key is not above all before: the tables that are merged are no longer as they were written.
     #[inline]
     pub(crate) fn add(&mut self, pair: &Pair<'_>) -> Result<()> {
         let item = match pair.known {
@@ -135,6 +138,9 @@ impl<'a> Output<'a> {
             let identity = self.inner.identities.next();
             (TableBuilder::new(self.options, identity), identity)
         });
+        if item.key <= builder.last_key().unwrap_or(&self.ended) {
+            return Err(disordered());
+        }
         builder.add(&item, hash(item.key));
         self.expires |= item.expiry.is_some();
         if let Known::Pointer(pointer, _) = pair.known {
@@ -149,6 +155,7 @@ impl<'a> Output<'a> {
         };
         let pool = &self.inner.pool;
         let built = builder.finish();
+        self.ended.clone_from(&built.last_key);
         let bytes = built.bytes.len() as u64;
         let at = self.inner.reserve.alloc(pool, bytes, KIND_TABLE)?;
         pool.store_durable(at, &[&built.bytes]);
@@ -173,7 +180,7 @@ impl<'a> Output<'a> {
     /// The tables, durable, and the large and the stored values of what was left out.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Full`], [`lodestore_contract::Error::Poisoned`].
+    /// [`Error::Full`], [`Error::Poisoned`].
     pub(crate) fn finish(mut self) -> Result<(Vec<Arc<TableHandle>>, Dead, Expired)> {
         self.end_table()?;
         if !self.inner.pool.mutant(Mutant::TableNotFenced) {
@@ -182,4 +189,12 @@ impl<'a> Output<'a> {
         self.inner.pool.check()?;
         Ok((std::mem::take(&mut self.done.0), self.dead, self.expired))
     }
+}
+
+#[cold]
+fn disordered() -> Error {
+    Error::corrupt(
+        "the tables of a merge",
+        "their keys do not ascend, though their checksums are right: verify the store, which names the table",
+    )
 }

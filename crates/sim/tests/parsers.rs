@@ -113,6 +113,15 @@ fn a_forged_capacity_of_a_pool_and_a_forged_length_of_segments_overflow_nothing(
     }
 }
 
+/// A block's description that says keys of 6 bytes instead of 7: items that are whole, in an order that no table has. A merge took that for a fault of its own.
+#[test]
+fn a_table_whose_index_is_forged_is_refused_by_a_merge() {
+    let edit = [0x22, 0x85, 0x2f, 0x58, 0x3c, 0x80, 0xf8, 0xbb];
+    let data = [&[1][..], &edit].concat();
+    fluidkv::TARGETS.clean(&data);
+    fluidkv::TARGETS.killed(&data);
+}
+
 #[test]
 fn any_damaged_store_that_was_killed_opens_and_works_or_is_refused() {
     run("hikv_killed", 1000, |data| hikv::TARGETS.killed(data));

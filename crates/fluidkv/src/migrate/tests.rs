@@ -432,24 +432,50 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     fill(&store, 0..800, 1);
     store.settle().expect("settled");
     let inner = &store.running.inner;
-    // A range that no store has: the tables of its run are in the wrong order.
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
-    let mut tables = range.stable.tables.clone();
-    tables.reverse();
-    let impossible = Range {
-        id: range.id,
-        lower: range.lower.clone(),
-        runs: vec![Sorted::new(tables)],
-        stable: Sorted::new(range.stable.tables.clone()),
-        cuts: Vec::new(),
-        crowd: OnceLock::new(),
-    };
+    // What no range is: it says that tables stand side by side that it does not have.
+    let impossible = Range { crowd: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
     lock(&inner.migration.busy).ranges.insert(range.id);
     let work = || inner.run(Task::Compact(Arc::new(impossible)));
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "keys that do not ascend");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "tables that are not there");
     assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
     assert!(matches!(store.put(b"another", b""), Err(Error::Poisoned { .. })));
     assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+}
+
+/// That was a panic, and from the first key of a new table on it would have been written as it was.
+#[test]
+fn a_merge_of_tables_whose_keys_do_not_ascend_is_refused_and_the_store_goes_on() {
+    let scratch = Scratch::new();
+    let (store, _) = created(&scratch);
+    fill(&store, 0..800, 1);
+    store.settle().expect("settled");
+    let inner = &store.running.inner;
+    let range = Arc::clone(&inner.view.load().ranges.list[0]);
+    let mut tables = range.stable.tables.clone();
+    assert!(tables.len() > 1, "tables to be in a wrong order");
+    tables.reverse();
+    let cuts: Vec<_> = range.stable.tables.iter().map(|table| table.descriptor.min.clone()).collect();
+    for cuts in [Vec::new(), cuts] {
+        let forged = Range { cuts, ..with_runs(&range, vec![Sorted::new(tables.clone())]) };
+        let refused = inner.compact(&forged);
+        assert!(matches!(&refused, Err(Error::Corrupt { what, .. }) if what.contains("ascend")), "{refused:?}");
+    }
+    store.put(b"another", b"key").expect("the store goes on");
+    store.settle().expect("it settles");
+    assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
+}
+
+/// The range with other runs.
+fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
+    Range {
+        id: range.id,
+        lower: range.lower.clone(),
+        runs,
+        stable: Sorted::new(range.stable.tables.clone()),
+        cuts: Vec::new(),
+        crowd: OnceLock::new(),
+    }
 }
 
 /// Such a sink was called in the middle of the work, whose store was poisoned for it.

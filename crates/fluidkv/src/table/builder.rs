@@ -120,6 +120,13 @@ impl TableBuilder {
         }
     }
 
+    /// The last key that was added.
+    #[must_use]
+    #[inline]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        Some(self.last_key.as_slice()).filter(|key| !key.is_empty())
+    }
+
     /// Appends an item; `hash` is [`super::hash`] of its key. Panics where the key is not above all before, a length is beyond the limits of the
     /// contract, a tombstone has a value, or the table would be longer than 4 GiB.
     pub fn add(&mut self, item: &Item<'_>, hash: u64) {
