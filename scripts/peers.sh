@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the bench's peers need (Debian or Ubuntu, as root), or with --check only says whether it is here.
+# Installs what the bench's peers need (Debian 12, as root), or with --check only says whether it is here.
 # The bench itself is then built with:  cargo build --release -p lodestore-cli --features peers
 set -eu
 
@@ -22,10 +22,19 @@ case "${1:-}" in
     --check) ;;
     "")
         if [ -n "$(missing)" ]; then
+            if ! command -v apt-get >/dev/null; then
+                echo "scripts/peers.sh: there is no apt-get here; have your system's packages give you:" $(missing) >&2
+                exit 1
+            fi
+            if [ "$(id -u)" != 0 ]; then
+                echo "scripts/peers.sh: packages are installed as root: sudo sh scripts/peers.sh" >&2
+                exit 1
+            fi
             apt-get update
             # The bench starts servers of its own: with this run level no service is started.
-            # shellcheck disable=SC2086
-            RUNLEVEL=1 apt-get install --yes --no-install-recommends $packages
+            for package in $packages; do
+                RUNLEVEL=1 apt-get install --yes --no-install-recommends "$package" || echo "scripts/peers.sh: $package cannot be had here" >&2
+            done
         fi
         ;;
     *)
@@ -36,7 +45,7 @@ esac
 
 left=$(missing)
 if [ -n "$left" ]; then
-    echo "missing:" $left "(packages: $packages)" >&2
+    echo "missing:" $left "(of Debian 12's packages $packages); the bench runs without those, and says so" >&2
     exit 1
 fi
 echo "the peers' libraries and servers are here:" $libraries $servers

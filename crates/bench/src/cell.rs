@@ -21,9 +21,10 @@ use crate::pace::Pace;
 use crate::pauses::{self, Machine, Pauses};
 use crate::phase::Phase;
 use crate::store;
+use crate::stream::{Mix, Op};
 use crate::target::{Account, Facts, Target};
 use crate::watch::{Progress, Sample, Seen, Watch};
-use crate::workload::{Mix, Op, Turn, Workload};
+use crate::workload::{Turn, Workload};
 use crate::{peers, plot_latency, reopen};
 
 /// Most operations of a workload that goes on: more than any store here does in a fifth of a second, or nearly.

@@ -132,7 +132,8 @@ pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Kind, Mix, Workload};
+    use crate::stream::{Kind, Mix};
+    use crate::workload::Workload;
 
     const SEED: u64 = 20_170_712;
 

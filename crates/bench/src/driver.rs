@@ -21,9 +21,9 @@ use lodestore_contract::{Error, Result};
 use crate::keys::{KEY_MOST, Keys, Records};
 use crate::outcome::{Counts, Outcome, histogram};
 use crate::pace::Pace;
+use crate::stream::{Kind, Op};
 use crate::target::Target;
 use crate::watch::Progress;
-use crate::workload::{Kind, Op};
 use server::Server;
 
 /// Records of a thread that are read back behind a run.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::args::Args;
-use crate::report::draw;
+use crate::report::{draw, named};
 use crate::row::Row;
 use crate::workload::Turn;
 
@@ -50,7 +50,8 @@ pub(crate) struct Figure {
 pub(crate) fn print(figure: &Figure, args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let stores = args.targets();
     let turns: Vec<_> = Turn::all(&args.workloads).into_iter().map(Turn::name).collect();
-    let heads = |first| std::iter::once(first).chain(stores.iter().map(String::as_str)).collect::<Vec<_>>();
+    let names = named(&stores, rows);
+    let heads = |first: &str| std::iter::once(first.to_string()).chain(names.iter().cloned()).collect::<Vec<_>>();
     for told in figure.told {
         let line = |head: &String, turn: &str, value: Option<&String>| -> Vec<String> {
             let told = |store: &String| find(rows, store, turn, value).map_or("-".into(), |row| told.figure(row));

@@ -7,7 +7,9 @@
 use std::fs;
 use std::hint::black_box;
 
-use crate::memory;
+use memmap2::{Advice, MmapMut};
+
+use crate::control_group;
 
 /// A store of less says nothing of speed: nothing is touched for it.
 const LIVE_LEAST: u64 = 256 << 10;
@@ -18,17 +20,21 @@ const MOST: u64 = 8 << 30;
 /// How many times its live bytes a store takes of memory and medium together, about.
 const TIMES: u64 = 3;
 
+/// Bytes of the smallest page.
+const PAGE: usize = 4096;
+
 /// Touches as much memory as a store of so many live bytes may take, and gives it back.
 pub(crate) fn touch(live: u64) {
     let free = available(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
     // In a container the system has more than this process may take.
-    let bytes = wanted(live, memory::left().map_or(free, |left| left.min(free)));
-    let mut touched = Vec::new();
-    if touched.try_reserve_exact(bytes).is_ok() {
-        // No zeros: the system has those without a touch.
-        touched.resize(bytes, 1_u8);
+    let bytes = wanted(live, control_group::left().map_or(free, |left| left.min(free)));
+    if let Ok(mut touched) = MmapMut::map_anon(bytes.max(1)) {
+        // What is given back to a host is what makes huge pages: small ones are made of what was used last, and leave the rest as it is. Where the system
+        // has none of them it takes four times as long, and is as good as it can be.
+        let _ = touched.advise(Advice::HugePage);
+        touched.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        drop(black_box(touched));
     }
-    drop(black_box(touched));
 }
 
 /// How much that is, where so much is available: at most a quarter of it.

@@ -187,8 +187,8 @@ mod tests {
     use crate::cell;
     use crate::driver::{self, Drive};
     use crate::outcome::Outcome;
+    use crate::stream::{Kind, Op};
     use crate::target::{Account, Facts, Target};
-    use crate::workload::{Kind, Op};
 
     const SEED: u64 = 20_170_712;
 

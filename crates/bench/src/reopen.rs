@@ -21,8 +21,9 @@ use crate::keys::Records;
 use crate::measure::{Processes, rss_anon};
 use crate::outcome::histogram;
 use crate::store;
+use crate::stream::Mix;
 use crate::target::Target;
-use crate::workload::{Mix, Workload};
+use crate::workload::Workload;
 
 /// Gets that are timed one by one right after the open.
 pub(crate) const EARLY_GETS: u64 = 10_000;

@@ -10,7 +10,7 @@ use crate::measure::machine;
 use crate::pauses::{BEFORE_MOST, Machine, Pauses};
 use crate::peers;
 use crate::preset::Preset;
-use crate::row::{Row, rows, variants};
+use crate::row::{Row, distinct, rows, strength, variants};
 use crate::session::Findings;
 use crate::tables;
 
@@ -200,10 +200,10 @@ const STEP_HEADS: [&str; 10] = [
     "medium B/key",
 ];
 
-pub(crate) fn draw(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> Table {
+pub(crate) fn draw<H: AsRef<str>>(heads: &[H], lines: impl Iterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads);
+    table.set_header(heads.iter().map(AsRef::as_ref));
     for line in lines {
         table.add_row(line.into_iter().enumerate().map(|(at, text)| {
             let side = if at < 2 { CellAlignment::Left } else { CellAlignment::Right };
@@ -213,14 +213,52 @@ pub(crate) fn draw(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> 
     table
 }
 
+/// The durabilities of these rows, what survives most first.
+fn levels(rows: &[Row]) -> Vec<&str> {
+    let mut levels = distinct(rows.iter().filter(|row| row.failed.is_none()).map(|row| row.durability.as_str()));
+    levels.sort_by_key(|level| std::cmp::Reverse(strength(level)));
+    levels
+}
+
+/// The names of stores; where not all rows are of one durability, each with what its writes survive, that of the load last.
+pub(crate) fn named(stores: &[String], rows: &[Row]) -> Vec<String> {
+    let several = levels(rows).len() > 1;
+    let name = |store: &String| {
+        let own = rows.iter().filter(|row| row.store == *store && row.failed.is_none());
+        let mut levels = distinct(own.map(|row| row.durability.as_str()));
+        levels.sort_by_key(|level| std::cmp::Reverse(strength(level)));
+        if several && !levels.is_empty() { format!("{store} ({})", levels.join(", ")) } else { store.clone() }
+    };
+    stores.iter().map(name).collect()
+}
+
+/// A table for each durability: only stores whose writes survive the same stand in one.
+fn by_level(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    let levels = levels(rows);
+    for level in &levels {
+        let own = || rows.iter().filter(|row| row.durability == *level && row.failed.is_none());
+        if levels.len() > 1 {
+            let survives = if *level == "none" { "nothing, or but a clean stop" } else { level };
+            writeln!(out, "an acknowledged write survives: {survives}")?;
+        }
+        if own().any(|row| !row.is_step()) {
+            writeln!(out, "{}", draw(&MAIN_HEADS, own().filter(|row| !row.is_step()).map(main_fields)))?;
+        }
+        if own().any(Row::is_step) {
+            writeln!(out, "\n{}", draw(&STEP_HEADS, own().filter(|row| row.is_step()).map(step_fields)))?;
+        }
+    }
+    Ok(())
+}
+
 /// How many times the engine does what each peer does, a line for each workload.
 fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
     let peers = args.targets().split_off(1);
+    let told = named(&peers, rows);
     let heads: Vec<String> = ["workload".into(), args.engine.clone()]
         .into_iter()
-        .chain(peers.iter().map(|peer| format!("x {peer}")))
+        .chain(told.iter().map(|peer| format!("x {peer}")))
         .collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let line = |row: &Row| {
         let ratio = |peer: &String| row.ratio_to.get(peer).map_or("-".into(), |ratio| format!("{ratio:.2}"));
         [row.workload.clone(), rate_text(row.ops_per_s)].into_iter().chain(peers.iter().map(ratio)).collect()
@@ -235,14 +273,7 @@ fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
 /// What `out` meets.
 pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io::Result<()> {
     let rows = rows(args, findings);
-    writeln!(
-        out,
-        "{}",
-        draw(&MAIN_HEADS, rows.iter().filter(|row| !row.is_step() && row.failed.is_none()).map(main_fields))
-    )?;
-    if rows.iter().any(Row::is_step) {
-        writeln!(out, "\n{}", draw(&STEP_HEADS, rows.iter().filter(|row| row.is_step()).map(step_fields)))?;
-    }
+    by_level(&rows, &mut out)?;
     if let Some(ratios) = ratios(args, &rows) {
         writeln!(out, "\n{ratios}")?;
     }
@@ -374,5 +405,20 @@ mod tests {
         assert_eq!(ns_text(12_345_678), "12.3 ms");
         assert_eq!(rate_text(1_234_567.0), "1.23 M");
         assert_eq!(rate_text(12_345.0), "12.3 k");
+    }
+
+    #[test]
+    fn stores_whose_writes_survive_another_thing_stand_in_a_table_of_their_own() {
+        let row = |store: &str, level: &str| Row { durability: level.into(), ..Row::for_plot(store, "get", 5.0) };
+        let rows = [row("btreemap", "none"), row("hikv", "process"), row("lmdb", "process")];
+        let mut out = Vec::new();
+        by_level(&rows, &mut out).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        let places =
+            ["survives: process", "| hikv", "| lmdb", "survives: nothing", "| btreemap"].map(|part| text.find(part));
+        assert!(places.is_sorted() && places[0].is_some(), "{places:?} in {text}");
+        let stores = ["hikv".to_string(), "btreemap".into()];
+        assert_eq!(named(&stores, &rows), ["hikv (process)", "btreemap (none)"]);
+        assert_eq!(named(&stores[..1], &rows[1..]), ["hikv"]);
     }
 }

@@ -415,6 +415,26 @@ impl Row {
     }
 }
 
+/// How much a durability is: one that survives more is greater.
+pub(crate) fn strength(level: &str) -> u8 {
+    match level {
+        "none" => 0,
+        "process" => 1,
+        "power" => 3,
+        _ => 2,
+    }
+}
+
+/// Each once, in the order in which it comes first.
+pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut seen, one| {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+        seen
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ use lodestore_contract::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::memory::{self, Group};
+use crate::control_group::{self, Group};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// All that is held now. Who takes both locks takes this one first.
@@ -60,7 +60,7 @@ impl Held {
         let _ = child.kill();
         let _ = child.wait();
         if self.bench {
-            memory::remove_groups(child.id());
+            control_group::remove_groups(child.id());
         }
     }
 
@@ -237,7 +237,7 @@ pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
         );
     }
     // Named alike, with nothing in them.
-    for path in memory::room().iter().flat_map(|room| left(room)) {
+    for path in control_group::room().iter().flat_map(|room| left(room)) {
         eprintln!("{} is the control group of a run that was killed: remove it with rmdir", path.display());
     }
 }

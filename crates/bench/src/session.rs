@@ -11,10 +11,10 @@ use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::cell::{self, Cell, Message, Task, broken};
+use crate::control_group::{self, Group};
 use crate::dist::Rng;
 use crate::failure::{Failure, with_medium};
 use crate::fresh;
-use crate::memory::{self, Group};
 use crate::peers;
 use crate::phase::Phase;
 use crate::plot;
@@ -178,7 +178,7 @@ impl Session<'_> {
                 self.remove(&cell.path)?;
             }
             for (kind, leave) in self.args.reopen.then_some(KINDS).into_iter().flatten() {
-                for target in self.args.targets() {
+                for target in in_order(self.args.targets(), self.args.seed, round) {
                     let survives = match leave {
                         Task::StopCleanly => peers::survives_stop(&target),
                         _ => peers::survives_kill(&target),
@@ -371,7 +371,7 @@ fn child(args: &Args, text: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|source| Error::io("telling the bench", "", source))
     };
-    let joined = cell.group.as_deref().map_or(Ok(()), memory::join);
+    let joined = cell.group.as_deref().map_or(Ok(()), control_group::join);
     joined.and_then(|()| cell::run(args, &cell, &mut tell)).or_else(|error| tell(Message::Failed(Failure::of(error))))
 }
 

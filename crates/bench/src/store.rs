@@ -10,7 +10,7 @@ use lodestore_contract::{Durability, Error, OptionSpec, Result};
 
 use crate::args::Args;
 use crate::cell::Cell;
-use crate::memory;
+use crate::control_group;
 use crate::peers::{self, Asked};
 use crate::target::{Facts, StoreTarget, Target};
 
@@ -216,7 +216,7 @@ pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
         facts.settings.entry("write-buffer".into()).or_insert_with(|| given(buffer, taken));
     }
     if args.memory.is_some() {
-        facts.settings.insert("memory".into(), memory::own_limit());
+        facts.settings.insert("memory".into(), control_group::own_limit());
     }
     facts
 }

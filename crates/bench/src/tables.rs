@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::args::Args;
 use crate::peers;
-use crate::report::draw;
+use crate::report::{draw, named};
 use crate::row::Row;
 use crate::store;
 use crate::sweep::Sweep;
@@ -131,8 +131,10 @@ fn find<'a>(rows: &'a [Row], part: &Part, store: &str, swept: Option<&str>) -> O
     rows.iter().find(|row| row.workload == part.workload.name() && row.store == store && value(row).as_deref() == swept)
 }
 
-fn heads<'a>(first: &'a str, stores: &'a [String]) -> Vec<&'a str> {
-    std::iter::once(first).chain(stores.iter().map(|store| head(store))).collect()
+fn heads(first: &str, stores: &[String], rows: &[Row]) -> Vec<String> {
+    // Behind a name may stand what its writes survive.
+    let told = |(store, name): (&String, String)| name.replacen(store.as_str(), head(store), 1);
+    std::iter::once(first.to_string()).chain(stores.iter().zip(named(stores, rows)).map(told)).collect()
 }
 
 /// The table of one thread, where that was run: several figures of each store.
@@ -154,7 +156,7 @@ fn one(
     };
     let (table, workload) = (part.tables[0], part.workload.name());
     writeln!(out, "\n{table}{what}: {workload}, {} pairs, {} operations, 1 thread", args.records, args.op_count())?;
-    writeln!(out, "{}", draw(&heads("", stores), part.lines.iter().map(line)))
+    writeln!(out, "{}", draw(&heads("", stores, rows), part.lines.iter().map(line)))
 }
 
 /// The table over the values of a sweep: the rate of each store.
@@ -177,7 +179,7 @@ fn several(
         std::iter::once(value.clone()).chain(stores.iter().map(figure)).collect()
     };
     writeln!(out, "\n{title}{what}: {}, ops/s by {}", part.workload.name(), sweep.name)?;
-    writeln!(out, "{}", draw(&heads(&sweep.name, stores), sweep.values.iter().map(line)))
+    writeln!(out, "{}", draw(&heads(&sweep.name, stores, rows), sweep.values.iter().map(line)))
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ use lodestore_contract::{Error, Result};
 use crate::library::failed;
 use crate::peer::{About, Account, Asked, BUFFER_MOST, Peer, Survives};
 
+/// Its version, as `Cargo.lock` has it.
+pub(crate) const VERSION: &str = "fjall 3.1.13";
+
 /// Memtables that there are at most, beyond which fjall stops writers.
 const MEMTABLES: u64 = 5;
 /// Least bytes of a memtable.
@@ -53,7 +56,7 @@ pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer
     };
     let records = database.keyspace("records", options).map_err(error("opening fjall"))?;
     let settings = BTreeMap::from([
-        ("version".into(), "fjall 3".into()),
+        ("version".into(), VERSION.into()),
         ("sync".into(), sync.to_string()),
         ("memtable".into(), memtable.to_string()),
         ("memtables".into(), MEMTABLES.to_string()),

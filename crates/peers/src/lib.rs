@@ -28,3 +28,16 @@ mod server;
 mod sled;
 
 pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_versions_that_peers_tell_are_those_that_are_compiled_in() {
+        let lock = include_str!("../../../Cargo.lock");
+        for version in [crate::fjall::VERSION, crate::redb::VERSION, crate::sled::VERSION] {
+            let (name, number) = version.split_once(' ').expect("a name and a number");
+            let locked = format!("name = \"{name}\"\nversion = \"{number}\"\n");
+            assert!(lock.contains(&locked), "{version} is not what Cargo.lock has");
+        }
+    }
+}

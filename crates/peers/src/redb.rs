@@ -14,6 +14,9 @@ use crate::library::failed;
 use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+/// Its version, as `Cargo.lock` has it.
+pub(crate) const VERSION: &str = "redb 4.5.0";
+
 /// Makes an empty one in `dir`, or opens the one there.
 pub(crate) fn open(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
     let cache = usize::try_from(asked.budget()).unwrap_or(usize::MAX);
@@ -52,7 +55,7 @@ impl Peer for Redb {
     fn about(&self) -> About {
         let synced = matches!(self.durability, Durability::Immediate);
         let settings = BTreeMap::from([
-            ("version".into(), "redb 4".into()),
+            ("version".into(), VERSION.into()),
             ("sync".into(), if synced { "each commit" } else { "at the end" }.into()),
             ("transactions".into(), "one for each call".into()),
             ("budget".into(), self.cache.to_string()),

@@ -18,6 +18,9 @@ use lodestore_contract::{Error, Result};
 use crate::library::failed;
 use crate::peer::{About, Asked, Peer, Survives};
 
+/// Its version, as `Cargo.lock` has it.
+pub(crate) const VERSION: &str = "sled 0.34.7";
+
 /// Milliseconds between flushes by its own thread: what sled takes itself.
 const FLUSH_EVERY: u64 = 500;
 /// How often it is asked whether it is closed.
@@ -72,7 +75,7 @@ impl Sled {
 impl Peer for Sled {
     fn about(&self) -> About {
         let settings = BTreeMap::from([
-            ("version".into(), "sled 0.34".into()),
+            ("version".into(), VERSION.into()),
             ("sync".into(), if self.sync { "each write" } else { "at the end" }.into()),
             ("budget".into(), self.cache.to_string()),
             ("settles".into(), "its buffers flushed".into()),

@@ -69,7 +69,11 @@ fn serve(engine: &str, directory: &Path) -> Result<()> {
 /// The engines to look at.
 fn subjects(engine: Option<&str>) -> Result<Vec<&'static Subject>> {
     let asked: Vec<_> = SUBJECTS.iter().filter(|subject| engine.is_none_or(|name| name == subject.engine)).collect();
-    if asked.is_empty() { Err("there is no such engine".into()) } else { Ok(asked) }
+    if asked.is_empty() {
+        let known: Vec<_> = SUBJECTS.iter().map(|subject| subject.engine).collect();
+        return Err(format!("there is no such engine; those that are guarded: {}", known.join(", ")).into());
+    }
+    Ok(asked)
 }
 
 /// Measures, and writes or compares; whether all is well.

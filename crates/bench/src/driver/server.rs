@@ -9,9 +9,9 @@ use super::{Drive, Own, Part, Stream, first_version, wrong};
 use crate::measure::thread_cpu_seconds;
 use crate::outcome::{Counts, LATENCY_MOST};
 use crate::pace::{Schedule, Waited, wait_until};
+use crate::stream::{Kind, Op};
 use crate::target::Target;
 use crate::watch::Progress;
-use crate::workload::{Kind, Op};
 
 /// State of one serving thread.
 pub(super) struct Server<'a> {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::measure::Measure;
 use crate::row::Row;
+pub(super) use crate::row::{distinct, strength};
 use crate::store;
 
 /// Whether a store is one of this workspace, whatever is set of it.
@@ -15,16 +16,6 @@ pub(super) fn is_ours(store: &str) -> bool {
 pub(super) fn keeps_no_order(store: &str) -> bool {
     const UNORDERED: &str = "nvht";
     store::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
-}
-
-/// How much a durability is: one that survives more is greater.
-pub(super) fn strength(level: &str) -> u8 {
-    match level {
-        "none" => 0,
-        "process" => 1,
-        "power" => 3,
-        _ => 2,
-    }
 }
 
 /// What a row is of: its workload, under a sweep the value, and in an open loop the rate that was asked, since the same may have run in a closed one before.
@@ -85,16 +76,6 @@ pub(super) fn best_peer<'a>(line: &Line<'a>, measure: Measure) -> Option<Best<'a
     };
     // Of equals the one that stands first.
     told.reduce(|best, next| if better(&next, &best) == Ordering::Greater { next } else { best })
-}
-
-/// Each once, in the order in which it comes first.
-pub(super) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut seen, one| {
-        if !seen.contains(&one) {
-            seen.push(one);
-        }
-        seen
-    })
 }
 
 /// The best store of a line.

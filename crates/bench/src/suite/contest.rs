@@ -97,7 +97,7 @@ impl<'a> Contest<'a> {
     pub(super) fn of(rows: &'a [Row], levels: &[Level<'a>], measures: &[Measure]) -> Self {
         let engines = distinct(rows.iter().map(|row| row.store.as_str()).filter(|store| is_ours(store)));
         let mut all = Self { engines, bouts: Vec::new(), uneven: Vec::new() };
-        for measure in measures {
+        for measure in measures.iter().filter(|measure| measure.is_compared()) {
             for (place, level) in levels.iter().enumerate() {
                 let asked: Vec<bool> = all.engines.iter().map(|engine| was_asked(rows, level, engine)).collect();
                 for line in &level.lines {
@@ -273,6 +273,14 @@ mod tests {
         let found = contest(&rows, &levels, Measure::Rate);
         assert_eq!(found.tally(0), Tally { lines: 2, lost: 1, ..Tally::default() });
         assert_eq!(found.tally(1).and(found.tally(0)), Tally { lines: 4, lost: 1, ..Tally::default() });
+    }
+
+    #[test]
+    fn nobody_wins_or_loses_by_what_has_two_yardsticks() {
+        let written = |store: &str, times: f64| Row { write_amplification: Some(times), ..row(store, "load", 1.0) };
+        let rows = [written("hikv", 1.5), written("rocksdb", 3.0)];
+        assert_eq!(told(&rows, Measure::Written), [""; 0]);
+        assert_eq!(told(&rows, Measure::Rate), ["load process beside rocksdb: hikv 1.00"]);
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub(super) enum Draw {
     Rates,
     Latency,
     Memory,
+    Timeline,
 }
 
 impl Draw {
@@ -77,6 +78,7 @@ impl Draw {
             Self::Rates => "--plot",
             Self::Latency => "--plot-latency",
             Self::Memory => "--plot-memory",
+            Self::Timeline => "--timeline",
         }
     }
 }
@@ -180,7 +182,7 @@ macro_rules! process {
 /// The same, and the stores that keep less, which have tables of their own.
 macro_rules! every {
     () => {
-        concat!(process!(), ",redb,bdb-btree,bdb-hash,btreemap,hashmap")
+        concat!(process!(), ",redb,sled,bdb-btree,bdb-hash,btreemap,hashmap")
     };
 }
 
@@ -217,8 +219,19 @@ pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 
 /// All experiments, in the order in which they run: ours, then a page for each preset that they do not cover.
 pub(super) fn experiments() -> Vec<Experiment> {
-    let mut all =
-        vec![micro(), ycsb(), power(), servers(), scaling(), sizes(), facebook(), open_loop(), reopen(), memory()];
+    let mut all = vec![
+        micro(),
+        ycsb(),
+        power(),
+        servers(),
+        scaling(),
+        sizes(),
+        facebook(),
+        over_time(),
+        open_loop(),
+        reopen(),
+        memory(),
+    ];
     let presets = Preset::value_variants().iter().filter(|preset| !COVERED.contains(preset));
     all.extend(presets.map(|preset| of_preset(*preset)));
     all
@@ -251,7 +264,7 @@ fn power() -> Experiment {
             "power",
             "Writes that survive a power failure, on a disk",
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
-            "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,leveldb,redb,fjall,lmdb --durability power --load-durability process \
+            "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,redb,sled,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
             [size(briefly!("--records 2500 --ops 1000"), 24), size("--records 16000 --ops 6500 --rounds 3", 140)],
         )
@@ -302,6 +315,22 @@ fn facebook() -> Experiment {
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
         [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 110)],
     )
+}
+
+fn over_time() -> Experiment {
+    Experiment {
+        draw: Some(Draw::Timeline),
+        ..rates(
+            "over-time",
+            "Throughput over time",
+            "Does a store that is overwritten again and again stay as fast as it began? The picture has the rate of each 100 ms.",
+            "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,fjall,lmdb --workloads load,overwrite",
+            [
+                size("--records 20000 --ops 150000 --rounds 3 --warm-up 0 --at-least 0", 20),
+                size("--records 200000 --ops 2000000 --rounds 3 --warm-up 0 --at-least 0", 110),
+            ],
+        )
+    }
 }
 
 fn open_loop() -> Experiment {

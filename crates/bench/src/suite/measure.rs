@@ -45,6 +45,11 @@ impl Measure {
         }
     }
 
+    /// Whether stores win and lose by it: it is told of all by one yardstick.
+    pub(super) fn is_compared(self) -> bool {
+        self != Self::Written
+    }
+
     /// What must be known to read its table.
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
@@ -64,7 +69,7 @@ impl Measure {
             Self::Written => Some(
                 "**By two yardsticks**: of our engines their own count of the bytes that they store on the medium, since stores through a mapping pass no call; of \
                  peers the bytes that they give to files in calls (`wchar`), where what they store through mappings of their own counts for nothing. Of servers \
-                 nothing is known.",
+                 nothing is known. So nobody wins or loses by it here.",
             ),
             Self::OnDevice => Some(
                 "By the kernel's count (`write_bytes`), for all alike: whole pages, each when it is first changed after it was written back. The engines' own \

@@ -247,16 +247,16 @@ fn repeats(rows: &[&Row]) -> String {
     format!("\n<details><summary>The command of each row</summary>\n\n{table}\n</details>\n")
 }
 
-/// Every setting of each store, and what its writes survive.
+/// Every setting of each store, a line for each durability that its rows have.
 fn settings(rows: &[Row]) -> String {
-    let stores = distinct(rows.iter().filter(|row| row.failed.is_none()).map(|row| row.store.as_str()));
-    let line = |store: &str| {
-        let own = || rows.iter().filter(|row| row.store == store && row.failed.is_none());
-        let levels = distinct(own().map(|row| row.durability.as_str())).join(", ");
+    let ran = || rows.iter().filter(|row| row.failed.is_none());
+    let stores = distinct(ran().map(|row| (row.store.as_str(), row.durability.as_str())));
+    let line = |(store, level): (&str, &str)| {
+        let own = || ran().filter(|row| row.store == store && row.durability == level);
         let media = distinct(own().map(|row| row.medium.as_str())).join(", ");
         let set = own().next().map(|row| &row.settings).into_iter().flatten();
         let set: Vec<_> = set.map(|(name, value)| format!("{name}={value}")).collect();
-        vec![format!("`{store}`"), levels, media, set.join(" ")]
+        vec![format!("`{store}`"), level.into(), media, set.join(" ")]
     };
     let heads = texts(["store", "an acknowledged write survives", "medium", "settings"]);
     format!(
@@ -280,6 +280,18 @@ mod tests {
         for line in lines {
             assert!(text.lines().any(|known| known == *line), "{line}\nis not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_store_has_its_settings_of_each_durability() {
+        let set = |level: &str, sync: &str| {
+            let settings = [("sync".to_string(), sync.to_string())].into();
+            at(level, Row { settings, ..row("lmdb-sync", "get", 5e5) })
+        };
+        has(
+            &made(&[set("process", "false"), set("power", "true")]),
+            &["| `lmdb-sync` | process | shm | sync=false |", "| `lmdb-sync` | power | shm | sync=true |"],
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::rows;
 use crate::command::quoted;
 use crate::peers;
 use crate::preset::Given;
+use crate::report::swept_store;
 use crate::row::Row;
 use crate::scratch::{self, Scratch};
 
@@ -72,7 +73,7 @@ impl Bench<'_> {
         }
         let failed = rows(&all.lines).into_iter().filter_map(|row| {
             let why = row.failed.clone()?;
-            Some((row.store, why))
+            Some((swept_store(&row), why))
         });
         failed.for_each(|out| add(&mut record.left_out, out));
         record.plots.extend(all.pictures.iter().map(|(file, _)| file.clone()));
