@@ -39,6 +39,11 @@ pub(crate) fn tail_text(row: &Row, ns: u64, one_of: u64) -> String {
     if row.samples < one_of { "-".into() } else { ns_text(ns) }
 }
 
+/// The longest call of a row, where any was timed.
+pub(crate) fn longest_text(row: &Row) -> String {
+    tail_text(row, row.longest_ns, 1)
+}
+
 /// A rate in the unit that suits it.
 pub(crate) fn rate_text(rate: f64) -> String {
     if rate >= 1e6 { format!("{:.2} M", rate / 1e6) } else { format!("{:.1} k", rate / 1e3) }
@@ -52,21 +57,23 @@ pub(crate) fn swept_store(row: &Row) -> String {
 
 fn main_fields(row: &Row) -> Vec<String> {
     let store = swept_store(row);
+    // An opening is no operation: what it took stands under the table.
+    let told = |text: String| if row.reopen.is_some() { "-".into() } else { text };
     vec![
         row.workload.clone(),
         store,
-        rate_text(row.ops_per_s),
+        told(rate_text(row.ops_per_s)),
         row.ratio_to_btreemap.map_or("-".into(), |ratio| format!("{ratio:.2}")),
-        format!("{:.0} %", row.spread * 100.0),
+        told(format!("{:.0} %", row.spread * 100.0)),
         tail_text(row, row.p50_ns, 2),
         tail_text(row, row.p90_ns, 10),
         tail_text(row, row.p99_ns, 100),
         tail_text(row, row.p999_ns, 1000),
         tail_text(row, row.p9999_ns, 10_000),
-        ns_text(row.longest_ns),
+        longest_text(row),
         format!("{:.2}", row.settled_s),
-        format!("{:.0}", row.serving_cpu_ns_per_op),
-        format!("{:.0}", row.cpu_ns_per_op),
+        told(format!("{:.0}", row.serving_cpu_ns_per_op)),
+        told(format!("{:.0}", row.cpu_ns_per_op)),
         format!("{:.1}", row.dram_bytes_per_key),
         format!("{:.1}", row.rss_anon_bytes_per_key),
         format!("{:.1}", row.medium_bytes_per_key),
@@ -124,8 +131,8 @@ pub(crate) fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
         tail_text(row, row.p99_ns, 100),
         tail_text(row, row.p999_ns, 1000),
         tail_text(row, row.p9999_ns, 10_000),
-        ns_text(row.longest_ns),
-        counts(&row.pauses),
+        longest_text(row),
+        row.pauses.map_or("-".into(), |pauses| counts(&pauses)),
         ns_text(machine.beside.longest_ns),
         counts(&machine.beside),
         ns_text(machine.before.longest_ns),
@@ -177,7 +184,7 @@ fn step_fields(row: &Row) -> Vec<String> {
         swept_store(row),
         rate_text(row.ops_per_s),
         tail_text(row, row.p9999_ns, 10_000),
-        ns_text(row.longest_ns),
+        longest_text(row),
         format!("{:.2}", row.dram_bytes_per_key),
         mib(row.dram_fixed_bytes as f64),
         format!("{:.2}", row.rss_anon_bytes_per_key),
@@ -349,14 +356,14 @@ fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     for (row, found) in rows.iter().filter_map(|row| row.reopen.as_ref().map(|found| (row, found))) {
         writeln!(
             out,
-            "{} {}: open {:.1} ms, first get {}, first scan after {:.2} s, recovered after {:.2} s ({} keys/s), {} of {} records read back right",
+            "{} {}: open {:.1} ms, first get {}, first scan after {:.2} s, recovered after {:.2} s{}, {} of {} records read back right",
             row.store,
             row.workload,
             found.open_s * 1e3,
             ns_text(found.first_get_ns),
             found.first_scan_s,
             found.recovered_s,
-            rate_text(row.ops_per_s),
+            if row.ops_per_s > 0.0 { format!(" ({} keys/s)", rate_text(row.ops_per_s)) } else { String::new() },
             found.checked,
             row.records,
         )?;

@@ -15,6 +15,7 @@ use crate::phase::Phase;
 use crate::reopen::{EARLY_GETS, REOPENING, Reopened};
 use crate::session::Findings;
 use crate::sizes::{Of, Size};
+use crate::store;
 use crate::sweep::Variant;
 use crate::workload::{Turn, Workload};
 
@@ -121,8 +122,9 @@ pub(crate) struct Row {
     pub(crate) space_amplification_of_blocks: Option<f64>,
     /// The most that RssAnon grew above that of the empty store, in any round.
     pub(crate) peak_rss_anon_bytes: u64,
-    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms.
-    pub(crate) pauses: Pauses,
+    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms; not counted behind a reopening.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pauses: Option<Pauses>,
     /// What the machine did by itself in all rounds, beside an overload or an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine_pauses: Option<Machine>,
@@ -272,7 +274,12 @@ impl Row {
         let workloads = if why.starts_with(REOPENING) { &[][..] } else { &variant.args.workloads };
         let command = variant.alone().command(workloads);
         let repeat = variant.by_itself().command(workloads);
-        Self { failed: Some(why.into()), command, repeat, ..Self::base(variant, findings, FAILED) }
+        let mut row = Self { failed: Some(why.into()), command, repeat, ..Self::base(variant, findings, FAILED) };
+        if row.durability.is_empty() {
+            // It never said what it gives: what was asked of it.
+            row.durability = variant.args.durability.map(|level| level.to_string()).unwrap_or_default();
+        }
+        row
     }
 
     /// Takes in the phases of all rounds, at the end of which there are `records`.
@@ -318,7 +325,7 @@ impl Row {
         self.device_bytes_per_op = per_op(&|phase| phase.device_bytes as f64);
         self.amplification(phases);
         self.peak_rss_anon_bytes = phases.iter().map(|phase| phase.peak_rss_bytes).max().unwrap_or(0);
-        self.pauses = phases.iter().fold(Pauses::default(), |all, phase| all.and(&phase.pauses));
+        self.pauses = phases.iter().map(|phase| phase.pauses).reduce(|all, one| all.and(&one));
         self.machine_pauses = phases.iter().filter_map(|phase| phase.machine).reduce(|all, one| all.and(&one));
     }
 
@@ -336,11 +343,14 @@ impl Row {
         self.space_amplification_of_blocks = ratio(&|phase| (phase.block_bytes, phase.live_bytes));
     }
 
-    /// The row of one kind of reopening: its operations are the keys recovered.
+    /// The row of one kind of reopening: its operations are the keys recovered. A peer has no rate of these, since its open says nothing of what it reads.
     fn of_reopening(variant: &Variant, findings: &Findings, kind: &str, all: &[Reopened]) -> Self {
         let args = &variant.args;
         let mut row = Self::base(variant, findings, kind);
-        row.rates(&all.iter().map(|one| one.keys as f64 / one.recovered_s).collect::<Vec<_>>());
+        if store::is_engine(&variant.target) {
+            row.rates(&all.iter().map(|one| one.keys as f64 / one.recovered_s).collect::<Vec<_>>());
+        }
+        row.rounds = all.len();
         row.samples = EARLY_GETS;
         let mid = |of: &dyn Fn(&Reopened) -> f64| median(all.iter().map(of));
         let whole = |of: &dyn Fn(&Reopened) -> u64| mid(&|one| of(one) as f64) as u64;

@@ -49,7 +49,7 @@ pub struct About {
 /// What is asked of a peer beyond its setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Bytes of DRAM for its buffers and caches together; that of every peer ([`BUDGET`]) where none is given.
+    /// Bytes of DRAM for its buffers and caches together; 1 GiB, as every peer has it, where none is given.
     pub budget: Option<u64>,
     /// Bytes of each of its two write buffers, if it takes their size ([`Kind::write_buffer`]). The rest of the budget is its cache then.
     pub write_buffer: Option<u64>,

@@ -37,7 +37,7 @@ impl Scale {
     pub(super) fn open_ms(self) -> u64 {
         match self {
             Self::Tiny => 100,
-            Self::Small => 500,
+            Self::Small => 400,
             Self::Full => 3000,
         }
     }
@@ -345,7 +345,7 @@ fn open_loop() -> Experiment {
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [size(briefly!("--records 20000 --ops 10000"), 61), size("--records 200000 --ops 60000 --rounds 3", 290)],
+            [size(briefly!("--records 20000 --ops 10000"), 57), size("--records 200000 --ops 60000 --rounds 3", 290)],
         )
     }
 }

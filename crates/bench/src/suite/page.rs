@@ -11,7 +11,7 @@ use super::measure::Measure;
 use super::presets::size_told;
 use super::site::Site;
 use super::standings;
-use crate::report::{PAUSE_HEADS, ns_text, pause_fields, pauses_note, tail_text};
+use crate::report::{PAUSE_HEADS, longest_text, pause_fields, pauses_note, tail_text};
 use crate::row::Row;
 
 /// What is known of an experiment that ran, beside its rows.
@@ -195,16 +195,18 @@ fn details(rows: &[&Row]) -> String {
         "space x",
     ];
     let times = |times: Option<f64>| times.map_or("-".into(), |times| format!("{times:.2}"));
+    let rates =
+        |row: &Row| format!("{} to {}", Measure::Rate.text(row.ops_per_s_min), Measure::Rate.text(row.ops_per_s_max));
     let line = |row: &&Row| {
         vec![
             what(row),
             format!("`{}`", row.store),
-            format!("{} to {}", Measure::Rate.text(row.ops_per_s_min), Measure::Rate.text(row.ops_per_s_max)),
+            if row.ops_per_s > 0.0 { rates(row) } else { "-".into() },
             Measure::Mean.of(row).map_or("-".into(), |mean| Measure::Mean.text(mean)),
             tail_text(row, row.p50_ns, 2),
             tail_text(row, row.p99_ns, 100),
             tail_text(row, row.p999_ns, 1000),
-            ns_text(row.longest_ns),
+            longest_text(row),
             format!("{:.0}", row.cpu_ns_per_op),
             format!("{:.1}", row.dram_bytes_per_key),
             format!("{:.1}", row.rss_anon_bytes_per_key),

@@ -85,8 +85,10 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
         Preset::HashkvValueSize => {
             [size(briefly!("--load-bytes 16M --memory 0"), 30), size("--load-bytes 64M --memory 0 --rounds 3", 180)]
         }
-        Preset::HashkvThreshold => [size(briefly!("--load-bytes 24M"), 50), size("--rounds 3", 240)],
-        Preset::MkvsTables => [size("--rounds 3", 72), size("", 140)],
+        Preset::HashkvThreshold => {
+            [size(briefly!("--load-bytes 24M --sweep value-size=64,192,512"), 28), size("--rounds 3", 240)]
+        }
+        Preset::MkvsTables => [size("--rounds 3 --sweep threads=1,4,16", 46), size("", 140)],
         // Up to 8 threads, and a server each of whose writes waits for a sync.
         Preset::HikvFig7 | Preset::NvhtRedis => {
             [size(briefly!("--records 30000 --ops 10000"), 34), size("--records 150000 --ops 50000 --rounds 3", 170)]

@@ -267,7 +267,7 @@ mod tests {
         let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: Path::new("."), tick: &|| () };
         let run = Run { open: true, ..Run::new("--workloads a") };
         let words = bench.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
-        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 1000");
+        assert_eq!(words, "--workloads a --records 10 --rate 2000 --ops 800");
         let full = Bench { scale: Scale::Full, ..bench };
         let words = full.words(&run, &[row("hikv", "a", 4000.0)]).expect("there is a rate");
         assert!(words.ends_with("--rate 2000 --ops 6000"), "{words}");
