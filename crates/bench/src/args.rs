@@ -397,6 +397,15 @@ impl Args {
                 Err(refuse(name, value, format!("it takes {least} to {most}")))
             }
         };
+        if let Some(bytes) = self.load_bytes.filter(|_| self.records > NUMBERS_MOST) {
+            let why = format!(
+                "that is {} records of {} B: give at most {}",
+                self.records,
+                self.record_bytes(),
+                NUMBERS_MOST.saturating_mul(self.record_bytes())
+            );
+            return Err(refuse("load-bytes", bytes, why));
+        }
         within("records", self.records, 1, NUMBERS_MOST)?;
         within("ops", self.op_count(), 1, NUMBERS_MOST)?;
         for size in self.key_size.limits(Of::Key) {

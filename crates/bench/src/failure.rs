@@ -82,7 +82,7 @@ fn at(doing: &str, path: &Path) -> String {
 }
 
 /// Bytes free below which a store that failed is taken to have found its medium full.
-const FULL_BELOW: u64 = 1 << 20;
+pub(crate) const FULL_BELOW: u64 = 1 << 20;
 
 /// The same error, with a word on the medium under `dir` where that is full: stores of others say so in many ways, or are ended by it.
 pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {

@@ -39,6 +39,7 @@ mod row;
 mod scratch;
 mod session;
 mod sizes;
+mod stall;
 mod store;
 mod stream;
 mod suite;

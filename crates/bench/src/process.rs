@@ -49,11 +49,11 @@ impl Said {
     }
 }
 
-/// Starts the process of `cell`: this program with the same arguments, and the cell in its environment. It is held by `scratch`.
+/// Starts the process of `cell`: this program with the same arguments, and the cell in its environment. It is held by `scratch`. Its number, its output, and what it says beside that.
 ///
 /// # Errors
 /// [`Error::Io`] where it cannot be started.
-pub(crate) fn start(scratch: &Scratch, cell: &Cell) -> Result<(ChildStdout, JoinHandle<Said>)> {
+pub(crate) fn start(scratch: &Scratch, cell: &Cell) -> Result<(u32, ChildStdout, JoinHandle<Said>)> {
     let text = serde_json::to_string(cell).map_err(|error| broken("writing a cell", error.to_string()))?;
     let program = std::env::current_exe().map_err(|source| Error::io("finding this program", "", source))?;
     let mut child = Command::new(&program)
@@ -64,10 +64,10 @@ pub(crate) fn start(scratch: &Scratch, cell: &Cell) -> Result<(ChildStdout, Join
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|source| Error::io("starting", &program, source))?;
-    let pipes = child.stdout.take().zip(child.stderr.take());
+    let (id, pipes) = (child.id(), child.stdout.take().zip(child.stderr.take()));
     scratch.hold_child(child);
     let (output, errors) = pipes.ok_or_else(|| broken("starting a process of the bench", "it has no output"))?;
-    Ok((output, thread::spawn(move || Said::read(errors))))
+    Ok((id, output, thread::spawn(move || Said::read(errors))))
 }
 
 /// The error of a process that ended before it had told all; none of one that ended well.

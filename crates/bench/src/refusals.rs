@@ -39,7 +39,14 @@ impl Args {
     /// [`Error::InvalidOption`] saying what is taken.
     pub(crate) fn check_places(&self) -> Result<()> {
         let lines = self.timeline.iter().map(|file| ("timeline", file.as_path()));
-        self.pictures().chain(lines).try_for_each(|(name, file)| check_file(name, file))?;
+        let files: Vec<_> = self.pictures().chain(lines).collect();
+        for (place, (name, file)) in files.iter().enumerate() {
+            if let Some((other, _)) = files[..place].iter().find(|(_, before)| before == file) {
+                let why = format!("--{other} writes this file as well: give each a file of its own");
+                return Err(refuse(name, file.display(), why));
+            }
+            check_file(name, file)?;
+        }
         // Without one there is no server; one that is missing is told of when the run makes its own in it.
         let Some(dir) = self.dir.as_ref().and_then(|dir| fs::canonicalize(dir).ok()) else { return Ok(()) };
         let cells = self.rounds * self.variants()?.len() * if self.reopen { 3 } else { 1 };
@@ -237,6 +244,11 @@ mod tests {
             let told = places(&file).expect_err("no file can be there").to_string();
             assert!(told.contains("plot=") && told.contains("cannot be written"), "{told}");
         }
+        let (one, same) = (dir.join("one.svg"), dir.join("one.svg").display().to_string());
+        let told = parsed(&format!("--engine btreemap --plot {same} --timeline {same}")).check_places();
+        let told = told.expect_err("one would be written over the other").to_string();
+        assert!(told.contains("timeline=") && told.contains("--plot writes this file as well"), "{told}");
+        assert!(!one.exists());
         let (new, old) = (dir.join("new.svg"), dir.join("old.svg"));
         fs::write(&old, "before").expect("a file");
         places(&new).and_then(|()| places(&old)).expect("both can be written");

@@ -67,11 +67,36 @@ impl Held {
     fn release(&mut self) {
         self.end_child();
         self.group = None;
-        if let Some(path) = self.path.take().filter(|_| !self.keep) {
-            remove(&path);
+        if let Some(path) = self.path.take() {
+            wait_for_servers(&path);
+            if !self.keep {
+                remove(&path);
+            }
         }
         self.lock = None;
     }
+}
+
+/// Waits until no process is left that was started on something in this directory, as a server is on its socket: whoever starts a run behind this one
+/// would measure beside it.
+fn wait_for_servers(path: &Path) {
+    let began = Instant::now();
+    while began.elapsed() < REMOVING && is_named(path) {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a process other than this one has this path in its command line.
+fn is_named(path: &Path) -> bool {
+    let path = path.as_os_str().as_encoded_bytes();
+    let names = |entry: &fs::DirEntry| {
+        let id = entry.file_name().to_string_lossy().parse::<u32>();
+        let other = id.is_ok_and(|id| id != std::process::id());
+        other
+            && fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line.windows(path.len()).any(|part| part == path))
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| names(&entry))
 }
 
 /// Removes a directory. The processes of stores end by themselves when the one that started them is gone, a little later.
@@ -273,6 +298,22 @@ mod tests {
         let kept = Scratch::new(Some(&parent), true).expect("a directory").path().to_path_buf();
         assert!(kept.exists());
         fs::remove_dir_all(kept).expect("removed");
+    }
+
+    #[test]
+    fn the_directory_goes_when_nobody_works_in_it_any_more() {
+        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let socket = scratch.path().join("socket");
+        assert!(!is_named(scratch.path()));
+        let script = "sleep 0.3; exit 0";
+        let server = std::process::Command::new("sh").args(["-c", script]).arg(&socket).spawn();
+        let mut server = server.expect("sh starts");
+        assert!(is_named(scratch.path()));
+        let waiter = thread::spawn(move || server.wait());
+        let path = scratch.path().to_path_buf();
+        drop(scratch);
+        assert!(!path.exists() && !is_named(&path));
+        waiter.join().expect("it waited").expect("it ended");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,6 +28,7 @@ use crate::process::{self, CELL};
 use crate::reopen::{KINDS, Reopened};
 use crate::report;
 use crate::scratch::{self, Scratch};
+use crate::stall;
 use crate::store;
 use crate::sweep::Variant;
 use crate::target::Facts;
@@ -281,8 +284,19 @@ impl Session<'_> {
 
     /// Runs a cell in a process of its own, and prints the last lines that it wrote to standard error.
     fn run_process(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
-        let (output, said) = process::start(self.scratch, cell)?;
-        let ran = self.follow(cell, label, round, output);
+        let (id, output, said) = process::start(self.scratch, cell)?;
+        let (scratch, dir) = (self.scratch, self.args.dir.clone());
+        let (following, ended) = channel();
+        let ran = thread::scope(|scope| {
+            scope.spawn(move || {
+                if dir.is_some_and(|dir| stall::watch(id, &dir, &ended)) {
+                    scratch.end_child();
+                }
+            });
+            let ran = self.follow(cell, label, round, output);
+            drop::<Sender<()>>(following);
+            ran
+        });
         // Whatever came of it, nothing is to be read any more.
         self.scratch.end_child();
         let lines = said.join().unwrap_or_default().lines(label);
@@ -298,7 +312,7 @@ impl Session<'_> {
             let message = serde_json::from_str(&line)
                 .map_err(|error| broken("reading a process's message", error.to_string()))?;
             if let Message::Writing(server) = message {
-                std::thread::sleep(WRITING);
+                thread::sleep(WRITING);
                 let killed = server.map_or(Ok(()), process::kill_server);
                 self.scratch.end_child();
                 killed?;
@@ -361,7 +375,7 @@ fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
 /// Runs one cell in a process started by [`process::start`].
 fn child(args: &Args, text: &str) -> Result<()> {
     // The parent holds the other end of our input: when it is gone, so are we, whatever ended it.
-    std::thread::spawn(|| {
+    thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);
     });

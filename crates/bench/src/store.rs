@@ -157,11 +157,26 @@ pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenO
 pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     let level = args.load_durability.or(args.durability).unwrap_or_default();
     if !peers::is_peer(&cell.target) {
-        return Ok(Box::new(create(args, &cell.target, &cell.path, level)?));
+        let made = create(args, &cell.target, &cell.path, level);
+        return Ok(Box::new(made.map_err(|error| of_reserve(error, args))?));
     }
     let name =
         args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
     peers::open(&name?, &cell.path, &asked(args, false))
+}
+
+/// The error of a capacity that is too small by the name of what it follows from.
+fn of_reserve(error: Error, args: &Args) -> Error {
+    match (error, args.reserve) {
+        (Error::InvalidOption { name, value, .. }, Some(percent)) if name == "size" => Error::InvalidOption {
+            name: "reserve".into(),
+            value: percent.to_string(),
+            why: format!(
+                "an empty store of these options does not fit into the {value} that it comes to: give a larger --reserve, or load more"
+            ),
+        },
+        (error, _) => error,
+    }
 }
 
 /// Opens the store that was loaded, for the workloads behind the load.

@@ -243,7 +243,7 @@ fn micro() -> Experiment {
         "Single operations in memory",
         "What does one thread do a second of each operation, where an acknowledged write survives the process?",
         concat!(every!(), " --workloads load,get,multiget,update,delete,scan"),
-        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 300)],
+        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 320)],
     )
 }
 
@@ -253,7 +253,7 @@ fn ycsb() -> Experiment {
         "YCSB A to F in memory",
         "The same stores under the six mixes of YCSB, whose hot records are drawn from a zipfian of 0.99.",
         concat!(every!(), " --workloads load,a,b,c,d,e,f"),
-        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 260)],
+        [size(briefly!("--records 30000 --ops 10000"), 36), size("--records 300000 --ops 100000 --rounds 3", 270)],
     )
 }
 
@@ -266,7 +266,7 @@ fn power() -> Experiment {
             "What is left where each acknowledged write has been synced? The load is not: it survives the process, and has a table of its own.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,redb,sled,fjall,lmdb --durability power --load-durability process \
              --workloads load,get,update,delete,a --threads 4",
-            [size(briefly!("--records 2500 --ops 1000"), 24), size("--records 16000 --ops 6500 --rounds 3", 140)],
+            [size(briefly!("--records 2500 --ops 1000"), 24), size("--records 16000 --ops 6500 --rounds 3", 165)],
         )
     }
 }
@@ -277,7 +277,7 @@ fn servers() -> Experiment {
         "Servers over a unix socket",
         "What do the servers answer whose clients wait for each answer? The engines work in the caller's own process: the socket is most of the difference.",
         "--engine hikv --peers mkvs,redis-aof,redis,memcached --workloads load,get,multiget,update,a --threads 2",
-        [size(briefly!("--records 30000 --ops 15000"), 30), size("--records 200000 --ops 100000 --rounds 3", 160)],
+        [size(briefly!("--records 30000 --ops 15000"), 30), size("--records 200000 --ops 100000 --rounds 3", 140)],
     )
 }
 
@@ -289,7 +289,7 @@ fn scaling() -> Experiment {
         concat!(process!(), " --workloads load,get,update,a --sweep threads=1,2,4"),
         [
             size(briefly!("--records 20000 --ops 10000 --sweep threads=1,4"), 38),
-            size("--records 200000 --ops 50000 --rounds 3", 240),
+            size("--records 200000 --ops 50000 --rounds 3", 300),
         ],
     )
 }
@@ -302,7 +302,7 @@ fn sizes() -> Experiment {
         concat!(process!(), " --workloads load,get,update --sweep value-size=16,64,256,1024,4096,16384"),
         [
             size(briefly!("--records 5000 --ops 5000 --sweep value-size=16,256,4096"), 31),
-            size("--records 30000 --ops 30000 --rounds 3", 240),
+            size("--records 30000 --ops 30000 --rounds 3", 320),
         ],
     )
 }
@@ -313,7 +313,7 @@ fn facebook() -> Experiment {
         "Facebook's mix of sizes",
         "Keys and values of the sizes that Facebook's memcached met (pool ETC), of some 330 bytes in the mean and a long tail.",
         concat!(process!(), " --key-size facebook --value-size facebook --workloads load,get,update,b"),
-        [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 110)],
+        [size(briefly!("--records 30000 --ops 15000"), 20), size("--records 200000 --ops 80000 --rounds 3", 95)],
     )
 }
 
@@ -327,7 +327,7 @@ fn over_time() -> Experiment {
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,fjall,lmdb --workloads load,overwrite",
             [
                 size("--records 20000 --ops 150000 --rounds 3 --warm-up 0 --at-least 0", 20),
-                size("--records 200000 --ops 2000000 --rounds 3 --warm-up 0 --at-least 0", 110),
+                size("--records 200000 --ops 2000000 --rounds 3 --warm-up 0 --at-least 0", 140),
             ],
         )
     }
@@ -345,7 +345,7 @@ fn open_loop() -> Experiment {
             "Latency at a fixed rate",
             "How long does an operation take from when it was due, where all stores are asked at one rate: half of what the slowest of them does in a closed loop?",
             "",
-            [size(briefly!("--records 20000 --ops 10000"), 57), size("--records 200000 --ops 60000 --rounds 3", 290)],
+            [size(briefly!("--records 20000 --ops 10000"), 57), size("--records 200000 --ops 60000 --rounds 3", 370)],
         )
     }
 }
@@ -359,7 +359,7 @@ fn reopen() -> Experiment {
             "Opening a store again",
             "How long until a store serves again after a clean stop, and after the kill of a process that writes? Every record is read back; any value of it counts.",
             concat!(process!(), " --workloads load --reopen"),
-            [size(briefly!("--records 25000 --ops 1000"), 45), size("--records 300000 --ops 1000 --rounds 3", 300)],
+            [size(briefly!("--records 25000 --ops 1000"), 45), size("--records 300000 --ops 1000 --rounds 3", 230)],
         )
     }
 }
@@ -376,7 +376,7 @@ fn memory() -> Experiment {
             [
                 // As many updates of each store.
                 size("--records 40000 --ops 40000 --rounds 3 --warm-up 0 --at-least 0", 25),
-                size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 200),
+                size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 190),
             ],
         )
     }

@@ -17,7 +17,7 @@ mod site;
 mod standings;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -88,6 +88,7 @@ pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
         fs::create_dir_all(out).map_err(|source| Error::io("making directory", out, source))?;
     }
     usable("out", out)?;
+    let _alone = alone(out)?;
     scratch::tell_of_left(std::iter::once(&suite.memory).chain(&suite.disk));
     suite.run(&chosen)
 }
@@ -116,6 +117,19 @@ fn usable(option: &str, dir: &Path) -> Result<PathBuf> {
     let removed = fs::remove_dir_all(&probe);
     tried.and(removed).map_err(|source| Error::io("trying to write in", dir, source))?;
     Ok(real)
+}
+
+/// The lock of the directory of the pages, which two evaluations would write over each other: given back when it is dropped. None where there are no locks.
+fn alone(out: &Path) -> Result<Option<File>> {
+    let dir = File::open(out).map_err(|source| Error::io("opening directory", out, source))?;
+    match dir.try_lock() {
+        Ok(()) => Ok(Some(dir)),
+        Err(TryLockError::WouldBlock) => {
+            let why = "another evaluation writes there: wait for its end, or give another directory".into();
+            Err(Error::InvalidOption { name: "out".into(), value: out.display().to_string(), why })
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 /// Writes to standard output.
@@ -210,7 +224,7 @@ impl Suite<'_> {
             return false;
         };
         let text = fs::read_to_string(self.path(experiment, "md")).unwrap_or_default();
-        let drawn = |plot| fs::metadata(self.out.join(plot)).is_ok_and(|file| file.len() > 0);
+        let drawn = |plot| fs::read_to_string(self.out.join(plot)).is_ok_and(|text| is_whole_picture(&text));
         same && text == page(experiment, record, &rows) && record.plots.iter().all(drawn)
     }
 
@@ -293,8 +307,17 @@ impl Suite<'_> {
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let (path, part) = (self.out.join(name), self.out.join(format!(".{name}.part")));
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
-        written.map_err(|source| Error::io("writing", path, source))
+        written.map_err(|source| {
+            // On a full medium a part would keep it full. Where it cannot be removed it is not there.
+            let _ = fs::remove_file(&part);
+            Error::io("writing", path, source)
+        })
     }
+}
+
+/// Whether an SVG is there from its beginning to its end, and has something in it.
+fn is_whole_picture(text: &str) -> bool {
+    text.starts_with("<svg ") && text.trim_end().ends_with("</svg>")
 }
 
 /// The rows of JSON lines. A line that is none, as of another version, is left out.
@@ -340,6 +363,27 @@ mod tests {
 
     fn expected(scale: Scale) -> Duration {
         experiments().iter().map(|experiment| experiment.expected(scale)).sum()
+    }
+
+    #[test]
+    fn two_evaluations_do_not_write_into_one_directory() {
+        let out = std::env::temp_dir().join(format!("lodestore-alone-{}", std::process::id()));
+        fs::create_dir(&out).expect("a directory");
+        let first = alone(&out).expect("nobody else writes there");
+        let second = alone(&out);
+        // Where there are no locks nobody is refused.
+        assert_eq!(first.is_some(), second.is_err());
+        drop(first);
+        alone(&out).expect("it is free again");
+        fs::remove_dir(out).expect("removed");
+    }
+
+    #[test]
+    fn a_picture_that_was_cut_off_is_drawn_again() {
+        assert!(is_whole_picture("<svg width=\"1\">\n<path/>\n</svg>\n"));
+        for cut in ["", "<svg width=\"1\">\n<path/>", "<svg/>", "path/>\n</svg>"] {
+            assert!(!is_whole_picture(cut), "{cut}");
+        }
     }
 
     #[test]

@@ -73,27 +73,27 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
         // 25 times, as in the paper.
         Preset::HikvFig9 => [
             size(briefly!("--sweep records=10000,50000,250000 --ops 20000"), 10),
-            size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 90),
+            size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 40),
         ],
         // A small store needs more room beside its data than a large one. Where less is loaded than the preset's, memory is no longer what bounds. All of it once
         // takes longer than three rounds of most others.
-        Preset::HashkvP123 => [size(briefly!("--records 50000 --reserve 70 --memory 0"), 23), size("", 480)],
+        Preset::HashkvP123 => [size(briefly!("--records 50000 --reserve 70 --memory 0"), 23), size("", 460)],
         Preset::HashkvReserve => [
             size(briefly!("--load-bytes 48M --memory 0 --write-buffer 4M"), 21),
-            size("--load-bytes 192M --memory 0 --write-buffer 4M --rounds 3", 240),
+            size("--load-bytes 192M --memory 0 --write-buffer 4M --rounds 3", 85),
         ],
         Preset::HashkvValueSize => {
-            [size(briefly!("--load-bytes 16M --memory 0"), 30), size("--load-bytes 64M --memory 0 --rounds 3", 180)]
+            [size(briefly!("--load-bytes 16M --memory 0"), 30), size("--load-bytes 64M --memory 0 --rounds 3", 95)]
         }
         Preset::HashkvThreshold => {
-            [size(briefly!("--load-bytes 24M --sweep value-size=64,192,512"), 28), size("--rounds 3", 240)]
+            [size(briefly!("--load-bytes 24M --sweep value-size=64,192,512"), 28), size("--rounds 3", 200)]
         }
-        Preset::MkvsTables => [size("--rounds 3 --sweep threads=1,4,16", 46), size("", 140)],
+        Preset::MkvsTables => [size("--rounds 3 --sweep threads=1,4,16", 46), size("", 260)],
         // Up to 8 threads, and a server each of whose writes waits for a sync.
         Preset::HikvFig7 | Preset::NvhtRedis => {
-            [size(briefly!("--records 30000 --ops 10000"), 34), size("--records 150000 --ops 50000 --rounds 3", 170)]
+            [size(briefly!("--records 30000 --ops 10000"), 34), size("--records 150000 --ops 50000 --rounds 3", 150)]
         }
-        _ => [size(briefly!("--records 30000 --ops 10000"), 10), size("--records 150000 --ops 50000 --rounds 3", 80)],
+        _ => [size(briefly!("--records 30000 --ops 10000"), 10), size("--records 150000 --ops 50000 --rounds 3", 60)],
     }
 }
 
