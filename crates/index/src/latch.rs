@@ -118,3 +118,36 @@ impl Latch {
         self.0.load(Ordering::Acquire) & LOCKED != 0
     }
 }
+
+/// A latch that the caller has locked. If the caller panics it is let go, so that nobody waits for it for ever; what it guards is whole enough to be read and
+/// freed (each field is an atomic), and wrong: who catches the panic uses the tree no more.
+pub(crate) struct Held<'a>(&'a Latch);
+
+impl<'a> Held<'a> {
+    /// Of a latch that the caller holds and lets go by this value alone.
+    #[inline]
+    pub(crate) fn new(latch: &'a Latch) -> Self {
+        debug_assert!(latch.is_locked());
+        Self(latch)
+    }
+
+    /// [`Latch::unlock`].
+    #[inline]
+    pub(crate) fn unlock(self) {
+        self.0.unlock();
+        std::mem::forget(self);
+    }
+
+    /// [`Latch::unlock_obsolete`].
+    #[inline]
+    pub(crate) fn unlock_obsolete(self) {
+        self.0.unlock_obsolete();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}

@@ -310,12 +310,19 @@ impl Leaf {
         bytes
     }
 
+    /// Whether a key that its record gives is one that the entry can be of: the record may have changed since it was put here. Exclusive.
+    pub(crate) fn knows(&self, index: usize, key: &[u8]) -> bool {
+        self.against_prefix(key, Access::Exclusive) == Some(Order::Equal)
+            && head_at(key, self.prefix_len()) == self.head(index)
+    }
+
     /// Number of neighbours with equal heads. Exclusive.
     fn ties(&self) -> usize {
         (1..self.count()).filter(|i| self.head(*i) == self.head(i - 1)).count()
     }
 
-    /// If many heads tie and the keys share more than the prefix, reads all keys and grows it. Exclusive.
+    /// If many heads tie and the keys share more than the prefix, reads all keys and grows it. Exclusive. Where a record is no more what it was when it
+    /// was put here, all stays as it is.
     pub(crate) fn refine<R: KeyResolver>(&self, r: &R, space: &Space<'_>) {
         let count = self.count();
         if count < 2 || self.ties() <= count / 16 {
@@ -331,9 +338,18 @@ impl Leaf {
         for i in 1..count - 1 {
             r.prefetch(self.payload(i));
         }
+        let mut heads = [0; LEAF_CAP];
         for i in 0..count {
-            let head = r.with_key(self.payload(i), |key| head_at(key, prefix.len()));
-            self.heads[i].store(head, Ordering::Relaxed);
+            let head = r.with_key(self.payload(i), |key| {
+                (self.knows(i, key) && key.starts_with(&prefix)).then(|| head_at(key, prefix.len()))
+            });
+            match head {
+                Some(head) if i == 0 || heads[i - 1] <= head => heads[i] = head,
+                _ => return,
+            }
+        }
+        for (place, head) in self.heads.iter().zip(&heads[..count]) {
+            place.store(*head, Ordering::Relaxed);
         }
         self.set_prefix(&prefix, space);
     }

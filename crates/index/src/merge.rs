@@ -8,6 +8,7 @@ use crossbeam_epoch::Guard;
 
 use crate::bytes::key_head;
 use crate::inner::{Inner, Plan, Replacement};
+use crate::latch::Held;
 use crate::leaf::Leaf;
 use crate::shape::{INNER_CAP, LEAF_CAP, LEAF_MERGE_STEP};
 use crate::split::leaf_node;
@@ -73,19 +74,21 @@ impl BPlusTree {
     fn join_leaves(&self, key: &[u8], parent: Inner<'_>, at: usize, guard: &Guard) {
         let space = self.space(guard);
         let (left, right): (&Leaf, &Leaf) = (parent.leaf(at), parent.leaf(at + 1));
+        let held = [&right.latch, &left.latch, parent.latch()].map(Held::new);
         left.absorb(right, &space);
         let mut plan = Plan::of(parent);
         plan.merge_children(at, leaf_node(left));
+        let [right_held, left_held, parent_held] = held;
+        let new = Replacement::One(plan.build(&space));
         if mutant(Mutant::MergedParentStands) {
-            right.latch.unlock();
-            left.latch.unlock();
-        }
-        self.install(key, parent, Replacement::One(plan.build(&space)), guard);
-        if mutant(Mutant::MergedParentStands) {
+            right_held.unlock();
+            left_held.unlock();
+            self.install(key, parent, parent_held, new, guard);
             return;
         }
-        right.latch.unlock_obsolete();
-        left.latch.unlock();
+        self.install(key, parent, parent_held, new, guard);
+        right_held.unlock_obsolete();
+        left_held.unlock();
         // SAFETY: Inv 4: the new parent does not lead to `right`, which was locked and live until now.
         unsafe { space.retire_leaf(right) };
         if self.memory.sparse() {
@@ -149,6 +152,8 @@ impl BPlusTree {
             left.latch().unlock_unchanged();
             return true;
         }
+        let held = [left, right].map(|node| Held::new(node.latch()));
+        let above_held = Held::new(above.latch());
         // Both are live and locked and `above` is live, so they are still its children `at` and `at + 1`.
         assert!(above.inner(at) == left && above.inner(at + 1) == right, "live children of a live parent");
         let space = self.space(guard);
@@ -156,9 +161,9 @@ impl BPlusTree {
         joined.append(above.separator(at), right);
         let mut plan = Plan::of(above);
         plan.merge_children(at, joined.build(&space));
-        self.install(key, above, Replacement::One(plan.build(&space)), guard);
-        for gone in [left, right] {
-            gone.latch().unlock_obsolete();
+        self.install(key, above, above_held, Replacement::One(plan.build(&space)), guard);
+        for (gone, held) in [left, right].into_iter().zip(held) {
+            held.unlock_obsolete();
             // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live until now.
             unsafe { gone.retire(&space) };
         }

@@ -24,6 +24,11 @@ impl Records {
         self.keys.lock().unwrap()[payload as usize].clone()
     }
 
+    /// Another key in the place of a record's.
+    pub fn change(&self, payload: u64, key: &[u8]) {
+        self.keys.lock().unwrap()[payload as usize] = Arc::from(key);
+    }
+
     /// How many keys were read through the resolver.
     pub fn reads(&self) -> usize {
         self.reads.load(std::sync::atomic::Ordering::Relaxed)

@@ -1,0 +1,116 @@
+//! A tree whose records change under it, as bytes of a damaged medium do: its order is wrong, but nothing panics, nothing hangs.
+
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use lodestore_index::{BPlusTree, Direction, KeyResolver};
+
+use crate::common::{Random, Records};
+
+/// Keys that share so much that their heads tie, and some that share less.
+fn key(random: &mut Random) -> Vec<u8> {
+    let number = random.below(600);
+    match random.below(4) {
+        0 => format!("{:03}/ties/{number:08}", number % 7).into_bytes(),
+        1 => format!("ties/{:04}", number * 13 % 1000).into_bytes(),
+        _ => format!("ties/{number:08}").into_bytes(),
+    }
+}
+
+/// One bit is another, or the record cannot be read and has the empty key.
+fn harm(records: &Records, payload: u64, random: &mut Random) {
+    let mut key = records.key(payload).to_vec();
+    if key.is_empty() || random.below(4) == 0 {
+        key.clear();
+    } else {
+        let at = random.below(key.len() as u64) as usize;
+        key[at] ^= 1 << random.below(8);
+    }
+    records.change(payload, &key);
+}
+
+fn run(seed: u64, one_in: u64) {
+    let mut random = Random(seed);
+    let (tree, records) = (BPlusTree::new(), Records::default());
+    let mut payloads = Vec::new();
+    let mut found = Vec::new();
+    for _ in 0..4000 {
+        let key = key(&mut random);
+        match random.below(8) {
+            0 => drop(tree.remove(&records, &key, None)),
+            1 => drop(tree.get(&records, &key)),
+            2 => {
+                found.clear();
+                tree.collect(&records, Bound::Included(&key), Direction::Forward, 100, &mut found);
+                tree.collect(&records, Bound::Excluded(&key), Direction::Backward, 100, &mut found);
+            }
+            _ => {
+                let payload = records.add(&key);
+                payloads.push(payload);
+                tree.insert(&records, &key, payload);
+            }
+        }
+        if random.below(one_in) == 0 && !payloads.is_empty() {
+            let victim = payloads[random.below(payloads.len() as u64) as usize];
+            harm(&records, victim, &mut random);
+        }
+    }
+}
+
+#[test]
+fn records_that_change_under_the_tree_make_it_wrong_and_nothing_else() {
+    for seed in 0..400 {
+        for one_in in [4, 40, 400] {
+            println!("seed {seed}, one record in {one_in} operations is harmed");
+            run(seed, one_in);
+        }
+    }
+}
+
+/// Gives keys until it has given so many, and panics then.
+struct Fails {
+    records: Records,
+    reads_left: AtomicU64,
+}
+
+impl KeyResolver for Fails {
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        let left = self.reads_left.load(Ordering::Relaxed);
+        assert!(left > 0, "the resolver panics");
+        self.reads_left.store(left - 1, Ordering::Relaxed);
+        self.records.with_key(payload, f)
+    }
+    fn prefetch(&self, _payload: u64) {}
+}
+
+/// Ascending keys, or others; the split that reads a record is left by the panic. Whether it came to that.
+fn panic_after(reads: u64, step: u64) -> bool {
+    let (tree, resolver) = (BPlusTree::new(), Fails { records: Records::default(), reads_left: reads.into() });
+    let panicked = (0..1000).any(|n| {
+        let key = format!("ties/{:08}", n * step % 1009).into_bytes();
+        let payload = resolver.records.add(&key);
+        catch_unwind(AssertUnwindSafe(|| tree.insert(&resolver, &key, payload))).is_err()
+    });
+    resolver.reads_left.store(u64::MAX, Ordering::Relaxed);
+    for n in 0..1009 {
+        let key = format!("ties/{n:08}").into_bytes();
+        tree.get(&resolver, &key);
+        tree.insert(&resolver, &key, resolver.records.add(&key));
+    }
+    panicked
+}
+
+#[test]
+fn nobody_waits_for_a_latch_whose_holder_panicked() {
+    let (done, ended) = channel();
+    std::thread::spawn(move || {
+        let panics =
+            (0..1000).flat_map(|reads| [(reads, 1), (reads, 389)]).filter(|(reads, step)| panic_after(*reads, *step));
+        let _ = done.send(panics.count());
+    });
+    let panics = ended.recv_timeout(Duration::from_secs(300)).expect("all end");
+    assert!(panics > 300, "{panics} of 2000 runs panicked");
+}
