@@ -70,6 +70,27 @@ fn records_that_change_under_the_tree_make_it_wrong_and_nothing_else() {
     }
 }
 
+/// A split reads the records of a leaf to take its heads further into the keys. Where one is out of its order just then, no head is taken from it.
+#[test]
+fn a_record_that_is_out_of_order_while_its_leaf_splits_gives_its_entry_no_head() {
+    let place = |n: u64| n * 37 % 64;
+    let key = |n: u64| format!("ties/{:08}", place(n)).into_bytes();
+    // In the middle are the records between which the leaf may part.
+    for victim in (0..64).filter(|n| !(24..40).contains(&place(*n))) {
+        let far = if place(victim) < 24 { b"ties/00000063" } else { b"ties/00000000" };
+        for harmed in [&far[..], b""] {
+            let (tree, records) = (BPlusTree::new(), Records::default());
+            for n in 0..64 {
+                tree.insert(&records, &key(n), records.add(&key(n)));
+            }
+            records.change(victim, harmed);
+            tree.insert(&records, b"ties/99999999", records.add(b"ties/99999999"));
+            records.change(victim, &key(victim));
+            tree.check(&records).unwrap_or_else(|wrong| panic!("{victim} with {harmed:?}: {wrong}"));
+        }
+    }
+}
+
 /// Gives keys until it has given so many, and panics then.
 struct Fails {
     records: Records,
