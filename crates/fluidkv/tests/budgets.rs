@@ -185,7 +185,7 @@ fn a_batch_that_the_budget_has_no_room_for_is_refused_whole() {
 fn a_budget_in_which_a_store_could_take_no_writes_is_refused_with_the_least_one() {
     let scratch = Scratch::new();
     let mut options = options(MIB, Durability::Process);
-    (options.pool.capacity, options.pool.region_bytes, options.pool.chunk_bytes) = (2 << 30, 1 << 30, 4 << 10);
+    (options.pool.capacity, options.pool.chunk_bytes) = (2 << 30, 128);
     let (name, why) = match FluidKv::create(&scratch.store(), &options).map(|_| ()) {
         Err(Error::InvalidOption { name, why, .. }) => (name, why),
         other => panic!("{other:?}"),

@@ -10,7 +10,12 @@ use crate::options::{CreateOptions, OpenOptions};
 
 /// The options by name, for `--set name=value`.
 pub(crate) const SPECS: &[OptionSpec] = &[
-    OptionSpec { name: "region", default: "256M", help: "bytes by which the store grows", fixed: true },
+    OptionSpec {
+        name: "region",
+        default: "256M",
+        help: "most bytes by which the store grows at once (a quarter of what it has, and 32M at first)",
+        fixed: true,
+    },
     OptionSpec {
         name: "chunk",
         default: "4K",
@@ -138,4 +143,19 @@ fn with_text(pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
         read_ns: set.read("read-ns", pool.read_ns, "a number of nanoseconds", |text| text.parse().ok())?,
         ..pool
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creation_that_found_no_room_says_whether_the_medium_or_the_size_is_too_small() {
+        let (dir, options) = (std::env::temp_dir(), CreateOptions::new());
+        let of = |needed: u64| refusal(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
+        let text = of(u64::MAX).to_string();
+        assert!(matches!(of(u64::MAX), Error::NoRoom { .. }), "{text}");
+        assert!(text.contains("choose another medium, or make it smaller (--size SIZE"), "{text}");
+        assert!(matches!(of(1), Error::InvalidOption { .. }), "{}", of(1));
+    }
 }

@@ -68,14 +68,14 @@ impl Shared {
 }
 
 impl Ahead {
-    /// For a pool whose regions have `region_bytes` bytes.
-    pub(crate) fn new(maker: RegionMaker, region_bytes: u64) -> Self {
+    /// For a pool whose next region has `next_bytes` bytes.
+    pub(crate) fn new(maker: RegionMaker, next_bytes: u64) -> Self {
         let shared = Shared {
             maker,
             work: Mutex::new(Work::default()),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            pace: Pace::new(region_bytes),
+            pace: Pace::new(next_bytes),
         };
         Self { shared: Arc::new(shared), thread: Mutex::new(None), asked: AtomicBool::new(false) }
     }
@@ -208,7 +208,7 @@ fn run(shared: &Shared) {
             drop(work);
             let start = Instant::now();
             let made = shared.maker.make(index, len, &shared.stop);
-            shared.pace.made(start.elapsed());
+            shared.pace.made(len, start.elapsed());
             work = shared.lock();
             work.making = None;
             // A medium that is full now may have room when the region is needed: then it is tried again, and told.

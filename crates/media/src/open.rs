@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use lodestore_contract::{Durability, Error, Result};
 
@@ -89,7 +90,10 @@ impl Pool {
         drop(files::remove_unfinished(dir)?);
         let maker = RegionMaker::new(dir, &opts);
         let never = AtomicBool::new(false);
-        let Made { mapping, medium, name } = maker.make(0, opts.first_region_bytes(), &never)?.ok_or(Error::Closed)?;
+        let first = opts.first_region_bytes();
+        let start = Instant::now();
+        let Made { mapping, medium, name } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
+        let took = start.elapsed();
         let made = (|| {
             if let Some(file) = mapping.file() {
                 lock.hold(dir, file)?;
@@ -112,7 +116,9 @@ impl Pool {
             Ok((memory, header, mapping))
         })();
         let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(dir, 0))?;
-        let ahead = Some(Ahead::new(maker, opts.region_bytes));
+        let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
+        ahead.pace().made(first, took);
+        let ahead = Some(ahead);
         let parts =
             Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, true)?;
@@ -166,7 +172,7 @@ impl Pool {
             memory.sync_header().map_err(|refused| Error::io("syncing the header of", &path, refused))?;
         }
         let maker = RegionMaker::new(dir, &opts);
-        let ahead = Ahead::new(maker, opts.region_bytes);
+        let ahead = Ahead::new(maker, opts.usual_region_bytes(memory.regions.total_bytes()));
         ahead.release(removed);
         let ahead = Some(ahead);
         let parts =

@@ -8,11 +8,18 @@ use std::fmt;
 
 use lodestore_contract::{Durability, Error, EventSink, Result};
 
-use crate::region::MAX_REGIONS;
+use crate::region::{HUGE_BYTES, MAX_REGIONS};
 use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
 
 /// Longest name of an engine, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;
+/// Bytes of the first regions, where `region_bytes` is not less.
+pub const FIRST_REGION_BYTES: u64 = 32 << 20;
+/// The next region has this part of what the regions have together, from [`FIRST_REGION_BYTES`] to `region_bytes`.
+const GROWTH_PART: u64 = 4;
+/// How many regions more than `capacity / region_bytes` there may be, since the first ones are short: those that it takes to come to
+/// `GROWTH_PART` times the longest `region_bytes`.
+const SHORT_REGIONS: usize = 64;
 /// Most nanoseconds of an emulated latency: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
@@ -31,7 +38,8 @@ pub enum Prefault {
 pub struct PoolOptions {
     /// Most bytes of all regions together.
     pub capacity: u64,
-    /// Bytes of one region; a smaller capacity makes one region of that size.
+    /// Most bytes of one region, unless a longer extent needs more. A store takes space as it grows: its first regions have 32 MiB, later
+    /// ones a quarter of what there is. A smaller capacity makes one region of that size.
     pub region_bytes: u64,
     /// Unit of extents in bytes, a power of two; slab extents are 16 of them.
     pub chunk_bytes: u32,
@@ -124,12 +132,11 @@ impl PoolOptions {
             let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
             return Err(refuse("region_bytes", self.region_bytes, why));
         }
-        let most = self.region_bytes.saturating_mul(MAX_REGIONS as u64);
+        let regions = if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGIONS } else { MAX_REGIONS };
+        let most = self.region_bytes.saturating_mul(regions as u64);
         if self.capacity > most {
-            let why = format!(
-                "{MAX_REGIONS} regions of {} bytes hold {most}: give less, or larger regions",
-                self.region_bytes
-            );
+            let why =
+                format!("{regions} regions of {} bytes hold {most}: give less, or larger regions", self.region_bytes);
             return Err(refuse("capacity", self.capacity, why));
         }
         self.check_latency()?;
@@ -156,7 +163,13 @@ impl PoolOptions {
 
     /// Bytes of region 0.
     pub(crate) fn first_region_bytes(&self) -> u64 {
-        self.region_bytes.min(self.capacity / PAGE_BYTES * PAGE_BYTES)
+        self.usual_region_bytes(0).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
+    }
+
+    /// Bytes of the region that is added where the regions have `total` together, room and extents permitting.
+    pub(crate) fn usual_region_bytes(&self, total: u64) -> u64 {
+        let grown = (total / GROWTH_PART).max(FIRST_REGION_BYTES).next_multiple_of(HUGE_BYTES);
+        self.region_bytes.min(grown)
     }
 }
 
@@ -186,5 +199,36 @@ mod tests {
         }
         let small = PoolOptions { capacity: 100_000, ..good };
         assert_eq!(small.first_region_bytes(), 24 * 4096);
+    }
+
+    /// The first regions of a store are short, whatever the longest: a store of a few records would take all of that.
+    #[test]
+    fn regions_grow_with_the_store() {
+        let opts = PoolOptions::default();
+        let mut lengths = vec![opts.first_region_bytes()];
+        while lengths.last() != Some(&opts.region_bytes) {
+            lengths.push(opts.usual_region_bytes(lengths.iter().sum()));
+        }
+        let mib: Vec<u64> = lengths.iter().map(|len| len >> 20).collect();
+        assert_eq!(mib, [32, 32, 32, 32, 32, 40, 50, 64, 80, 100, 124, 156, 194, 242, 256]);
+        let short = PoolOptions { region_bytes: 1 << 20, ..PoolOptions::default() };
+        assert_eq!((short.first_region_bytes(), short.usual_region_bytes(1 << 40)), (1 << 20, 1 << 20));
+    }
+
+    /// However long the longest, the short ones before it leave room for as many as the capacity takes.
+    #[test]
+    fn the_largest_capacity_fits_the_regions() {
+        for region_bytes in [FIRST_REGION_BYTES + PAGE_BYTES, 256 << 20, 4 << 30, REGION_BYTES_MAX] {
+            let opts = PoolOptions { region_bytes, ..PoolOptions::default() };
+            let most = region_bytes * (MAX_REGIONS - SHORT_REGIONS) as u64;
+            assert!(PoolOptions { capacity: most, ..opts.clone() }.check("hikv").is_ok());
+            assert!(PoolOptions { capacity: most + PAGE_BYTES, ..opts.clone() }.check("hikv").is_err());
+            let (mut total, mut regions) = (opts.first_region_bytes(), 1);
+            while total < most {
+                total += opts.usual_region_bytes(total);
+                regions += 1;
+            }
+            assert!(regions <= MAX_REGIONS, "{regions} regions of {region_bytes}");
+        }
     }
 }

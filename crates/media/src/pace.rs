@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Share of a region over which the rate is measured.
+/// Share of the next region over which the rate is measured.
 const WINDOW: u64 = 32;
 /// Microseconds that a MiB of a region takes to make, until one was made: a slow machine's.
 const MAKE_US_PER_MIB: u64 = 2000;
@@ -16,59 +16,69 @@ const MARGIN: u64 = 2;
 /// The rate of one pool.
 pub(crate) struct Pace {
     start: Instant,
-    region_bytes: u64,
+    /// Bytes of the next region.
+    next_bytes: AtomicU64,
     /// Free bytes and microseconds at which the present window began.
     from_free: AtomicU64,
     from_us: AtomicU64,
     bytes_per_ms: AtomicU64,
-    make_us: AtomicU64,
+    make_us_per_mib: AtomicU64,
 }
 
 impl Pace {
-    pub(crate) fn new(region_bytes: u64) -> Self {
+    /// For a pool whose next region has `next_bytes` bytes.
+    pub(crate) fn new(next_bytes: u64) -> Self {
         Self {
             start: Instant::now(),
-            region_bytes,
+            next_bytes: AtomicU64::new(next_bytes),
             from_free: AtomicU64::new(0),
             from_us: AtomicU64::new(0),
             bytes_per_ms: AtomicU64::new(0),
-            make_us: AtomicU64::new((region_bytes >> 20) * MAKE_US_PER_MIB),
+            make_us_per_mib: AtomicU64::new(MAKE_US_PER_MIB),
         }
     }
 
-    /// A region took so long to make.
-    pub(crate) fn made(&self, took: Duration) {
+    /// A region of so many bytes took so long to make.
+    pub(crate) fn made(&self, bytes: u64, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.make_us.store(us, Ordering::Relaxed);
+        let per_mib = us.div_ceil((bytes >> 20).max(1));
+        self.make_us_per_mib.store(per_mib, Ordering::Relaxed);
+    }
+
+    /// The pool has grown: the next region will have so many bytes.
+    pub(crate) fn grown(&self, next_bytes: u64) {
+        self.next_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
     /// Whether the next region should be on its way, at so many free bytes.
     pub(crate) fn is_due(&self, free: u64) -> bool {
-        if free < self.region_bytes / 2 {
+        let next = self.next_bytes.load(Ordering::Relaxed);
+        if free < next / 2 {
             return true;
         }
-        if free >= self.region_bytes {
+        if free >= next {
             // Enough for the window to begin anew.
             self.from_free.store(0, Ordering::Relaxed);
             return false;
         }
         let now = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.is_due_at(free, now)
+        self.is_due_at(free, next, now)
     }
 
-    fn is_due_at(&self, free: u64, now_us: u64) -> bool {
+    fn is_due_at(&self, free: u64, next: u64, now_us: u64) -> bool {
         let from = self.from_free.load(Ordering::Relaxed);
         if from <= free {
             self.from_free.store(free, Ordering::Relaxed);
             self.from_us.store(now_us, Ordering::Relaxed);
-        } else if from - free >= self.region_bytes / WINDOW {
+        } else if from - free >= next / WINDOW {
             let us = now_us.saturating_sub(self.from_us.load(Ordering::Relaxed)).max(1);
             self.bytes_per_ms.store((from - free).saturating_mul(1000) / us, Ordering::Relaxed);
             self.from_free.store(free, Ordering::Relaxed);
             self.from_us.store(now_us, Ordering::Relaxed);
         }
         let rate = self.bytes_per_ms.load(Ordering::Relaxed);
-        let needed = rate.saturating_mul(self.make_us.load(Ordering::Relaxed)) / 1000;
+        let make_us = (next >> 20).max(1).saturating_mul(self.make_us_per_mib.load(Ordering::Relaxed));
+        let needed = rate.saturating_mul(make_us) / 1000;
         free < needed.saturating_mul(MARGIN)
     }
 }
@@ -83,19 +93,27 @@ mod tests {
     fn a_slow_writer_has_its_region_at_half_and_a_fast_one_early() {
         let slow = Pace::new(256 * MIB);
         // A MiB in ten milliseconds: half a region lasts longer than the next takes.
-        let due = (1..128).find(|step| slow.is_due_at((256 - step) * MIB, step * 10_000));
+        let due = (1..128).find(|step| slow.is_due_at((256 - step) * MIB, 256 * MIB, step * 10_000));
         assert_eq!(due, None);
         assert!(slow.is_due(127 * MIB));
         let fast = Pace::new(256 * MIB);
-        let due = (1..200).find(|step| fast.is_due_at((256 - step) * MIB, step * 1000));
+        let due = (1..200).find(|step| fast.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
         assert!(due.is_some_and(|step| step < 20), "{due:?}");
     }
 
     #[test]
     fn a_region_that_is_made_quickly_is_made_later() {
         let pace = Pace::new(256 * MIB);
-        pace.made(Duration::from_millis(20));
-        let due = (1..200).find(|step| pace.is_due_at((256 - step) * MIB, step * 1000));
+        pace.made(256 * MIB, Duration::from_millis(20));
+        let due = (1..200).find(|step| pace.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
         assert_eq!(due, None, "half a region is early enough");
+    }
+
+    #[test]
+    fn half_of_the_next_region_is_what_counts() {
+        let pace = Pace::new(32 * MIB);
+        assert!(!pace.is_due(40 * MIB) && pace.is_due(15 * MIB));
+        pace.grown(100 * MIB);
+        assert!(pace.is_due(40 * MIB));
     }
 }

@@ -235,6 +235,9 @@ impl Pool {
             made => made?,
         };
         self.memory.regions.add(mapping);
+        if let Some(ahead) = &self.ahead {
+            ahead.pace().grown(self.opts.usual_region_bytes(self.memory.regions.total_bytes()));
+        }
         let header =
             RegionHeader { pool_id: control.header.pool_id, index, chunk_bytes: self.opts.chunk_bytes, bytes: len };
         let at = NvPtr::new(index, 0);
@@ -308,7 +311,7 @@ impl Pool {
         self.new_region(index, len).map(|mapping| (len, mapping))
     }
 
-    /// Bytes of the next region: the usual length, less where the room ends, more where an extent needs it.
+    /// Bytes of the next region: the usual length at this size, less where the room ends, more where an extent needs it.
     fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
@@ -316,7 +319,7 @@ impl Pool {
         }
         let room = room / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
-        let usual = self.opts.region_bytes.min(room);
+        let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes()).min(room);
         let fits =
             |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
         let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
@@ -377,7 +380,7 @@ impl Pool {
         }
     }
 
-    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half a region, or earlier where
+    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half of the next region, or earlier where
     /// the pool fills fast, the next one is made ahead. Cheap.
     #[inline]
     pub fn hint_free(&self, free_bytes: u64) {

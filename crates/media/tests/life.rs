@@ -177,9 +177,10 @@ fn an_interrupted_creation_is_no_store_and_is_started_over() {
 #[test]
 fn a_refused_creation_leaves_no_store() {
     let dir = TestDir::shm();
-    let huge = PoolOptions { capacity: 1 << 50, region_bytes: 1 << 40, ..small() };
-    let refused = Pool::create(&dir.store(), "test", 3, huge).map(|_| ());
-    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    // A region must have chunks of which its table says something.
+    let no_region = PoolOptions { chunk_bytes: 1 << 20, ..small() };
+    let refused = Pool::create(&dir.store(), "test", 3, no_region).map(|_| ());
+    assert!(matches!(refused, Err(Error::InvalidOption { .. })), "{refused:?}");
     let interval = std::time::Duration::from_millis(5);
     for durability in [Durability::Power, Durability::Interval(interval)] {
         if !dir.is_shm() {
@@ -216,6 +217,25 @@ fn a_pool_grows_to_its_capacity_and_no_further() {
             assert_eq!(pool.bytes(*at, 512), Some(&[index as u8 + 1; 512][..]));
         }
     }
+}
+
+/// Of 256 MiB that a region may have, and of a capacity beyond the medium, a new store takes 32 MiB.
+#[test]
+fn a_store_takes_space_as_it_grows() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, PoolOptions { capacity: 1 << 39, ..PoolOptions::default() });
+    let bytes = |index: u16| pool.layout(index).expect("there").region_bytes >> 20;
+    for index in 1..6 {
+        assert_eq!(pool.grow(4096).expect("room"), index);
+    }
+    assert_eq!((0..6).map(bytes).collect::<Vec<_>>(), [32, 32, 32, 32, 32, 40]);
+    drop(pool);
+    let (pool, _) = open(&dir, PoolOptions::default());
+    assert_eq!(pool.grow(4096).expect("room"), 6);
+    assert_eq!(pool.layout(6).expect("there").region_bytes >> 20, 50);
+    // An extent that is longer than that has a region of its own length.
+    assert_eq!(pool.grow(100 << 20).expect("room"), 7);
+    assert!((100..=102).contains(&(pool.layout(7).expect("there").region_bytes >> 20)));
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Measure {
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
             Self::Rate => Some(
-                "In brackets the spread over the rounds, greatest less least, as a part of the median; of one round there is none.",
+                "In brackets the spread over the rounds, greatest less least, as a part of the median, **bold** where it is more than the median itself, so that another run may have quite another median; of one round there is none.",
             ),
             Self::Mean => {
                 Some("Of the calls that were timed, each `latency_every`-th of the rows; medians of the rounds.")
@@ -64,7 +64,7 @@ impl Measure {
             ),
             Self::Medium => Some(
                 "Blocks of the files by the file system, for all alike: what a store takes ahead counts, and the more the fewer records there are (our \
-                 engines take regions of 256 MiB, see `region` and `prefault` in the settings); holes do not. What of it is live by our engines' own account is `live B/key` in the details.",
+                 engines take 32 MiB at first and then a quarter of what they have, the next one ahead); holes do not. What of it is live by our engines' own account is `live B/key` in the details.",
             ),
             Self::Written => Some(
                 "**By two yardsticks**: of our engines their own count of the bytes that they store on the medium, since stores through a mapping pass no call; of \
