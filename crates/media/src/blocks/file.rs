@@ -17,7 +17,7 @@ use crate::blocks::buffer::{Blocks, is_aligned};
 use crate::blocks::view::View;
 use crate::blocks::{BLOCK, BlockOptions};
 use crate::files;
-use crate::probe;
+use crate::probe::{self, MediumKind};
 
 /// The file's name in a store's directory.
 pub(crate) const VALUES_FILE: &str = "values.0000";
@@ -36,6 +36,8 @@ pub(super) struct DiskFile {
     file: File,
     pub(super) path: PathBuf,
     pub(super) direct: bool,
+    /// It is memory itself (tmpfs, DAX): nothing of it is to be waited for, and nobody needs to ask.
+    in_memory: bool,
     /// For what the page cache holds; none where all reads are to be calls.
     view: Option<View>,
     /// The file system cannot say what the page cache has: it is not asked again.
@@ -71,16 +73,17 @@ impl DiskFile {
             files::sync_dir(dir)?;
         }
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
-        let opened = Self::new(file, path, options.direct, view);
+        let (medium, _) = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
+        let opened = Self::new(file, path, options.direct, matches!(medium, MediumKind::Shm | MediumKind::Dax), view);
         if options.direct {
             opened.try_direct()?;
         }
         Ok((opened, found.len()))
     }
 
-    fn new(file: File, path: PathBuf, direct: bool, view: Option<View>) -> Self {
+    fn new(file: File, path: PathBuf, direct: bool, in_memory: bool, view: Option<View>) -> Self {
         let (trust, yes) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { file, path, direct, view, mute: AtomicBool::new(false), trust, yes }
+        Self { file, path, direct, in_memory, view, mute: AtomicBool::new(false), trust, yes }
     }
 
     /// Some file systems grant direct I/O at the open, and refuse it at the first read.
@@ -98,13 +101,15 @@ impl DiskFile {
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         if !self.direct && into.len() <= VIEWED {
             let trust = self.trust.load(Ordering::Relaxed);
-            if trust == 0 {
+            if trust == 0 && !self.in_memory {
                 if self.read_cached(at, into) {
                     return Ok(());
                 }
             } else {
-                // Where threads count at once, some reads are not counted.
-                self.trust.store(trust - 1, Ordering::Relaxed);
+                if !self.in_memory {
+                    // Where threads count at once, some reads are not counted.
+                    self.trust.store(trust - 1, Ordering::Relaxed);
+                }
                 if self.view.as_ref().is_some_and(|view| view.copy(at, into)) {
                     return Ok(());
                 }
@@ -154,22 +159,27 @@ impl DiskFile {
     /// Whether the next read finds its bytes in the page cache, by what was seen before, or since this byte is there.
     #[inline]
     pub(super) fn is_warm(&self, at: u64) -> bool {
-        !self.direct && (self.trust.load(Ordering::Relaxed) > 0 || self.read_cached(at, &mut [0]))
+        !self.direct && (self.is_trusted() || self.read_cached(at, &mut [0]))
     }
 
     /// Asks the processor for the first of these bytes, where the next read goes through the view.
     #[inline]
     pub(super) fn prefetch(&self, at: u64, len: usize) {
         if let Some(view) = &self.view
-            && self.trust.load(Ordering::Relaxed) > 0
+            && self.is_trusted()
         {
             view.prefetch(at, len);
         }
     }
 
+    #[inline]
+    fn is_trusted(&self) -> bool {
+        self.in_memory || self.trust.load(Ordering::Relaxed) > 0
+    }
+
     /// Asks for these bytes, which somebody is going to read: the system may begin with it. Through the page cache only.
     pub(super) fn will_read(&self, at: u64, len: u64) {
-        if !self.direct {
+        if !self.direct && !self.in_memory {
             // Advice that is not taken is no failure.
             let _ = rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
         }
@@ -272,7 +282,7 @@ mod tests {
     fn a_file_system_that_cannot_say_what_is_cached_is_asked_once() {
         // The kernel makes it while it is read.
         let path = Path::new("/proc/self/maps");
-        let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, None);
+        let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, false, None);
         let mut bytes = [0; 16];
         for _ in 0..2 {
             file.read(0, &mut bytes).expect("readable");
