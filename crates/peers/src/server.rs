@@ -170,6 +170,16 @@ impl Drop for Server {
             let _ = word.write_all(b"TERM\n");
         }
         let _ = self.shell.wait();
+        // Where somebody has killed the shell, nobody else ends the server.
+        for signal in ["-TERM", "-KILL"] {
+            let begun = Instant::now();
+            if self.is_alive() {
+                let _ = Command::new("kill").args([signal, &self.id.to_string()]).stderr(Stdio::null()).status();
+            }
+            while self.is_alive() && begun.elapsed() < PATIENCE {
+                std::thread::sleep(POLL);
+            }
+        }
         // Not every server removes its own; it may be gone.
         let _ = fs::remove_file(&self.socket);
     }
