@@ -77,6 +77,12 @@ impl Args {
             let why = "it says how long overload and idle last: name one of these --workloads, or leave it away";
             return Err(refuse("seconds", self.seconds, why));
         }
+        if self.load_bytes == Some(0) {
+            return Err(refuse("load-bytes", 0, "no record fits: give the bytes of one at least"));
+        }
+        if self.peers.as_ref().is_some_and(|peers| peers.len() > 1 && peers.iter().any(|peer| peer == "none")) {
+            return Err(refuse("peers", "none", "it stands alone: leave it away, or the others"));
+        }
         if swept == "ops" && self.at_least > 0 {
             let why = "beside --sweep ops each workload does so many operations and no more: leave it away";
             return Err(refuse("at-least", self.at_least, why));

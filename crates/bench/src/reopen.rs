@@ -80,7 +80,8 @@ pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
         return target.close();
     }
     tell(Message::Writing(target.server()))?;
-    let updates = Mix { ops: args.op_count().min(1_000_000), ..mix }.streams(Workload::Update);
+    // So many that the kill comes amid them, and not where they begin anew.
+    let updates = Mix { ops: args.op_count().max(args.records).min(1_000_000), ..mix }.streams(Workload::Update);
     loop {
         driver::run(&*target, &updates, &drive)?;
     }

@@ -63,7 +63,6 @@ fn main_fields(row: &Row) -> Vec<String> {
         row.workload.clone(),
         store,
         told(rate_text(row.ops_per_s)),
-        row.ratio_to_btreemap.map_or("-".into(), |ratio| format!("{ratio:.2}")),
         told(format!("{:.0} %", row.spread * 100.0)),
         tail_text(row, row.p50_ns, 2),
         tail_text(row, row.p90_ns, 10),
@@ -93,11 +92,10 @@ fn amplification_text(times: Option<f64>) -> String {
 }
 
 /// Heads of the columns of [`main_fields`].
-const MAIN_HEADS: [&str; 25] = [
+const MAIN_HEADS: [&str; 24] = [
     "workload",
     "store",
     "ops/s",
-    "x btreemap",
     "spread",
     "p50",
     "p90",
@@ -258,20 +256,45 @@ fn by_level(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How many times the engine does what each peer does, a line for each workload.
-fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
+/// How many times the engine does what each peer does, a line for each workload: a table of the peers whose writes survive what the engine's do, and one of each other level.
+fn ratios(args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    if args.sweep.is_some() {
+        return Ok(());
+    }
     let peers = args.targets().split_off(1);
-    let told = named(&peers, rows);
-    let heads: Vec<String> = ["workload".into(), args.engine.clone()]
-        .into_iter()
-        .chain(told.iter().map(|peer| format!("x {peer}")))
-        .collect();
-    let line = |row: &Row| {
-        let ratio = |peer: &String| row.ratio_to.get(peer).map_or("-".into(), |ratio| format!("{ratio:.2}"));
-        [row.workload.clone(), rate_text(row.ops_per_s)].into_iter().chain(peers.iter().map(ratio)).collect()
-    };
-    let ours = rows.iter().filter(|row| row.store == args.engine && !row.ratio_to.is_empty());
-    (peers.len() > 1 && args.sweep.is_none()).then(|| draw(&heads, ours.map(line)))
+    let ours: Vec<&Row> = rows.iter().filter(|row| row.store == args.engine && !row.ratio_to.is_empty()).collect();
+    for equal in [true, false] {
+        for level in levels(rows) {
+            // Of a workload that both did, and by what their writes survived in it.
+            let ratio = |row: &Row, peer: &str| {
+                let theirs = rows.iter().find(|other| other.store == peer && other.is_beside(row))?;
+                let told = theirs.durability == level && (theirs.durability == row.durability) == equal;
+                row.ratio_to.get(peer).filter(|_| told).copied()
+            };
+            let shown: Vec<&String> =
+                peers.iter().filter(|peer| ours.iter().any(|row| ratio(row, peer).is_some())).collect();
+            let lines = ours.iter().filter(|row| shown.iter().any(|peer| ratio(row, peer).is_some()));
+            let text = |ratio: Option<f64>| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let line = |row: &&Row| -> Vec<String> {
+                let own = [row.workload.clone(), rate_text(row.ops_per_s)];
+                own.into_iter().chain(shown.iter().map(|peer| text(ratio(row, peer)))).collect()
+            };
+            if shown.is_empty() {
+                continue;
+            }
+            let heads: Vec<String> = ["workload".into(), args.engine.clone()]
+                .into_iter()
+                .chain(shown.iter().map(|peer| format!("x {peer}")))
+                .collect();
+            let survives = if level == "none" { "nothing, or but a clean stop" } else { level };
+            match equal {
+                true => writeln!(out, "\nbeside those whose writes survive the same ({level})")?,
+                false => writeln!(out, "\nbeside those whose writes survive something else ({survives})")?,
+            }
+            writeln!(out, "{}", draw(&heads, lines.map(line)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints tables, what each store says of itself, and how to repeat it.
@@ -281,9 +304,7 @@ fn ratios(args: &Args, rows: &[Row]) -> Option<Table> {
 pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io::Result<()> {
     let rows = rows(args, findings);
     by_level(&rows, &mut out)?;
-    if let Some(ratios) = ratios(args, &rows) {
-        writeln!(out, "\n{ratios}")?;
-    }
+    ratios(args, &rows, &mut out)?;
     if args.preset == Some(Preset::MkvsTables) {
         tables::print(args, &rows, &mut out)?;
     }

@@ -19,8 +19,6 @@ use crate::store;
 use crate::sweep::Variant;
 use crate::workload::{Turn, Workload};
 
-/// The peer that others are compared with where it is in the run.
-const CEILING: &str = "btreemap";
 /// The workload's name in rows of parts of the load.
 const STEP: &str = "load-step";
 /// The workload's name in rows of stores that failed.
@@ -51,8 +49,6 @@ pub(crate) struct Row {
     /// (max - min) / median of `ops_per_s` over the rounds.
     pub(crate) spread: f64,
     pub(crate) rounds: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ratio_to_btreemap: Option<f64>,
     /// The rate as a multiple of each other store's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) ratio_to: BTreeMap<String, f64>,
@@ -245,9 +241,6 @@ impl Row {
                     }
                     _ => {}
                 }
-                if other.target == CEILING {
-                    row.ratio_to_btreemap = ratio(other);
-                }
             }
         }
         // A later turn comes to a store that the workloads before it changed.
@@ -422,6 +415,11 @@ impl Row {
     /// Whether it is of a part of the load.
     pub(crate) fn is_step(&self) -> bool {
         self.workload == STEP
+    }
+
+    /// Whether both are of the same work, by two stores or by one.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        (&self.workload, &self.sweep, self.threads) == (&other.workload, &other.sweep, other.threads)
     }
 }
 

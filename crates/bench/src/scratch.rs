@@ -267,14 +267,24 @@ pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
     }
 }
 
-/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of their number, nor does any hold them.
+/// Whether the process of this number is one of this program.
+fn is_ours(id: &str) -> bool {
+    let program = |process: &str| {
+        let file = fs::read_link(Path::new("/proc").join(process).join("exe")).ok()?;
+        // The system says behind the name where the file was replaced since.
+        Some(file.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_string())
+    };
+    program(id).is_some_and(|theirs| program("self") == Some(theirs))
+}
+
+/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of this program that has their number, nor does any hold them.
 fn left(parent: &Path) -> Vec<PathBuf> {
     let over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some((id, number)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { return false };
         let numbers = [id, number].iter().all(|part| part.parse::<u64>().is_ok());
         let held = || File::open(path).is_ok_and(|dir| matches!(dir.try_lock(), Err(TryLockError::WouldBlock)));
-        numbers && path.is_dir() && !Path::new("/proc").join(id).exists() && !held()
+        numbers && path.is_dir() && !is_ours(id) && !held()
     };
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let mut left: Vec<_> = entries.map(|entry| entry.path()).filter(over).collect();
@@ -305,10 +315,14 @@ mod tests {
         let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
         let socket = scratch.path().join("socket");
         assert!(!is_named(scratch.path()));
-        let script = "sleep 0.3; exit 0";
+        let script = "sleep 1; exit 0";
         let server = std::process::Command::new("sh").args(["-c", script]).arg(&socket).spawn();
         let mut server = server.expect("sh starts");
-        assert!(is_named(scratch.path()));
+        // It has its command line a moment after it has begun.
+        let begun = Instant::now();
+        while !is_named(scratch.path()) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is not seen");
+        }
         let waiter = thread::spawn(move || server.wait());
         let path = scratch.path().to_path_buf();
         drop(scratch);
@@ -320,14 +334,14 @@ mod tests {
     fn a_directory_that_nobody_owns_any_more_is_told_of_and_one_of_a_living_run_is_not() {
         let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
         let parent = scratch.path();
-        // Greater than any number of a process.
-        let (dead, other) = (parent.join("lodestore-bench-99999999-0"), parent.join("lodestore-bench-99999998-3"));
+        // Of a process that is another program; and greater than any number of a process.
+        let (dead, other) = (parent.join("lodestore-bench-1-0"), parent.join("lodestore-bench-99999998-3"));
         let own = parent.join(format!("lodestore-bench-{}-77", std::process::id()));
         for path in [&dead, &other, &own, &parent.join("lodestore-bench-x-0"), &parent.join("hikv-1")] {
             fs::create_dir(path).expect("a directory");
         }
         fs::write(parent.join("lodestore-bench-99999997-0"), "no directory").expect("a file");
-        assert_eq!(left(parent), [other.clone(), dead.clone()]);
+        assert_eq!(left(parent), [dead.clone(), other.clone()]);
         let owner = File::open(&other).expect("it is there");
         owner.lock().expect("a lock");
         assert_eq!(left(parent), [dead]);

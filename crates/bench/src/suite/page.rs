@@ -148,7 +148,9 @@ fn of_measure(level: &Level<'_>, measure: Measure) -> String {
         let Some((row, figure)) = row.and_then(|row| Some((row, measure.of(row)?))) else { return "-".into() };
         let late = row.open_loop.as_ref().is_some_and(|found| !found.kept_up);
         // The other figures are told as medians alone.
-        let spread = (measure == Measure::Rate && row.rounds > 1).then(|| format!(" ({:.0} %)", row.spread * 100.0));
+        let percent = || format!("{:.0} %", row.spread * 100.0);
+        let bold = || if row.spread > 1.0 { format!(" (**{}**)", percent()) } else { format!(" ({})", percent()) };
+        let spread = (measure == Measure::Rate && row.rounds > 1).then(bold);
         let late = if late { " (did not keep up)" } else { "" };
         format!("{}{}{late}", measure.text(figure), spread.unwrap_or_default())
     };
@@ -169,7 +171,7 @@ fn of_measure(level: &Level<'_>, measure: Measure) -> String {
 const DETAILS: &str = "`DRAM B/key`: what a store says of itself, of one that says nothing its anonymous memory; `RSS B/key`: growth of that, by the kernel; `blocks B/key`: blocks \
      of the files, by the file system; `live B/key`: what of the medium holds something that is live, by our engines' own account. `write x`: bytes written for each byte put, \
      of ours by their own count, of peers as `calls x`; `calls x`: bytes given to files in calls (`wchar`); `device x`: bytes written to a device (`write_bytes`), none in \
-     memory. `space x`: bytes that hold something or cannot be used again yet, by ours' own account, of peers blocks, for each byte that is live.";
+     memory. `space x`: bytes that hold something or cannot be used again yet, by ours' own account, of peers blocks, for each byte that is live. Latencies are of the calls that were timed, one in `latency_every` of the row, in an open loop all: `longest` is the longest of these.";
 
 /// What else was found of each row: latencies, processor time, memory and bytes.
 fn details(rows: &[&Row]) -> String {

@@ -97,7 +97,7 @@ impl Bench<'_> {
 
     /// Does one run; its rows are without the names of directories.
     fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<Found, String> {
-        let (words, left_out) = with_what_is_here(words)?;
+        let (words, left_out) = with_what_is_here(words, self.dir)?;
         left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
         let scratch = Scratch::new(Some(self.dir), false).map_err(|error| error.to_string())?;
         let number = if place == 0 { String::new() } else { format!("-{}", place + 1) };
@@ -116,7 +116,8 @@ impl Bench<'_> {
         if let Some((option, file)) = &plot {
             command.arg(option).arg(scratch.path().join(file));
         }
-        let said = self.child(&scratch, command);
+        let limit = self.experiment.expected(self.scale) * TIMES_MOST + LONGER;
+        let said = self.child(&scratch, command, limit);
         let path = scratch.path();
         let lines = said.map_err(|why| why.replace(&*path.to_string_lossy(), medium))?;
         let drawn = plot.and_then(|(_, file)| fs::read_to_string(path.join(&file)).ok().map(|text| (file, text)));
@@ -124,8 +125,7 @@ impl Bench<'_> {
     }
 
     /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
-    fn child(&self, scratch: &Scratch, mut command: Command) -> Result<String, String> {
-        let limit = self.experiment.expected(self.scale) * TIMES_MOST + LONGER;
+    fn child(&self, scratch: &Scratch, mut command: Command, limit: Duration) -> Result<String, String> {
         scratch::tie(&mut command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("it could not be started: {error}"))?;
@@ -216,18 +216,26 @@ pub(super) fn without(words: &str, option: &str) -> (String, Option<String>) {
     (left.join(" "), value)
 }
 
+/// Why a server's socket cannot be where a run in `dir` would have it; nothing where it can.
+fn no_room_for_a_socket(peer: &str, dir: &Path) -> Option<String> {
+    // As this process, its bench and the cells of that name theirs.
+    let run = format!("lodestore-bench-{}-0", std::process::id());
+    let cell = dir.join(&run).join(&run).join(format!("{peer}-99"));
+    peers::fits_in(peer, &cell).err().map(|_| "the path of its socket would be too long: give a shorter --dir".into())
+}
+
 /// The words with those peers alone that can run here, and which cannot and why. An engine that is measured first is of every build.
 ///
 /// # Errors
 /// Words that cannot be read.
-fn with_what_is_here(words: &str) -> Result<(String, Vec<(String, String)>), String> {
+fn with_what_is_here(words: &str, dir: &Path) -> Result<(String, Vec<(String, String)>), String> {
     let args = read(words).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_string())?.0;
     let mut left_out = Vec::new();
     let all = args.targets().split_off(1);
     let here: Vec<_> = all
         .iter()
         .filter(|peer| {
-            let why = peers::missing(peer, args.durability);
+            let why = peers::missing(peer, args.durability).or_else(|| no_room_for_a_socket(peer, dir));
             left_out.extend(why.clone().map(|why| ((*peer).clone(), why)));
             why.is_none()
         })
@@ -293,22 +301,41 @@ mod tests {
     #[test]
     fn peers_that_cannot_run_are_left_out_and_told_of() {
         let (words, out) =
-            with_what_is_here("--engine hikv --peers nvht:region=64M,frob,btreemap --records 5").expect("words");
+            with_what_is_here("--engine hikv --peers nvht:region=64M,frob,btreemap --records 5", Path::new("/"))
+                .expect("words");
         assert_eq!(words, "--engine hikv --records 5 --peers nvht:region=64M,btreemap");
         assert_eq!(out, [("frob".to_string(), "not in this build, but in one with --features peers".to_string())]);
-        let (words, out) = with_what_is_here("--engine hikv --peers frob").expect("words");
+        let (words, out) = with_what_is_here("--engine hikv --peers frob", Path::new("/")).expect("words");
         assert_eq!((words.as_str(), out.len()), ("--engine hikv --peers none", 1));
         let same = "--engine hikv --peers nvht";
-        assert_eq!(with_what_is_here(same).expect("words"), (same.into(), Vec::new()));
-        with_what_is_here("--frob").expect_err("there is no such option");
+        assert_eq!(with_what_is_here(same, Path::new("/")).expect("words"), (same.into(), Vec::new()));
+        with_what_is_here("--frob", Path::new("/")).expect_err("there is no such option");
     }
 
     #[cfg(feature = "peers")]
     #[test]
     fn a_peer_that_cannot_give_the_durability_is_left_out() {
         let (words, out) =
-            with_what_is_here("--engine hikv --peers hashmap,bdb-hash --durability process").expect("words");
+            with_what_is_here("--engine hikv --peers hashmap,bdb-hash --durability process", Path::new("/"))
+                .expect("words");
         assert!(words.ends_with("--peers hashmap") && out[0].1.contains("bdb-hash-paper"), "{words} {out:?}");
+    }
+
+    #[cfg(feature = "peers")]
+    #[test]
+    fn a_server_whose_socket_has_too_long_a_path_is_left_out() {
+        let words = "--engine hikv --peers hashmap,redis";
+        let (left, out) = with_what_is_here(words, &Path::new("/").join("d".repeat(100))).expect("words");
+        assert!(left.ends_with("--peers hashmap"), "{left}");
+        assert!(out[0].0 == "redis" && out[0].1.contains("a shorter --dir"), "{out:?}");
+    }
+
+    #[cfg(feature = "peers")]
+    #[test]
+    fn only_servers_are_left_out_where_a_path_is_too_long() {
+        let words = "--engine hikv --peers hashmap,redb";
+        let (left, _) = with_what_is_here(words, &Path::new("/").join("d".repeat(100))).expect("words");
+        assert_eq!(left, words);
     }
 
     #[test]
@@ -322,13 +349,18 @@ mod tests {
             command.args(["-c", text]);
             command
         };
-        assert_eq!(bench.child(&scratch, shell("echo row; echo noise >&2")), Ok("row\n".into()));
-        let why = bench.child(&scratch, shell("echo row; echo 'lodestore: no room' >&2; exit 6"));
+        let long = Duration::from_secs(60);
+        assert_eq!(bench.child(&scratch, shell("echo row; echo noise >&2"), long), Ok("row\n".into()));
+        let why = bench.child(&scratch, shell("echo row; echo 'lodestore: no room' >&2; exit 6"), long);
         assert_eq!(why, Err("no room".into()));
         let failed = Row { failed: Some("no room".into()), ..row("hikv", "failed", 0.0) };
         let failed = serde_json::to_string(&failed).expect("JSON");
-        let told = bench.child(&scratch, shell(&format!("echo '{failed}'; exit 6")));
+        let told = bench.child(&scratch, shell(&format!("echo '{failed}'; exit 6")), long);
         assert_eq!(told, Ok(format!("{failed}\n")), "its rows say why");
+        let begun = Instant::now();
+        let late = bench.child(&scratch, shell("exec sleep 60"), Duration::from_millis(100));
+        assert!(late.is_err_and(|why| why.starts_with("it was ended when it had taken")));
+        assert!(begun.elapsed() < Duration::from_secs(50), "it was ended");
         let (reader, lines) = channel::<String>();
         assert_eq!(bench.wait(&lines, Duration::ZERO), None, "it is not at the end");
         drop(reader);
