@@ -338,6 +338,7 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
         (&["--set", "region=1K"], 2, "--set region=SIZE"),
         (&["--set", "region=16T"], 2, "--set region=SIZE"),
         (&["--set", "chunk=3K"], 2, "--set chunk=SIZE"),
+        (&["--set", "first-region=3K"], 2, "--set first-region=SIZE"),
         (&["--size", "4096T", "--set", "region=1T"], 2, "give less, or larger regions (--size SIZE)"),
     ] {
         assert_eq!(place.fails(&[&["create", "new"], args].concat(), code, says), "", "{args:?}");

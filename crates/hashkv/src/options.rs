@@ -265,6 +265,7 @@ impl HashKvOptions {
         let mut pool = self.index.pool.clone();
         let most = (pool.capacity / REGIONS).max(REGION_MIN);
         pool.region_bytes = pool.region_bytes.min(most) / PAGE * PAGE;
+        pool.first_bytes = pool.first_bytes.map(|bytes| bytes.min(most) / PAGE * PAGE);
         pool
     }
 

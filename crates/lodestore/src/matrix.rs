@@ -93,6 +93,7 @@ impl Stores {
                 Ok((engine, pool, self.set.clone()))
             }
             Part::Log | Part::Host => {
+                pool.first_bytes = None;
                 pool.region_bytes = pool.region_bytes.min(if part == Part::Log { LOG_REGION } else { HOST_REGION });
                 let mut set = Options::new();
                 set.set("partitions", "1").set("initial-capacity", "1024");

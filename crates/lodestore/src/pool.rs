@@ -13,7 +13,13 @@ pub(crate) const SPECS: &[OptionSpec] = &[
     OptionSpec {
         name: "region",
         default: "256M",
-        help: "most bytes by which the store grows at once (a quarter of what it has, and 32M at first)",
+        help: "most bytes by which the store grows at once, which is a quarter of what it has and 32M at the least",
+        fixed: true,
+    },
+    OptionSpec {
+        name: "first-region",
+        default: "0",
+        help: "bytes that a new store takes at once; 0: 32M, or `region` where that is less",
         fixed: true,
     },
     OptionSpec {
@@ -99,6 +105,7 @@ pub(crate) fn named(error: Error) -> Error {
         Error::InvalidOption { name, value, why } => match name.as_str() {
             "capacity" => named("size", value, format!("{why} (--size SIZE)")),
             "region_bytes" => named("region", value, format!("{why} (--set region=SIZE)")),
+            "first_bytes" => named("first-region", value, format!("{why} (--set first-region=SIZE)")),
             "chunk_bytes" => named("chunk", value, format!("{why} (--set chunk=SIZE)")),
             _ => named(&name, value, why),
         },
@@ -126,6 +133,7 @@ fn with_text(pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
     };
     Ok(PoolOptions {
         region_bytes: set.read_size("region", pool.region_bytes)?,
+        first_bytes: Some(set.read_size("first-region", pool.first_bytes.unwrap_or(0))?).filter(|bytes| *bytes > 0),
         chunk_bytes: set.read_size("chunk", pool.chunk_bytes)?,
         huge_pages: set.read("huge-pages", pool.huge_pages, "on or off", switch)?,
         prefault: set.read("prefault", pool.prefault, "ahead or none", |text| match text {

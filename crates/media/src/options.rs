@@ -13,7 +13,7 @@ use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_
 
 /// Longest name of an engine, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;
-/// Bytes of the first regions, where `region_bytes` is not less.
+/// Bytes of the first regions, where nothing else is asked for and `region_bytes` is not less.
 pub const FIRST_REGION_BYTES: u64 = 32 << 20;
 /// The next region has this part of what the regions have together, from [`FIRST_REGION_BYTES`] to `region_bytes`.
 const GROWTH_PART: u64 = 4;
@@ -41,6 +41,9 @@ pub struct PoolOptions {
     /// Most bytes of one region, unless a longer extent needs more. A store takes space as it grows: its first regions have 32 MiB, later
     /// ones a quarter of what there is. A smaller capacity makes one region of that size.
     pub region_bytes: u64,
+    /// Bytes of region 0 of a new store, however many `region_bytes` are: what is known to be needed is made, and touched, at once. None: 32 MiB, or
+    /// `region_bytes` where that is less.
+    pub first_bytes: Option<u64>,
     /// Unit of extents in bytes, a power of two; slab extents are 16 of them.
     pub chunk_bytes: u32,
     /// What an acknowledged write shall survive.
@@ -74,6 +77,7 @@ impl Default for PoolOptions {
         Self {
             capacity: 8 << 30,
             region_bytes: 256 << 20,
+            first_bytes: None,
             chunk_bytes: 4096,
             durability: Durability::Process,
             raise: None,
@@ -95,6 +99,7 @@ impl fmt::Debug for PoolOptions {
         f.debug_struct("PoolOptions")
             .field("capacity", &self.capacity)
             .field("region_bytes", &self.region_bytes)
+            .field("first_bytes", &self.first_bytes)
             .field("chunk_bytes", &self.chunk_bytes)
             .field("durability", &self.durability)
             .field("raise", &self.raise)
@@ -126,11 +131,13 @@ impl PoolOptions {
         if self.capacity < REGION_BYTES_MIN {
             return Err(refuse("capacity", self.capacity, format!("give at least {REGION_BYTES_MIN} bytes")));
         }
-        if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&self.region_bytes)
-            || !self.region_bytes.is_multiple_of(PAGE_BYTES)
-        {
-            let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
-            return Err(refuse("region_bytes", self.region_bytes, why));
+        for (name, bytes) in [("region_bytes", Some(self.region_bytes)), ("first_bytes", self.first_bytes)] {
+            let fits =
+                |bytes: &u64| (REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(bytes) && bytes.is_multiple_of(PAGE_BYTES);
+            if let Some(bytes) = bytes.filter(|bytes| !fits(bytes)) {
+                let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
+                return Err(refuse(name, bytes, why));
+            }
         }
         let regions = if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGIONS } else { MAX_REGIONS };
         let most = self.region_bytes.saturating_mul(regions as u64);
@@ -163,7 +170,7 @@ impl PoolOptions {
 
     /// Bytes of region 0.
     pub(crate) fn first_region_bytes(&self) -> u64 {
-        self.usual_region_bytes(0).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
+        self.first_bytes.unwrap_or_else(|| self.usual_region_bytes(0)).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
     }
 
     /// Bytes of the region that is added where the regions have `total` together, room and extents permitting.
@@ -188,6 +195,9 @@ mod tests {
             PoolOptions { region_bytes: 0, ..good.clone() },
             PoolOptions { region_bytes: (1 << 20) + 1, ..good.clone() },
             PoolOptions { region_bytes: 2 << 40, ..good.clone() },
+            PoolOptions { first_bytes: Some(0), ..good.clone() },
+            PoolOptions { first_bytes: Some((1 << 20) + 1), ..good.clone() },
+            PoolOptions { first_bytes: Some(2 << 40), ..good.clone() },
             PoolOptions { chunk_bytes: 0, ..good.clone() },
             PoolOptions { chunk_bytes: 3000, ..good.clone() },
             PoolOptions { chunk_bytes: 65536, region_bytes: 65536, ..good.clone() },
@@ -213,6 +223,8 @@ mod tests {
         assert_eq!(mib, [32, 32, 32, 32, 32, 40, 50, 64, 80, 100, 124, 156, 194, 242, 256]);
         let short = PoolOptions { region_bytes: 1 << 20, ..PoolOptions::default() };
         assert_eq!((short.first_region_bytes(), short.usual_region_bytes(1 << 40)), (1 << 20, 1 << 20));
+        let asked = PoolOptions { first_bytes: Some(4 << 30), ..short };
+        assert_eq!((asked.first_region_bytes(), asked.usual_region_bytes(4 << 30)), (4 << 30, 1 << 20));
     }
 
     /// However long the longest, the short ones before it leave room for as many as the capacity takes.

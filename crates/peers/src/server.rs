@@ -221,6 +221,28 @@ mod tests {
         assert!(text.contains("redis would have 108") && text.contains("107 bytes"), "{text}");
     }
 
+    /// It outlived whoever had started it, for good.
+    #[test]
+    fn a_server_whose_shell_was_killed_ends_with_its_owner() {
+        let program = Program { peer: "redis", file: "redis-server", package: "redis-server" };
+        if let Err(missing) = program.version() {
+            println!("not tried: {missing}");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let words = |_: &Path, socket: &Path| {
+            let words = ["--port", "0", "--save", "", "--unixsocket"].map(OsString::from);
+            words.into_iter().chain([socket.into()]).collect()
+        };
+        let mut server = Server::start(&program, dir.path(), words).expect("it starts");
+        server.shell.kill().expect("the shell ends");
+        assert!(server.is_alive(), "the server goes on");
+        let stat = PathBuf::from(format!("/proc/{}/stat", server.id));
+        drop(server);
+        let state = fs::read_to_string(stat).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+
     #[test]
     fn a_missing_program_is_refused_with_the_name_of_its_package() {
         let program = Program { peer: "some", file: "lodestore-no-such-server", package: "nosuch" };
