@@ -5,8 +5,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lodestore_contract::Result;
 
-use crate::keys::mix;
-use crate::target::{Account, Facts, Target};
+use crate::run::target::{Account, Facts, Target};
+use crate::workload::keys::mix;
 
 /// Shards, as a power of two: many more than threads that run at once, so that two seldom meet in one.
 const SHARDS_LOG2: u32 = 8;
@@ -113,7 +113,7 @@ impl Target for Sharded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Records;
+    use crate::workload::keys::Records;
 
     #[test]
     fn keys_of_the_bench_are_spread_over_all_shards() {

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 
 use lodestore_contract::{Durability, Error, Result};
 
-use crate::store;
-use crate::target::Target;
+use crate::run::store;
+use crate::run::target::Target;
 
 /// What is asked of a peer beyond its setting.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,9 +10,9 @@ mod nvht;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+use crate::args::sweep::Sweep;
 use crate::args::{Args, GIVEN};
-use crate::figures::{Figure, Told};
-use crate::sweep::Sweep;
+use crate::report::figures::{Figure, Told};
 
 /// A named experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use super::measure::Measure;
-use crate::row::Row;
-pub(super) use crate::row::{distinct, strength};
-use crate::store;
+use super::metric::Measure;
+use crate::report::row::Row;
+pub(super) use crate::report::row::{distinct, strength};
+use crate::run::store;
 
 /// Whether a store is one of this workspace, whatever is set of it.
 pub(super) fn is_ours(store: &str) -> bool {

@@ -4,8 +4,8 @@
 use clap::ValueEnum;
 
 use super::compare::{Best, Level, Line, best_peer, distinct, is_ours, keeps_no_order, strength, what};
-use super::measure::Measure;
-use crate::row::Row;
+use super::metric::Measure;
+use crate::report::row::Row;
 use crate::workload::Workload;
 
 /// How one of our engines does in a line.
@@ -227,8 +227,8 @@ fn scans(workload: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::OpenLoop;
     use crate::suite::sample::{at, failed, row};
+    use crate::workload::open_loop::OpenLoop;
 
     fn contest<'a>(rows: &'a [Row], levels: &[Level<'a>], measure: Measure) -> Contest<'a> {
         Contest::of(rows, levels, &[measure])

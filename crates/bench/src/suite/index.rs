@@ -4,8 +4,8 @@ use super::compare::Level;
 use super::contest::{Contest, Tally};
 use super::list::Experiment;
 use super::page::{CHECKED, Record, missing, table, texts};
-use crate::row::Row;
-use crate::store;
+use crate::report::row::Row;
+use crate::run::store;
 
 /// One experiment of the index: what is known of it where it ran.
 pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);

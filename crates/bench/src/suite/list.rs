@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::measure::Measure;
+use super::metric::Measure;
 use super::presets::of_preset;
 use super::run::without;
 use crate::preset::Preset;

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::compare::{Level, distinct, is_ours, what};
 use super::contest::Contest;
 use super::list::{Experiment, Medium, Scale};
-use super::measure::Measure;
+use super::metric::Measure;
 use super::presets::size_told;
 use super::site::Site;
 use super::standings;
+use crate::report::row::Row;
 use crate::report::{PAUSE_HEADS, longest_text, pause_fields, pauses_note, tail_text};
-use crate::row::Row;
 
 /// What is known of an experiment that ran, beside its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -272,9 +272,9 @@ fn settings(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::OpenLoop;
-    use crate::pauses::Machine;
+    use crate::run::pauses::Machine;
     use crate::suite::sample::{at, experiment, failed, record, row};
+    use crate::workload::open_loop::OpenLoop;
 
     fn made(rows: &[Row]) -> String {
         page(&experiment(), &record(), rows)

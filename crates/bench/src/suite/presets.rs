@@ -3,11 +3,11 @@
 use clap::ValueEnum;
 
 use super::list::{Draw, Experiment, Medium, Run, Scale, Size, briefly, rates, size};
-use super::measure::Measure;
+use super::metric::Measure;
 use super::run::read;
 use crate::args::Args;
-use crate::figures::Told;
 use crate::preset::Preset;
+use crate::report::figures::Told;
 
 /// What stands on the page of a preset that adds latency to persists.
 const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \

@@ -13,12 +13,12 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use super::list::{Draw, Experiment, Run, Scale};
 use super::page::Record;
 use super::rows;
-use crate::command::quoted;
+use crate::args::command::quoted;
 use crate::peers;
 use crate::preset::Given;
+use crate::report::row::Row;
 use crate::report::swept_store;
-use crate::row::Row;
-use crate::scratch::{self, Scratch};
+use crate::run::scratch::{self, Scratch};
 
 /// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
 const TIMES_MOST: u32 = 4;

@@ -1,10 +1,10 @@
 //! Rows and what is known of a run, for tests.
 
 use super::list::{Draw, Experiment, Medium, Run, Scale, Size};
-use super::measure::Measure;
+use super::metric::Measure;
 use super::page::Record;
 use super::site::Site;
-use crate::row::Row;
+use crate::report::row::Row;
 
 /// A row at durability process, with a spread of a tenth.
 pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure;
+use crate::run::procfs;
 
 /// The machine of a run, without any path of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ impl Site {
         let on = |dir: &Path| fs::canonicalize(dir).map_or_else(|_| "unknown".into(), |dir| file_system(&mounts, &dir));
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Self {
-            machine: measure::machine(),
+            machine: procfs::machine(),
             memory_mib: mib(&meminfo),
             memory_on: on(memory),
             disk_on: disk.map_or_else(|| "none".into(), on),

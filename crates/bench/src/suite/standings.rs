@@ -165,9 +165,9 @@ fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Row;
+    use crate::report::row::Row;
     use crate::suite::compare::Level;
-    use crate::suite::measure::Measure;
+    use crate::suite::metric::Measure;
     use crate::suite::sample::{at, failed, row};
 
     fn written(rows: &[Row], measures: &[Measure]) -> String {

@@ -23,7 +23,7 @@ use crate::probe::{self, MediumKind};
 pub(crate) const VALUES_FILE: &str = "values.0000";
 /// Most bytes that a direct read moves through a buffer of its own at once.
 const PIECE: usize = 1 << 20;
-/// Most bytes of a read through the view: a longer one is one call, and one request of the medium.
+/// Most bytes of a read through the view, but where the file is in memory: a longer one is one call, and one request of the medium.
 const VIEWED: usize = 16 << 10;
 /// So many answers that the page cache has what is read are no trust: where it has half of all, a call that brings both pages of a value is better than a load that waits for each.
 const YES_FEW: u32 = 3;
@@ -99,7 +99,7 @@ impl DiskFile {
     /// Reads exactly as many bytes as fit; with fewer there, [`ErrorKind::UnexpectedEof`].
     #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if !self.direct && into.len() <= VIEWED {
+        if !self.direct && (self.in_memory || into.len() <= VIEWED) {
             let trust = self.trust.load(Ordering::Relaxed);
             if trust == 0 && !self.in_memory {
                 if self.read_cached(at, into) {

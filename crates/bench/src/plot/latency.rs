@@ -1,0 +1,212 @@
+//! Latencies as a picture: for each workload the share of calls over what no more than so many lasted, a line a store, as SVG. Both scales are logarithmic:
+//! each mark to the right leaves out nine tenths of the calls that are left.
+
+use std::path::Path;
+
+use hdrhistogram::Histogram;
+use lodestore_contract::{Error, Result};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::args::Args;
+use crate::plot::{COLOURS, Drawn, legend, marked, title};
+use crate::report::row::{Row, rows};
+use crate::report::{ns_text, swept_store};
+use crate::run::session::Findings;
+use crate::workload::Turn;
+
+/// Spots of a line between 0 % and 90 %, between 90 % and 99 %, and so on.
+const SPOTS: u32 = 10;
+/// Most of such parts: what lies beyond 99.9999 % is left out.
+const PARTS_MOST: u32 = 6;
+/// Size of a panel.
+const PANEL: (u32, u32) = (480, 400);
+/// Most panels side by side.
+const ACROSS_MOST: usize = 3;
+/// Height of the line above the panels.
+const TITLE_HEIGHT: u32 = 28;
+
+/// What no more than a share of 1, 0.1, 0.01... of the timed calls lasted longer than, with [`SPOTS`] to each tenth, in ns; as far as there are calls beyond.
+pub(crate) fn curve(latency: &Histogram<u64>) -> Vec<u64> {
+    let calls = latency.len() as f64;
+    let beyond = (0..=SPOTS * PARTS_MOST).map(|spot| 0.1_f64.powf(f64::from(spot) / f64::from(SPOTS)));
+    // A little less than one call, since a power of a tenth is none exactly.
+    let told = beyond.take_while(|share| share * calls > 0.999);
+    told.map(|share| latency.value_at_quantile(1.0 - share)).collect()
+}
+
+/// Draws the medians of a run into `file`.
+///
+/// # Errors
+/// [`Error::Io`] where the file cannot be written.
+pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
+    let rows = rows(args, findings);
+    let picture = picture(args, &rows).map_err(|error| std::io::Error::other(error.to_string()));
+    let written = picture.and_then(|svg| std::fs::write(file, svg));
+    written.map_err(|source| Error::io("writing the plot", file, source))
+}
+
+/// A workload's part of the picture: its name, and the name of each line with its spots.
+#[derive(Debug, PartialEq)]
+struct Panel {
+    workload: String,
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// A panel for each workload of which calls were timed, in the order in which they ran.
+fn panels(args: &Args, rows: &[Row]) -> Vec<Panel> {
+    let spot = |(place, ns): (usize, &u64)| (place as f64 / f64::from(SPOTS), (*ns as f64).max(1.0).log10());
+    let name = |row: &Row| match marked(rows, &row.store) {
+        store if store == row.store => swept_store(row),
+        _ => format!("{}: {}", swept_store(row), row.durability),
+    };
+    let line = |row: &Row| (name(row), row.latency_curve.iter().enumerate().map(spot).collect());
+    let panel = |turn: &Turn| {
+        let workload = turn.name();
+        let timed = rows.iter().filter(|row| row.workload == workload && !row.latency_curve.is_empty());
+        Panel { lines: timed.map(line).collect(), workload }
+    };
+    Turn::all(&args.workloads).iter().map(panel).filter(|panel| !panel.lines.is_empty()).collect()
+}
+
+/// The scales of all panels, so that they can be compared: how far to the right, and powers of ten from below to above all lines.
+fn scales(panels: &[Panel]) -> (f64, std::ops::Range<f64>) {
+    let spots = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|(_, line)| line);
+    let right = spots().map(|spot| spot.0).fold(1.0, f64::max);
+    let least = spots().map(|spot| spot.1).fold(f64::INFINITY, f64::min).floor();
+    let most = spots().map(|spot| spot.1).fold(1.0, f64::max).ceil();
+    let least = if least < most { least } else { most - 1.0 };
+    (right.ceil(), least..most)
+}
+
+/// How a mark on the lower scale is called: the share of calls left of it.
+fn share_text(tenths: f64) -> String {
+    let whole = tenths.round();
+    if (tenths - whole).abs() > 1e-6 {
+        return String::new();
+    }
+    format!("{:.*} %", (whole as usize).saturating_sub(2), 100.0 - 100.0 * 0.1_f64.powf(whole))
+}
+
+fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
+    let panels = panels(args, rows);
+    let across = panels.len().clamp(1, ACROSS_MOST);
+    let down = panels.len().div_ceil(across).max(1);
+    let mut svg = String::new();
+    {
+        let size = (PANEL.0 * across.max(2) as u32, TITLE_HEIGHT + PANEL.1 * down as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE)?;
+        let asked = args.rate.map(|rate| format!(", open loop of {rate} a second")).unwrap_or_default();
+        let below = area.titled(&format!("{}{asked}", title(args, rows)), ("sans-serif", 15))?;
+        let scales = scales(&panels);
+        for (panel, area) in panels.iter().zip(&below.split_evenly((down, across))) {
+            panel.draw(area, &scales)?;
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+impl Panel {
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, scales: &(f64, std::ops::Range<f64>)) -> Drawn {
+        let (right, heights) = scales;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.workload, ("sans-serif", 14))
+            .margin(12)
+            .margin_right(28)
+            .x_label_area_size(40)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..*right, heights.clone())?;
+        chart
+            .configure_mesh()
+            .max_light_lines(1)
+            .x_labels(*right as usize + 1)
+            .x_label_formatter(&|tenths| share_text(*tenths))
+            .x_desc("share of calls")
+            .y_labels((heights.end - heights.start) as usize + 1)
+            .y_label_formatter(&|power| ns_text(10_f64.powf(*power).round() as u64))
+            .y_desc("that last no longer")
+            .label_style(("sans-serif", 12))
+            .draw()?;
+        for (place, (name, line)) in self.lines.iter().enumerate() {
+            let colour = COLOURS[place % COLOURS.len()];
+            chart
+                .draw_series(LineSeries::new(line.iter().copied(), colour.stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+        }
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parsed;
+    use crate::report::row::Swept;
+
+    fn histogram(lengths: impl IntoIterator<Item = u64>) -> Histogram<u64> {
+        let mut latency = Histogram::new_with_bounds(1, 1 << 40, 3).expect("bounds");
+        lengths.into_iter().for_each(|ns| latency.record(ns).expect("within the bounds"));
+        latency
+    }
+
+    #[test]
+    fn a_curve_goes_from_the_shortest_call_to_as_far_as_there_are_calls() {
+        let told = curve(&histogram(1..=1000));
+        assert_eq!(told.len(), 31, "to 99.9 %, beyond which there is one call");
+        assert_eq!([told[0], told[10], told[20], told[30]], [1, 900, 990, 999]);
+        assert!(told.windows(2).all(|two| two[0] <= two[1]));
+        assert!(curve(&histogram([])).is_empty());
+        assert_eq!(curve(&histogram([7])), [7]);
+        assert_eq!(curve(&histogram(vec![5; 2_000_000])).len(), 61, "no further than 99.9999 %");
+    }
+
+    #[test]
+    fn marks_are_called_by_the_share_left_of_them() {
+        assert_eq!([0.0, 1.0, 2.0, 3.0, 5.0].map(share_text), ["0 %", "90 %", "99 %", "99.9 %", "99.999 %"]);
+        assert_eq!(share_text(0.5), "");
+    }
+
+    fn row(store: &str, workload: &str, value: Option<&str>, latency_curve: Vec<u64>) -> Row {
+        let mut row = Row::for_plot(store, workload, 1.0);
+        row.sweep = value.map(|value| Swept { name: "rate".into(), value: value.into() });
+        row.latency_curve = latency_curve;
+        row
+    }
+
+    #[test]
+    fn lines_of_stores_of_another_durability_say_so() {
+        let at = |store: &str, level: &str| Row { durability: level.into(), ..row(store, "get", Some("1"), vec![9]) };
+        let args = parsed("--engine hikv --peers hashmap --workloads get --sweep rate=1,2");
+        let panels = panels(&args, &[at("hikv", "process"), at("hashmap", "none")]);
+        let names: Vec<_> = panels[0].lines.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["hikv rate=1: process", "hashmap rate=1: none"]);
+    }
+
+    #[test]
+    fn each_timed_workload_has_a_panel_with_a_line_for_each_store_and_value() {
+        let args = parsed("--engine hikv --peers hashmap --workloads load,get,idle,get --sweep rate=1,2");
+        let rows = [
+            row("hikv", "get", Some("1"), vec![100, 1000]),
+            row("hikv", "get", Some("2"), vec![100]),
+            row("hashmap", "get", Some("1"), vec![10, 20_000]),
+            row("hikv", "get-2", Some("1"), vec![300]),
+            row("hikv", "idle", Some("1"), vec![]),
+        ];
+        let panels = panels(&args, &rows);
+        let names = |panel: &Panel| {
+            let lines: Vec<_> = panel.lines.iter().map(|(name, _)| name.as_str()).collect();
+            format!("{}: {}", panel.workload, lines.join(", "))
+        };
+        let all: Vec<_> = panels.iter().map(names).collect();
+        assert_eq!(all, ["get: hikv rate=1, hikv rate=2, hashmap rate=1", "get-2: hikv rate=1"]);
+        assert_eq!(panels[0].lines[0].1, [(0.0, 2.0), (0.1, 3.0)]);
+        assert_eq!(scales(&panels), (1.0, 1.0..5.0));
+        assert_eq!(scales(&[]), (1.0, 0.0..1.0), "a scale needs some length");
+        let svg = picture(&args, &rows).expect("a picture");
+        assert!(svg.contains("hikv rate=2") && svg.contains("90 %") && svg.contains("100.0 us"), "{svg}");
+        picture(&args, &[]).expect("an empty picture");
+    }
+}

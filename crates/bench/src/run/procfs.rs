@@ -1,0 +1,170 @@
+//! What the kernel tells of this process, of a store's server, and of this machine.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::run::target::Target;
+
+/// Bytes of a block in a file's metadata.
+const BLOCK: u64 = 512;
+
+/// Ticks a second in `/proc/self/stat`: fixed on Linux for x86-64.
+const TICKS: f64 = 100.0;
+
+/// The processes of a store: this one, and its server's where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Processes {
+    server: Option<u32>,
+}
+
+impl Processes {
+    /// Those of `target`.
+    pub(crate) fn of(target: &dyn Target) -> Self {
+        Self { server: target.server() }
+    }
+
+    /// Their resident anonymous memory, in bytes; 0 where the kernel does not tell.
+    pub(crate) fn rss_anon(self) -> u64 {
+        rss_anon() + self.server.map_or(0, |id| rss_anon_in(&proc(id, "status")))
+    }
+
+    /// Processor time of all their threads, in seconds; of a server to a hundredth.
+    pub(crate) fn cpu_seconds(self) -> f64 {
+        cpu_seconds() + self.server.map_or(0.0, |id| cpu_seconds_in(&proc(id, "stat")))
+    }
+
+    /// Bytes that they had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
+    pub(crate) fn bytes_to_devices(self) -> u64 {
+        io_field("write_bytes:") + self.server.map_or(0, |id| io_field_in(&proc(id, "io"), "write_bytes:"))
+    }
+
+    /// Bytes that this process gave to files in calls that write; none where it talks to a server, since what goes through sockets counts as well.
+    pub(crate) fn bytes_given_to_files(self) -> u64 {
+        self.server.map_or_else(bytes_given_to_files, |_| 0)
+    }
+}
+
+fn proc(id: u32, file: &str) -> String {
+    fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default()
+}
+
+/// Anonymous memory resident in this process, in bytes; 0 where the kernel does not tell.
+pub(crate) fn rss_anon() -> u64 {
+    rss_anon_in(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn rss_anon_in(status: &str) -> u64 {
+    field(status, "RssAnon:").and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Processor time of all threads of this process, those that ended too, in seconds.
+fn cpu_seconds() -> f64 {
+    clock(ClockId::ProcessCPUTime)
+}
+
+fn clock(id: ClockId) -> f64 {
+    let time = clock_gettime(id);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn cpu_seconds_in(stat: &str) -> f64 {
+    // The second field is a name in brackets that may hold blanks; user and system time are the
+    // 12th and 13th fields after it.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u64>().ok()).sum();
+    ticks as f64 / TICKS
+}
+
+/// Processor time of the calling thread, in seconds.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    clock(ClockId::ThreadCPUTime)
+}
+
+/// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.
+pub(crate) fn bytes_given_to_files() -> u64 {
+    io_field("wchar:")
+}
+
+/// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away meanwhile counts for nothing.
+pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_of_blocks(&entry.path()),
+        Ok(found) => found.blocks() * BLOCK,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+fn io_field(name: &str) -> u64 {
+    io_field_in(&fs::read_to_string("/proc/self/io").unwrap_or_default(), name)
+}
+
+fn io_field_in(io: &str, name: &str) -> u64 {
+    field(io, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Processor time that the machine's host gave to others, of all processors together, in seconds.
+pub(crate) fn stolen_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // user nice system idle iowait irq softirq steal
+    let ticks = field(&stat, "cpu ").and_then(|text| text.split_whitespace().nth(7)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) as f64 / TICKS
+}
+
+/// Processor, processors in all and kernel, one line.
+pub(crate) fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = field(&cpuinfo, "model name").map_or("unknown processor", |text| text.trim_start_matches([':', ' ']));
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let threads = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{model}, {threads} hardware threads, Linux {}", kernel.trim())
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_memory_grows_with_what_is_touched() {
+        let before = rss_anon();
+        let held = vec![1_u8; 64 << 20];
+        let after = rss_anon();
+        assert!(before > 0 && after >= before + (32 << 20), "{before} {after} {}", held.len());
+    }
+
+    #[test]
+    fn bytes_given_to_files_are_counted() {
+        let (before, path) =
+            (io_field("wchar:"), std::env::temp_dir().join(format!("lodestore-wchar-{}", std::process::id())));
+        fs::write(&path, vec![1_u8; 1 << 20]).expect("written");
+        let after = io_field("wchar:");
+        fs::remove_file(path).expect("removed");
+        assert!(after >= before + (1 << 20), "{before} {after}");
+        assert!(stolen_seconds() >= 0.0);
+    }
+
+    #[test]
+    fn files_in_directories_below_count_as_well_and_holes_do_not() {
+        let dir = std::env::temp_dir().join(format!("lodestore-used-{}", std::process::id()));
+        fs::create_dir_all(dir.join("below")).expect("directories");
+        fs::write(dir.join("below").join("file"), vec![1; 100_000]).expect("a file");
+        fs::File::create(dir.join("hole")).and_then(|file| file.set_len(1 << 30)).expect("a file");
+        let found = bytes_of_blocks(&dir);
+        fs::remove_dir_all(&dir).expect("removed");
+        assert!((100_000..1 << 29).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn the_machine_is_one_line() {
+        assert!(!machine().contains('\n') && machine().contains("hardware threads"));
+        assert!(cpu_seconds() >= 0.0 && thread_cpu_seconds() >= 0.0);
+    }
+}

@@ -1,0 +1,368 @@
+//! The directory of one run, and the process that works in it, with its control group. All are gone when the run ends:
+//! at its end, on an error, and on a signal that asks the process to end.
+//!
+//! The signals are watched from the first directory on until the process ends, so that none is lost between two runs. A directory is locked by
+//! its owner, so that a later run can tell those of a killed one, which nobody removed.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Error, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::run::control_group::{self, Group};
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// All that is held now. Who takes both locks takes this one first.
+static ALL: Mutex<Vec<Arc<Mutex<Held>>>> = Mutex::new(Vec::new());
+
+/// How the names of the directories begin.
+const PREFIX: &str = "lodestore-bench-";
+/// How long a bench that was asked to end may take until it is killed.
+const ENDING: Duration = Duration::from_secs(10);
+/// How long the removal of a directory is tried, in which a process may yet write that is about to end.
+const REMOVING: Duration = Duration::from_secs(5);
+/// How long between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What must go when the run ends.
+struct Held {
+    path: Option<PathBuf>,
+    child: Option<Child>,
+    /// Whether the child is a bench, which removes what is its own when its input ends.
+    bench: bool,
+    /// The control group of the child.
+    group: Option<Group>,
+    keep: bool,
+    /// The directory, locked for as long as it is held.
+    lock: Option<File>,
+}
+
+impl Held {
+    /// Ends the child, and waits until it has ended.
+    fn end_child(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if self.bench {
+            drop(child.stdin.take());
+            let asked = Instant::now();
+            while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < ENDING {
+                thread::sleep(PAUSE);
+            }
+        }
+        // Both fail only where it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+        if self.bench {
+            control_group::remove_groups(child.id());
+        }
+    }
+
+    fn release(&mut self) {
+        self.end_child();
+        self.group = None;
+        if let Some(path) = self.path.take() {
+            wait_for_servers(&path);
+            if !self.keep {
+                remove(&path);
+            }
+        }
+        self.lock = None;
+    }
+}
+
+/// Waits until no process is left that was started on something in this directory, as a server is on its socket: whoever starts a run behind this one
+/// would measure beside it.
+fn wait_for_servers(path: &Path) {
+    let began = Instant::now();
+    while began.elapsed() < REMOVING && is_named(path) {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a process other than this one has this path in its command line.
+fn is_named(path: &Path) -> bool {
+    let path = path.as_os_str().as_encoded_bytes();
+    let names = |entry: &fs::DirEntry| {
+        let id = entry.file_name().to_string_lossy().parse::<u32>();
+        let other = id.is_ok_and(|id| id != std::process::id());
+        other
+            && fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line.windows(path.len()).any(|part| part == path))
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| names(&entry))
+}
+
+/// Removes a directory. The processes of stores end by themselves when the one that started them is gone, a little later.
+fn remove(path: &Path) {
+    let began = Instant::now();
+    // What cannot be removed is seen by whoever owns the directory; there is no more to do here.
+    while fs::remove_dir_all(path).is_err() && path.exists() && began.elapsed() < REMOVING {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// A fresh directory, or none where no store needs one.
+pub(crate) struct Scratch {
+    held: Arc<Mutex<Held>>,
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes a directory of a new name in `parent`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn new(parent: Option<&Path>, keep: bool) -> Result<Self> {
+        watch();
+        let path = parent.map(|parent| {
+            let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            parent.join(name)
+        });
+        // A signal waits for this, so that none finds a directory that is not held yet.
+        let mut all = lock(&ALL);
+        let mut held = Held { path: None, child: None, bench: false, group: None, keep, lock: None };
+        if let Some(path) = &path {
+            fs::create_dir(path).map_err(|source| Error::io("making directory", path, source))?;
+            held.path = Some(path.clone());
+            // Where there are no locks, a killed run is not told of.
+            held.lock = File::open(path).ok().filter(|dir| dir.lock().is_ok());
+        }
+        let held = Arc::new(Mutex::new(held));
+        all.push(Arc::clone(&held));
+        Ok(Self { held, path: path.unwrap_or_default() })
+    }
+
+    /// The directory; empty where there is none.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes charge of the control group of the next child.
+    pub(crate) fn hold_group(&self, group: Option<Group>) {
+        self.held().group = group;
+    }
+
+    /// Kills the child held, if it lives, and removes its control group; the error of a child that the kernel ended there.
+    pub(crate) fn leave_group(&self) -> Option<Error> {
+        let mut held = self.held();
+        held.end_child();
+        held.group.take().and_then(|group| group.overrun())
+    }
+
+    /// Takes charge of `child`.
+    pub(crate) fn hold_child(&self, child: Child) {
+        self.held().child = Some(child);
+    }
+
+    /// Waits until the child held has ended; whether it ended well.
+    pub(crate) fn wait_child(&self) -> bool {
+        self.wait_status().is_some_and(|status| status.success())
+    }
+
+    /// Waits until the child held has ended; how it did.
+    pub(crate) fn wait_status(&self) -> Option<ExitStatus> {
+        let mut child = self.held().child.take()?;
+        // Waiting closes the input, which would ask it to end.
+        let input = child.stdin.take();
+        let status = child.wait().ok();
+        drop(input);
+        status
+    }
+
+    /// Takes charge of a bench that was started with [`tie`]: to end it its input is closed, and it is killed where that does not help.
+    pub(crate) fn hold_bench(&self, child: Child) {
+        let mut held = self.held();
+        held.child = Some(child);
+        held.bench = true;
+    }
+
+    /// Ends the child held and waits until it has ended: by SIGKILL, but of a bench in its own way.
+    pub(crate) fn end_child(&self) {
+        self.held().end_child();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.held().release();
+        lock(&ALL).retain(|held| !Arc::ptr_eq(held, &self.held));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has signals that ask the process to end release all that is held first, from now on until the process ends. One that it was told to ignore, as `nohup`
+/// does with SIGHUP, it goes on to ignore.
+pub(crate) fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+        let taken = [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| (ignored >> (signal - 1)) & 1 == 0);
+        let Ok(mut signals) = Signals::new(taken) else { return };
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                end(128 + signal);
+            }
+        });
+    });
+}
+
+/// The signals that a process ignores, by the text of its `/proc/PID/status`: bit N - 1 is signal N.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Releases all that is held, and ends the process with this code.
+fn end(code: i32) -> ! {
+    // Held until the end, so that the main thread neither makes another nor reports a child's death as an error.
+    let all = lock(&ALL);
+    let mut held: Vec<_> = all.iter().map(|held| lock(held)).collect();
+    held.iter_mut().for_each(|held| held.release());
+    std::process::exit(code)
+}
+
+/// Says that a bench's input is a pipe of the process that started it, in the environment. Set by that process, never by hand.
+const TIED: &str = "LODESTORE_BENCH_TIED";
+
+/// Has a bench that is started by this command end when this process does, however it does.
+pub(crate) fn tie(command: &mut std::process::Command) {
+    command.env(TIED, "1").stdin(Stdio::piped());
+}
+
+/// In a bench that was started with [`tie`]: ends it as SIGTERM does when its input ends.
+pub(crate) fn follow_parent() {
+    if std::env::var_os(TIED).is_some() {
+        thread::spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            end(128 + SIGTERM)
+        });
+    }
+}
+
+/// Tells on standard error of what no run owns any more: directories in these, of killed runs and of those that were to keep them, and control groups.
+pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
+    for path in parents.into_iter().flat_map(|parent| left(parent)) {
+        eprintln!(
+            "{} is of a run that was killed, or that was to keep it: remove it if nobody needs it",
+            path.display()
+        );
+    }
+    // Named alike, with nothing in them.
+    for path in control_group::room().iter().flat_map(|room| left(room)) {
+        eprintln!("{} is the control group of a run that was killed: remove it with rmdir", path.display());
+    }
+}
+
+/// Whether the process of this number is one of this program.
+fn is_ours(id: &str) -> bool {
+    let program = |process: &str| {
+        let file = fs::read_link(Path::new("/proc").join(process).join("exe")).ok()?;
+        // The system says behind the name where the file was replaced since.
+        Some(file.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_string())
+    };
+    program(id).is_some_and(|theirs| program("self") == Some(theirs))
+}
+
+/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of this program that has their number, nor does any hold them.
+fn left(parent: &Path) -> Vec<PathBuf> {
+    let over = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some((id, number)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { return false };
+        let numbers = [id, number].iter().all(|part| part.parse::<u64>().is_ok());
+        let held = || File::open(path).is_ok_and(|dir| matches!(dir.try_lock(), Err(TryLockError::WouldBlock)));
+        numbers && path.is_dir() && !is_ours(id) && !held()
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let mut left: Vec<_> = entries.map(|entry| entry.path()).filter(over).collect();
+    left.sort();
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_goes_with_its_owner_unless_kept() {
+        let parent = std::env::temp_dir();
+        let path = {
+            let scratch = Scratch::new(Some(&parent), false).expect("a directory");
+            fs::write(scratch.path().join("file"), "x").expect("a file");
+            scratch.path().to_path_buf()
+        };
+        assert!(!path.exists());
+        let kept = Scratch::new(Some(&parent), true).expect("a directory").path().to_path_buf();
+        assert!(kept.exists());
+        fs::remove_dir_all(kept).expect("removed");
+    }
+
+    #[test]
+    fn the_directory_goes_when_nobody_works_in_it_any_more() {
+        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let socket = scratch.path().join("socket");
+        assert!(!is_named(scratch.path()));
+        let script = "sleep 1; exit 0";
+        let server = std::process::Command::new("sh").args(["-c", script]).arg(&socket).spawn();
+        let mut server = server.expect("sh starts");
+        // It has its command line a moment after it has begun.
+        let begun = Instant::now();
+        while !is_named(scratch.path()) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is not seen");
+        }
+        let waiter = thread::spawn(move || server.wait());
+        let path = scratch.path().to_path_buf();
+        drop(scratch);
+        assert!(!path.exists() && !is_named(&path));
+        waiter.join().expect("it waited").expect("it ended");
+    }
+
+    #[test]
+    fn a_directory_that_nobody_owns_any_more_is_told_of_and_one_of_a_living_run_is_not() {
+        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let parent = scratch.path();
+        // Of a process that is another program; and greater than any number of a process.
+        let (dead, other) = (parent.join("lodestore-bench-1-0"), parent.join("lodestore-bench-99999998-3"));
+        let own = parent.join(format!("lodestore-bench-{}-77", std::process::id()));
+        for path in [&dead, &other, &own, &parent.join("lodestore-bench-x-0"), &parent.join("hikv-1")] {
+            fs::create_dir(path).expect("a directory");
+        }
+        fs::write(parent.join("lodestore-bench-99999997-0"), "no directory").expect("a file");
+        assert_eq!(left(parent), [dead.clone(), other.clone()]);
+        let owner = File::open(&other).expect("it is there");
+        owner.lock().expect("a lock");
+        assert_eq!(left(parent), [dead]);
+    }
+
+    #[test]
+    fn a_bench_is_asked_to_end_by_the_end_of_its_input_and_has_time_to_clean_up() {
+        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let mark = scratch.path().join("mark");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "cat; sleep 0.2; test \"$LODESTORE_BENCH_TIED\" && echo done > \"$0\""]).arg(&mark);
+        tie(&mut command);
+        scratch.hold_bench(command.spawn().expect("sh starts"));
+        scratch.end_child();
+        assert_eq!(fs::read_to_string(&mark).expect("it was written"), "done\n");
+    }
+
+    #[test]
+    fn a_signal_that_is_ignored_is_known_by_its_bit() {
+        let mask = ignored("Name:\tbench\nSigBlk:\t0000000000000004\nSigIgn:\t0000000000001001\n");
+        assert_eq!(((mask >> (SIGHUP - 1)) & 1, (mask >> (SIGTERM - 1)) & 1), (1, 0));
+        assert_eq!(ignored(""), 0);
+    }
+}

@@ -1,0 +1,237 @@
+//! The stores of a run: what is set of each, and how it is made, and opened again.
+//!
+//! An engine's name may have options behind it that are set there alone, `hashkv:separate-from=0`, so that one run has an engine in several settings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lodestore_contract::{Durability, Error, OptionSpec, Result};
+
+use crate::args::Args;
+use crate::peers::{self, Asked};
+use crate::run::cell::Cell;
+use crate::run::control_group;
+use crate::run::target::{Facts, StoreTarget, Target};
+
+/// The option of an engine that is a DRAM budget.
+const BUDGET: &str = "dram-budget";
+/// The option of an engine that is the size of its write buffer.
+const WRITE_BUFFER: &str = "memtable-bytes";
+
+/// The engine or peer that a store's name begins with.
+pub(crate) fn base(name: &str) -> &str {
+    name.split(':').next().unwrap_or(name)
+}
+
+/// Whether a store is one of this workspace, whatever its name sets.
+pub(crate) fn is_engine(name: &str) -> bool {
+    engine(name).is_some()
+}
+
+/// The options that a store's name sets, each as name=value.
+fn own(name: &str) -> impl Iterator<Item = &str> {
+    name.split(':').skip(1)
+}
+
+/// Refuses options behind a store's name that it does not have.
+///
+/// # Errors
+/// [`Error::InvalidOption`].
+pub(crate) fn check_own(name: &str) -> Result<()> {
+    let unknown = |text: &&str| text.split_once('=').is_none_or(|(option, _)| !has(name, option));
+    let Some(text) = own(name).find(unknown) else { return Ok(()) };
+    let why = match specs(name) {
+        [] => "a peer takes none".to_string(),
+        specs => format!("give name=value of {}", specs.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ")),
+    };
+    Err(Error::InvalidOption { name: base(name).into(), value: text.into(), why })
+}
+
+/// Whether this store has this option, and its own name does not set it.
+pub(crate) fn takes(name: &str, option: &str) -> bool {
+    has(name, option) && own(name).all(|text| text.split('=').next() != Some(option))
+}
+
+/// The options of the engine that a store's name begins with; none where it is no engine.
+fn specs(name: &str) -> &'static [OptionSpec] {
+    engine(name).map_or(&[][..], |engine| engine.options())
+}
+
+/// Whether this store has this option.
+pub(crate) fn has(name: &str, option: &str) -> bool {
+    engine(name).is_some_and(|engine| engine.takes(option))
+}
+
+/// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
+/// name sets.
+fn texts(args: &Args, engine: &str) -> Vec<String> {
+    let sizes = [(BUDGET, args.budget), (WRITE_BUFFER, args.write_buffer)];
+    let given = sizes.into_iter().filter(|(name, _)| has(engine, name));
+    let given = given.filter_map(|(name, size)| size.map(|bytes| format!("{name}={bytes}")));
+    given.chain(args.set.iter().cloned()).chain(own(engine).map(String::from)).collect()
+}
+
+/// Every setting of an engine: its options' defaults, and over them what was set.
+pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> =
+        specs(engine).iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
+    all.insert("persist-ns".into(), args.persist_ns.to_string());
+    all.extend(
+        texts(args, engine)
+            .iter()
+            .filter_map(|text| text.split_once('='))
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    all.insert("size".into(), args.capacity().to_string());
+    all.insert("emulate-dax".into(), args.emulate_dax.to_string());
+    all
+}
+
+/// The engine that a store's name begins with.
+fn engine(name: &str) -> Option<&'static lodestore::Engine> {
+    lodestore::engines().iter().find(|known| known.name == base(name))
+}
+
+/// How an engine's store of this durability is made.
+fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<lodestore::CreateOptions> {
+    let mut options = lodestore::CreateOptions::new()
+        .engine(base(engine))
+        .size(args.capacity())
+        .durability(durability)
+        .emulate_dax(args.emulate_dax)
+        .persist_ns(args.persist_ns);
+    for text in &texts(args, engine) {
+        options = options.set_text(text)?;
+    }
+    Ok(options)
+}
+
+/// Refuses a value of an option that the store does not take; what a medium or a capacity cannot give is seen when it is made.
+///
+/// # Errors
+/// [`Error::InvalidOption`].
+pub(crate) fn check_options(args: &Args, name: &str) -> Result<()> {
+    let Some(engine) = engine(name) else { return Ok(()) };
+    match engine.check(&create_options(args, name, args.durability.unwrap_or_default())?) {
+        Err(refused @ Error::InvalidOption { .. }) => Err(refused),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a store keeps its keys in order, and so scans.
+pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
+    let options = || create_options(args, name, args.durability.unwrap_or_default()).ok();
+    let of_engine = |engine: &lodestore::Engine| options().is_none_or(|options| engine.keeps_order(&options));
+    engine(name).map_or_else(|| peers::is_ordered(name), of_engine)
+}
+
+/// Creates an engine's store of this durability at `path`.
+///
+/// # Errors
+/// As [`lodestore::create`].
+pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
+    let options = create_options(args, engine, durability)?;
+    Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
+}
+
+/// How an engine's store is opened again: as it was made, but for what shaped it then.
+///
+/// # Errors
+/// [`Error::InvalidOption`] of a text that sets nothing.
+pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
+    let mut options = lodestore::OpenOptions::new().engine(base(engine)).persist_ns(args.persist_ns);
+    for text in &texts(args, engine) {
+        let name = text.split('=').next().unwrap_or_default();
+        if !specs(engine).iter().any(|spec| spec.fixed && spec.name == name) {
+            options = options.set_text(text)?;
+        }
+    }
+    Ok(options)
+}
+
+/// Makes the store that is loaded.
+///
+/// # Errors
+/// What it meets.
+pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    let level = args.load_durability.or(args.durability).unwrap_or_default();
+    if !peers::is_peer(&cell.target) {
+        let made = create(args, &cell.target, &cell.path, level);
+        return Ok(Box::new(made.map_err(|error| of_reserve(error, args))?));
+    }
+    let name =
+        args.load_durability.map_or_else(|| Ok(cell.target.clone()), |level| peers::for_load(&cell.target, level));
+    peers::open(&name?, &cell.path, &asked(args, false))
+}
+
+/// The error of a capacity that is too small by the name of what it follows from.
+fn of_reserve(error: Error, args: &Args) -> Error {
+    match (error, args.reserve) {
+        (Error::InvalidOption { name, value, .. }, Some(percent)) if name == "size" => Error::InvalidOption {
+            name: "reserve".into(),
+            value: percent.to_string(),
+            why: format!(
+                "an empty store of these options does not fit into the {value} that it comes to: give a larger --reserve, or load more"
+            ),
+        },
+        (error, _) => error,
+    }
+}
+
+/// Opens the store that was loaded, for the workloads behind the load.
+///
+/// # Errors
+/// What it meets.
+pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
+    if peers::is_peer(&cell.target) {
+        return peers::open(&cell.target, &cell.path, &asked(args, true));
+    }
+    let options = open_options(args, &cell.target)?.durability(args.durability.unwrap_or_default());
+    let store = lodestore::open(&cell.path, &options)?;
+    store.wait_recovered()?;
+    Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
+}
+
+/// Opens what another process left of the store, whatever of its recovery goes on behind; and how long its own open took.
+///
+/// # Errors
+/// What it meets.
+pub(crate) fn open_again(args: &Args, cell: &Cell) -> Result<(Box<dyn Target>, Duration)> {
+    if peers::is_peer(&cell.target) {
+        let start = Instant::now();
+        let target = peers::open(&cell.target, &cell.path, &asked(args, true))?;
+        let took = target.opening().unwrap_or_else(|| start.elapsed());
+        return Ok((target, took));
+    }
+    let (options, settings) = (open_options(args, &cell.target)?, settings(args, &cell.target));
+    let start = Instant::now();
+    let store = lodestore::open(&cell.path, &options)?;
+    let took = start.elapsed();
+    Ok((Box::new(StoreTarget::new(store, settings)), took))
+}
+
+/// What is asked of a peer.
+fn asked(args: &Args, there: bool) -> Asked {
+    Asked { budget: args.budget, write_buffer: args.write_buffer, there, threads: args.threads }
+}
+
+/// What the store says of itself, whether it was given the budget and the write buffer, and what limits its process's memory.
+pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
+    let mut facts = target.facts();
+    let name = cell.target.as_str();
+    let given = |size: u64, taken: bool| if taken { size.to_string() } else { "not taken".into() };
+    if let Some(budget) = args.budget {
+        let taken = peers::takes_budget(name) || has(name, BUDGET);
+        facts.settings.insert("budget".into(), given(budget, taken));
+    }
+    if let Some(buffer) = args.write_buffer {
+        let taken = peers::takes_write_buffer(name) || has(name, WRITE_BUFFER);
+        // A peer that has one and does not take another says which.
+        facts.settings.entry("write-buffer".into()).or_insert_with(|| given(buffer, taken));
+    }
+    if args.memory.is_some() {
+        facts.settings.insert("memory".into(), control_group::own_limit());
+    }
+    facts
+}

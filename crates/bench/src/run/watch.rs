@@ -1,0 +1,174 @@
+//! A thread that looks at a run from beside: the most DRAM that the process takes, and for a timeline what a store has done by when.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::procfs::Processes;
+use crate::run::target::{Gauges, Target};
+
+/// How often anonymous memory is read.
+const LOOK: Duration = Duration::from_millis(20);
+/// How many looks there are to a sample of a timeline: one each 100 ms.
+const LOOKS: u32 = 5;
+
+/// What one serving thread has done, apart from what others have.
+#[derive(Default)]
+#[repr(align(128))]
+struct Done(AtomicU64);
+
+/// Operations that each serving thread of one run has done so far.
+pub(crate) struct Progress(Vec<Done>);
+
+impl Progress {
+    /// Of this many threads.
+    pub(crate) fn new(threads: usize) -> Self {
+        Self((0..threads).map(|_| Done::default()).collect())
+    }
+
+    /// Where the thread of this number says it.
+    pub(crate) fn of(&self, thread: usize) -> &AtomicU64 {
+        &self.0[thread].0
+    }
+
+    fn all(&self) -> u64 {
+        self.0.iter().map(|done| done.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What there was at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// Seconds since the store was made.
+    pub(crate) at_s: f64,
+    /// Operations of the workload done so far.
+    pub(crate) ops: u64,
+    /// Growth of anonymous memory since the store was empty.
+    pub(crate) rss_anon_bytes: u64,
+    /// The store's own account of its DRAM, fixed part included.
+    pub(crate) dram_bytes: Option<u64>,
+    pub(crate) medium_bytes: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) table_flushes: Option<u64>,
+    pub(crate) compactions: Option<u64>,
+    /// What the store adapts.
+    pub(crate) gauges: Gauges,
+}
+
+/// What is watched, and from when on.
+pub(crate) struct Watch<'a> {
+    pub(crate) target: &'a dyn Target,
+    pub(crate) progress: &'a Progress,
+    /// When the store was made.
+    pub(crate) begun: Instant,
+    /// Anonymous memory with the store still empty.
+    pub(crate) rss_empty: u64,
+    /// Whose memory it is.
+    pub(crate) processes: Processes,
+    /// Whether samples are taken.
+    pub(crate) timeline: bool,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The most anonymous memory above that of the empty store, to 20 ms.
+    pub(crate) peak_rss_bytes: u64,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Watch<'_> {
+    /// Does `work` and watches it: the first sample is from its beginning, the last from its end.
+    pub(crate) fn over<T>(&self, work: impl FnOnce() -> T) -> (T, Seen) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| self.look_until(&stop));
+            let done = work();
+            stop.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
+            (done, watcher.join().expect("the watcher only reads"))
+        })
+    }
+
+    fn look_until(&self, stop: &AtomicBool) -> Seen {
+        let (mut seen, mut looks, mut next) = (Seen::default(), 0, Instant::now());
+        loop {
+            // Read before the look, so that the last look is behind the end.
+            let last = stop.load(Ordering::Relaxed);
+            let rss = self.processes.rss_anon().saturating_sub(self.rss_empty);
+            seen.peak_rss_bytes = seen.peak_rss_bytes.max(rss);
+            if self.timeline && (last || looks % LOOKS == 0) {
+                seen.samples.push(self.sample(rss));
+            }
+            if last {
+                return seen;
+            }
+            looks += 1;
+            next += LOOK;
+            while !stop.load(Ordering::Relaxed) && Instant::now() < next {
+                std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+
+    fn sample(&self, rss_anon_bytes: u64) -> Sample {
+        let account = self.target.account();
+        Sample {
+            at_s: self.begun.elapsed().as_secs_f64(),
+            ops: self.progress.all(),
+            rss_anon_bytes,
+            dram_bytes: account.dram_bytes.map(|bytes| bytes + account.dram_fixed_bytes),
+            medium_bytes: account.medium_used_bytes,
+            bytes_written: account.bytes_written,
+            table_flushes: account.table_flushes,
+            compactions: account.compactions,
+            gauges: account.gauges,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers;
+
+    fn watch(timeline: bool, work: impl FnOnce(&Progress)) -> Seen {
+        let target = peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map");
+        let progress = Progress::new(2);
+        let (processes, begun) = (Processes::of(&*target), Instant::now());
+        let watch = Watch {
+            target: &*target,
+            progress: &progress,
+            begun,
+            rss_empty: processes.rss_anon(),
+            processes,
+            timeline,
+        };
+        watch.over(|| work(&progress)).1
+    }
+
+    #[test]
+    fn the_first_sample_is_from_the_beginning_and_the_last_from_the_end() {
+        let seen = watch(true, |progress| {
+            std::thread::sleep(Duration::from_millis(250));
+            progress.of(0).store(40, Ordering::Relaxed);
+            progress.of(1).store(2, Ordering::Relaxed);
+        });
+        let (first, last) = (seen.samples[0], seen.samples[seen.samples.len() - 1]);
+        assert_eq!((first.ops, last.ops), (0, 42));
+        assert!(seen.samples.len() >= 3 && seen.samples.windows(2).all(|two| two[0].at_s <= two[1].at_s));
+        assert!(last.at_s - first.at_s >= 0.2);
+    }
+
+    #[test]
+    fn the_most_memory_is_seen_even_when_it_is_given_back() {
+        let seen = watch(false, |_| {
+            let held = vec![1_u8; 96 << 20];
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(held[95 << 20], 1);
+        });
+        assert!(seen.peak_rss_bytes >= 64 << 20, "{}", seen.peak_rss_bytes);
+        assert!(seen.samples.is_empty());
+    }
+}
