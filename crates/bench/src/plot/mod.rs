@@ -17,7 +17,7 @@ use crate::run::session::Findings;
 use crate::workload::{Turn, Workload};
 
 /// Colours of the stores (of a sweep: of the workloads), in the order of the arguments.
-pub(crate) const COLOURS: [RGBColor; 15] = [
+pub(crate) const COLOURS: [RGBColor; 18] = [
     RGBColor(0x1b, 0x6c, 0xa8),
     RGBColor(0xd9, 0x8f, 0x2b),
     RGBColor(0x5a, 0x9e, 0x5f),
@@ -33,7 +33,12 @@ pub(crate) const COLOURS: [RGBColor; 15] = [
     RGBColor(0x4a, 0x4e, 0x8f),
     RGBColor(0x8a, 0x5a, 0x2b),
     RGBColor(0x23, 0x23, 0x23),
+    RGBColor(0x7d, 0x3c, 0x98),
+    RGBColor(0x00, 0x6b, 0x4f),
+    RGBColor(0xf0, 0x5d, 0x8c),
 ];
+/// Widths of all groups of bars that are left free beside them, for the legend: it covered the last group.
+const LEGEND_ROOM: f64 = 0.26;
 pub(crate) const SIZE: (u32, u32) = (900, 420);
 
 /// A chart over numbers, as SVG.
@@ -146,7 +151,7 @@ impl Bars<'_> {
                 .margin(12)
                 .x_label_area_size(28)
                 .y_label_area_size(52)
-                .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..self.greatest() * 1.12)?;
+                .build_cartesian_2d(0.0..self.groups.len() as f64 * (1.0 + LEGEND_ROOM), 0.0..self.greatest() * 1.12)?;
             chart
                 .configure_mesh()
                 .disable_x_mesh()
@@ -250,6 +255,15 @@ mod tests {
         assert!(["a title", "apples", "ours", "theirs"].iter().all(|text| svg.contains(text)), "{svg}");
         let none = Bars { groups: vec!["scan".into()], ..all };
         assert!(none.greatest() > 0.0, "a scale needs some length");
+    }
+
+    /// Two stores of the largest experiment had the colours of two others.
+    #[test]
+    fn no_two_stores_have_one_colour() {
+        let mut all: Vec<_> = COLOURS.iter().map(|colour| (colour.0, colour.1, colour.2)).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), COLOURS.len());
     }
 
     #[test]

@@ -422,6 +422,17 @@ mod tests {
     }
 
     #[test]
+    fn each_store_of_an_experiment_has_a_colour_of_its_own() {
+        for experiment in experiments() {
+            for own in &experiment.runs {
+                let words = experiment.words(own, Scale::Full);
+                let stores = run::read(&words).expect("they can be read").0.targets().len();
+                assert!(stores <= crate::plot::COLOURS.len(), "{}: {stores} stores", experiment.name);
+            }
+        }
+    }
+
+    #[test]
     fn every_preset_has_a_page_but_for_those_that_ours_cover() {
         let all = experiments();
         for preset in crate::preset::Preset::value_variants() {
