@@ -74,7 +74,9 @@ impl DiskFile {
         }
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
         let (medium, _) = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
-        let opened = Self::new(file, path, options.direct, matches!(medium, MediumKind::Shm | MediumKind::Dax), view);
+        // One without a name stands for none ([`nobodys`]): there is nothing to be read.
+        let in_memory = found.nlink() > 0 && matches!(medium, MediumKind::Shm | MediumKind::Dax);
+        let opened = Self::new(file, path, options.direct, in_memory, view);
         if options.direct {
             opened.try_direct()?;
         }
