@@ -4,6 +4,9 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
+/// The boot that simulated pools are open in.
+pub(crate) const SIMULATED: [u8; 16] = *b"simulated boot 0";
+
 /// The kernel's random id of this boot (`/proc/sys/kernel/random/boot_id`), or zeros where it cannot be read: then
 /// every boot looks like the same one, and a restart of the machine goes unnoticed.
 pub(crate) fn boot_id() -> [u8; 16] {

@@ -33,6 +33,7 @@ use std::sync::{Mutex, OnceLock};
 
 use lodestore_contract::{Durability, Error, Event, EventSink, Result};
 
+use crate::boot;
 use crate::counters::Counters;
 use crate::events;
 use crate::gather::Gather;
@@ -404,6 +405,11 @@ impl Memory {
         return self.recorder.is_some();
         #[cfg(not(feature = "sim"))]
         false
+    }
+
+    /// Of the boot that the pool is open in: the machine's, or one of its own where it is simulated, so that a seed gives the same images on every machine.
+    pub(crate) fn boot_id(&self) -> [u8; 16] {
+        if self.is_simulated() { boot::SIMULATED } else { boot::boot_id() }
     }
 
     // ---- pages ----

@@ -102,8 +102,8 @@ impl Pool {
             let memory = memory_for(persist, &opts)?;
             let mapping = Arc::new(mapping);
             memory.regions.add(Arc::clone(&mapping));
-            let header = first_header(engine, engine_format, &opts)
-                .map_err(|refused| Error::io("making an id for", dir, refused))?;
+            let pool_id = boot::random_id().map_err(|refused| Error::io("making an id for", dir, refused))?;
+            let header = first_header(engine, engine_format, &opts, (pool_id, memory.boot_id()));
             let header = write_first_header(&memory, header);
             if let (true, Some(file)) = (memory.persists(), mapping.file()) {
                 file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
@@ -144,7 +144,7 @@ impl Pool {
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
-        let report = report_of(&header);
+        let report = report_of(&header, boot::boot_id());
         // On shared memory nothing survives a restart, so a store found there with another boot id was copied; the
         // copy may be torn in the same way.
         let only_process = header.durability == Durability::Process || header.emulate_dax;
@@ -237,12 +237,13 @@ impl OpenReport {
     }
 }
 
-fn report_of(header: &PoolHeader) -> OpenReport {
+/// Of a pool that is opened in this boot.
+fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
     OpenReport {
         engine: header.engine.clone(),
         engine_format: header.engine_format,
         clean: header.clean,
-        same_boot: header.boot_id == boot::boot_id(),
+        same_boot: header.boot_id == boot_id,
         created: false,
         engine_created: header.engine_created,
         settled: true,
@@ -267,11 +268,16 @@ fn sync_for_raise(memory: &Memory, dir: &Path) -> Result<()> {
 }
 
 /// The header of a new pool.
-fn first_header(engine: &str, engine_format: u32, opts: &PoolOptions) -> std::io::Result<PoolHeader> {
-    Ok(PoolHeader {
+fn first_header(
+    engine: &str,
+    engine_format: u32,
+    opts: &PoolOptions,
+    (pool_id, boot_id): ([u8; 16], [u8; 16]),
+) -> PoolHeader {
+    PoolHeader {
         sequence: 0,
-        pool_id: boot::random_id()?,
-        boot_id: boot::boot_id(),
+        pool_id,
+        boot_id,
         engine: engine.into(),
         engine_format,
         clean: false,
@@ -283,7 +289,7 @@ fn first_header(engine: &str, engine_format: u32, opts: &PoolOptions) -> std::io
         regions: 1,
         durability: opts.durability,
         region0_bytes: opts.first_region_bytes(),
-    })
+    }
 }
 
 /// Both copies without their magic, then the magic of one, then of the other: a crash leaves no header or a whole one.
@@ -308,7 +314,7 @@ fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
 
 /// Clears the clean flag, and stores the boot and the durability in force.
 fn mark_open(memory: &Memory, header: PoolHeader, durability: Durability) -> PoolHeader {
-    let mut header = PoolHeader { clean: false, boot_id: boot::boot_id(), durability, ..header };
+    let mut header = PoolHeader { clean: false, boot_id: memory.boot_id(), durability, ..header };
     #[cfg(feature = "sim")]
     if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::CleanFlagKept)) {
         return header;
@@ -462,10 +468,8 @@ mod simulated {
             recorder.region_added(0, len);
             memory.regions.add(heap(len, None, "a simulated region")?);
             memory.recorder = Some(recorder);
-            let mut header = first_header(engine, engine_format, &opts)
-                .map_err(|refused| Error::io("making an id for", "a simulated pool", refused))?;
-            // The same bytes in each run, so that a seed reproduces.
-            header.pool_id = *b"simulated pool 0";
+            let ids = (*b"simulated pool 0", memory.boot_id());
+            let header = first_header(engine, engine_format, &opts, ids);
             let header = write_first_header(&memory, header);
             let pool = Self::assemble(sim_parts(memory, opts, header), true)?;
             Ok((pool, OpenReport::of_new(engine, engine_format)))
@@ -504,7 +508,7 @@ mod simulated {
             let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
             check_engine(&header, engine, engine_format)?;
             let opts = options_in_force(opts, &header)?;
-            let report = report_of(&header);
+            let report = report_of(&header, boot::SIMULATED);
             let mut memory = memory_for(policy(&image.spec, &opts)?, &opts)?;
             for index in 0..header.regions as u16 {
                 let place = format!("region {index}");

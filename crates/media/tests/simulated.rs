@@ -141,3 +141,26 @@ fn a_pool_whose_stores_persist_flushes_nothing() {
     publish(&pool, 0, 1);
     assert_eq!((pool.flushes() - flushes, pool.fences() - fences), (2, 2));
 }
+
+/// A seed was no seed: the header held the id of the machine's boot, and what the explorer of `mkvs` does is drawn from a hash of the images.
+#[test]
+fn an_image_holds_nothing_of_the_machine() {
+    let spec = SimSpec::default();
+    let newest = |pool: &Pool, image: SimImage| {
+        let mut model = LineModel::new(image);
+        pool.recorder().expect("simulated").take().events.iter().for_each(|event| model.apply(event));
+        model.newest()
+    };
+    let (pool, report) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
+    assert!(report.same_boot);
+    let mut image = newest(&pool, SimImage { spec: spec.clone(), ..SimImage::default() });
+    for _ in 0..2 {
+        // Both copies of the header: the ids of the pool and of the boot.
+        for copy in [0, 4096] {
+            assert_eq!(image.regions[0][copy + 24..copy + 56], *b"simulated pool 0simulated boot 0");
+        }
+        let (pool, report) = Pool::open_sim(&image, "test", 1, options()).expect("opens");
+        assert!(report.same_boot);
+        image = newest(&pool, image);
+    }
+}
