@@ -24,6 +24,7 @@ use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
 use crate::header::{HEADER_USED, PoolHeader, REGION_HEADER_USED, RegionHeader};
+use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
 use crate::mutant::Mutant;
@@ -76,6 +77,7 @@ pub struct Pool {
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
     closed: AtomicBool,
+    identity: u64,
     /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
     beside: AtomicU64,
     alloc: Allocator,
@@ -102,6 +104,7 @@ impl Pool {
     pub(crate) fn assemble(parts: Parts, clean: bool) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
+        let identity = mix_pool_id(parts.header.pool_id);
         let pool = Arc::new(Self {
             memory: parts.memory,
             opts: parts.opts,
@@ -111,6 +114,7 @@ impl Pool {
             ahead: parts.ahead,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
             closed: AtomicBool::new(false),
+            identity,
             beside: AtomicU64::new(0),
             alloc,
             epochs,
@@ -122,6 +126,13 @@ impl Pool {
     /// The engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.
     pub fn root(&self) -> NvPtr {
         NvPtr::new(0, ROOT_OFFSET)
+    }
+
+    /// Returns a number of this pool that never changes, for seeding checksums: bytes of another
+    /// pool fail a checksum that it seeds.
+    #[inline]
+    pub fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// The options in force: those given, with what the store keeps of its own.
@@ -569,6 +580,13 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("dir", &self.dir).field("medium", &self.medium).finish_non_exhaustive()
     }
+}
+
+/// Mixes both halves of the pool id (a random number) into [`Pool::identity`].
+fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
+    let (low, high) = (u64_at(&pool_id, 0), u64_at(&pool_id, 8));
+    let mixed = (low ^ high.rotate_left(32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
 fn new_allocator(parts: &Parts) -> Result<Allocator> {

@@ -495,3 +495,14 @@ fn a_sparse_copy_has_its_holes_filled_at_open() {
     assert!(blocks() >= bytes.len() as u64);
     pool.close(true).expect("close");
 }
+
+#[test]
+fn a_pools_identity_is_the_same_at_each_open_and_another_in_each_pool() {
+    let (dir, other) = (TestDir::shm(), TestDir::shm());
+    let pool = create(&dir, small());
+    let identity = pool.identity();
+    pool.close(true).expect("closes");
+    drop(pool);
+    assert_eq!(open(&dir, small()).0.identity(), identity);
+    assert_ne!(create(&other, small()).identity(), identity);
+}
