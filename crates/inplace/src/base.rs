@@ -51,6 +51,8 @@ pub struct Stored {
     pub len: usize,
     /// Whether it has an expiry.
     pub expires: bool,
+    /// The record's checksum, for the entry that will name the record ([`Record::binding`]).
+    pub binding: u32,
 }
 
 /// Counts a batch while it lives.
@@ -168,13 +170,13 @@ impl Base {
         let len = record_len::<OWN>(key.len(), value.len(), expires);
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
-        let head = Head::new(own, key, value, expiry);
+        let head = Head::new(&self.pool, at, own, key, value, expiry);
         if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
             self.pool.store(at, &[head.as_bytes(), key, value].concat());
         } else {
             self.pool.store_durable(at, &[head.as_bytes(), key, value]);
         }
-        Ok(Stored { at, len, expires })
+        Ok(Stored { at, len, expires, binding: head.binding() })
     }
 
     /// Frees a record that will not be published.

@@ -20,9 +20,9 @@ pub mod options;
 mod record;
 mod recovery;
 mod running;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 mod testing_sink;
 
 pub use base::{Base, Counted, Operation, Stored, lock, random_seed};

@@ -4,13 +4,14 @@
 //!  0        4      8     8 + OWN                          HEADER
 //! | crc32c | vlen | own | klen: 2 | fl: 1 | ve: 1 | zeros | [expiry: 8] | key | value |
 //! ```
-//! `crc32c` covers everything behind it. `own` is the engine's. `klen` is the key's length less one, `fl` the flags (bit 0: an expiry stands
+//! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's identity and the
+//! record's position, so a record that was copied to another position or pool fails its check. `own` is the engine's. `klen` is the key's length less one, `fl` the flags (bit 0: an expiry stands
 //! before the key), `ve` the record version. The header is filled up to a multiple of eight. Written whole, out of place, and never
 //! changed once the index names it.
 
 use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
+use lodestore_media::{NvPtr, Pool, crc32c_seeded, u32_at, u64_at};
 
 const OWN_AT: usize = 8;
 const EXPIRY: usize = 8;
@@ -19,7 +20,7 @@ const HEAD_MAX: usize = 32;
 /// Flag: an expiry stands before the key.
 const FLAG_EXPIRY: u8 = 1;
 /// Version of this record format, shared by the engines: raised where any part of it changes that is not `own`.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
 
@@ -29,6 +30,12 @@ pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: boo
     Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
 }
 
+/// Returns the seed of the checksum of a record at `at`. Positions that differ in one bit have different seeds.
+#[inline]
+fn seed(pool: &Pool, at: NvPtr) -> u32 {
+    ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
 /// What stands before the key: header and expiry.
 pub struct Head<const OWN: usize> {
     bytes: [u8; HEAD_MAX],
@@ -36,9 +43,16 @@ pub struct Head<const OWN: usize> {
 }
 
 impl<const OWN: usize> Head<OWN> {
-    /// The head of a record, checksum included.
+    /// Returns the head of a record that will be stored at `at`, checksum included.
     #[inline]
-    pub fn new(own: [u8; OWN], key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
+    pub fn new(
+        pool: &Pool,
+        at: NvPtr,
+        own: [u8; OWN],
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) -> Self {
         debug_assert!((1..=KEY_MAX).contains(&key.len()) && value.len() <= VALUE_MAX);
         let (tail, mut len) = (OWN_AT + OWN, Record::<OWN>::HEADER);
         let mut bytes = [0; HEAD_MAX];
@@ -51,9 +65,15 @@ impl<const OWN: usize> Head<OWN> {
             bytes[len..len + EXPIRY].copy_from_slice(&expiry.millis().to_le_bytes());
             len += EXPIRY;
         }
-        let crc = crc32c(&[&bytes[4..len], key, value]);
+        let crc = crc32c_seeded(seed(pool, at), &[&bytes[4..len], key, value]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         Self { bytes, len }
+    }
+
+    /// Returns the stored checksum: the bits that an index entry can use to vouch for this record.
+    #[inline]
+    pub fn binding(&self) -> u32 {
+        u32_at(&self.bytes, 0)
     }
 
     /// The bytes before the key.
@@ -99,7 +119,7 @@ pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
     let mut bytes = copy(lengths.all)?;
     bytes.truncate(lengths.all);
     let key = lengths.key_at..lengths.key_at + lengths.key_len;
-    (crc32c(&[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
+    (crc32c_seeded(seed(pool, at), &[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
 }
 
 /// A record as it stands on the medium, its lengths checked against its region, its checksum not yet.
@@ -108,6 +128,7 @@ pub struct Record<'a, const OWN: usize> {
     bytes: &'a [u8],
     key_at: usize,
     key_len: usize,
+    seed: u32,
 }
 
 impl<const OWN: usize> Record<'_, OWN> {
@@ -132,7 +153,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
             return Err(wrong(at, "record header is not one"));
         };
         match pool.bytes(at, all) {
-            Some(bytes) => Ok(Self { bytes, key_at, key_len }),
+            Some(bytes) => Ok(Self { bytes, key_at, key_len, seed: seed(pool, at) }),
             None => Err(wrong(at, "record reaches beyond its region")),
         }
     }
@@ -143,11 +164,18 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
     /// [`Error::Corrupt`].
     #[inline]
     pub fn check(&self, at: NvPtr) -> Result<()> {
-        if crc32c(&[&self.bytes[4..]]) == u32_at(self.bytes, 0) {
+        if crc32c_seeded(self.seed, &[&self.bytes[4..]]) == self.binding() {
             Ok(())
         } else {
             Err(wrong(at, "record checksum differs"))
         }
+    }
+
+    /// Returns the stored checksum. An index entry that keeps bits of this value names this record and no other
+    /// record that was at the same position before.
+    #[inline]
+    pub fn binding(&self) -> u32 {
+        u32_at(self.bytes, 0)
     }
 
     /// Its key.
@@ -197,4 +225,59 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
 #[cold]
 fn wrong(at: NvPtr, what: &str) -> Error {
     Error::corrupt(format!("record {at:?}"), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_media::PoolOptions;
+
+    use super::*;
+    use crate::testing::Scratch;
+
+    const OWN: usize = 8;
+
+    fn pool(scratch: &Scratch) -> std::sync::Arc<Pool> {
+        let options = PoolOptions { capacity: 8 << 20, region_bytes: 8 << 20, ..PoolOptions::default() };
+        Pool::create(&scratch.store(), "test", 1, options).expect("create").0
+    }
+
+    fn store(pool: &Pool, at: NvPtr, head: &Head<OWN>) {
+        pool.store(at, &[head.as_bytes(), b"key", b"value"].concat());
+    }
+
+    #[test]
+    fn a_record_copied_to_another_position_or_pool_fails_its_check() {
+        let (scratch, other_scratch) = (Scratch::new(), Scratch::new());
+        let (pool, other_pool) = (pool(&scratch), pool(&other_scratch));
+        let at = pool.allocator().alloc(&pool, 256).expect("space");
+        let head = Head::<OWN>::new(&pool, at, [7; OWN], b"key", b"value", None);
+        store(&pool, at, &head);
+        let record = Record::<OWN>::read(&pool, at).expect("record");
+        record.check(at).expect("at its own position");
+        assert_eq!(record.binding(), head.binding());
+        assert_eq!(copied_key::<OWN>(&pool, at).as_deref(), Some(&b"key"[..]));
+        for shift in [16, 32, 64, 128] {
+            let elsewhere = at.add(shift);
+            store(&pool, elsewhere, &head);
+            let record = Record::<OWN>::read(&pool, elsewhere).expect("a header");
+            assert!(matches!(record.check(elsewhere), Err(Error::Corrupt { .. })));
+            assert_eq!(copied_key::<OWN>(&pool, elsewhere), None);
+        }
+        store(&other_pool, at, &head);
+        let record = Record::<OWN>::read(&other_pool, at).expect("a header");
+        assert!(matches!(record.check(at), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn seeds_of_positions_that_differ_in_one_or_two_bits_differ() {
+        let scratch = Scratch::new();
+        let pool = pool(&scratch);
+        let at = NvPtr::new(3, 0x1234_5670);
+        for first in 4..64 {
+            for second in first..64 {
+                let other = NvPtr::from_raw(at.raw() ^ 1 << first ^ if second > first { 1 << second } else { 0 });
+                assert_ne!(seed(&pool, at), seed(&pool, other), "bits {first} and {second}");
+            }
+        }
+    }
 }
