@@ -9,6 +9,7 @@
 //! | `options` | the options that all have |
 //! | `record` | a key with its value on the medium |
 //! | `recovery` | how far the recovery behind the open is, and its threads |
+//! | `seal` | the checksums that a clean stop stores and the next open compares |
 //! | `running` | from opening to closing: the threads behind the operations |
 //! | `testing` | (feature) what the tests of the engines share |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod options;
 mod record;
 mod recovery;
 mod running;
+mod seal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(any(test, feature = "testing"))]
@@ -31,3 +33,4 @@ pub use engine::{Engine, Quick, Step, When, note_finding};
 pub use record::{Head, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};
+pub use seal::{Seal, SealCheck, SealedExtent};
