@@ -28,14 +28,16 @@ pub trait Shape: Copy {
 pub struct Begun<S> {
     /// Its shape.
     pub shape: S,
-    /// Whether all words of the index are durable as they are read; else the engine is to settle them.
+    /// Whether all words of the index are durable as they are read; else the engine is to settle
+    /// them.
     pub settled: bool,
     fresh: bool,
 }
 
 impl<S: Shape> Begun<S> {
-    /// Reads the superblock. Where there is none, and the pool's header does not say that the creation came to its end, the store is made, or
-    /// made again, of the shape `new`: the superblock last.
+    /// Reads the superblock. Where there is none, and the pool's header does not say that the
+    /// creation came to its end, the store is made, or made again, of the shape `new`: the
+    /// superblock last.
     ///
     /// # Errors
     /// Those of [`Shape`].

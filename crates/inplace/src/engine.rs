@@ -9,8 +9,9 @@ use lodestore_media::Quiet;
 
 use crate::base::Base;
 
-/// Results of the hot paths, which fit two registers. A large one is copied in memory on its way out, and such a copy cannot begin before
-/// the stores behind the last fence are done: measured, some 150 ns of each put.
+/// Results of the hot paths, which fit two registers. A large one is copied in memory on its way
+/// out, and such a copy cannot begin before the stores behind the last fence are done: measured,
+/// some 150 ns of each put.
 pub type Quick<T> = std::result::Result<T, Box<Error>>;
 
 /// When a write takes place.
@@ -42,7 +43,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// The contract's; [`Error::Full`] is tried once more.
     fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool>;
 
-    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write must start over.
+    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write
+    /// must start over.
     ///
     /// # Errors
     /// As [`Self::try_write`].
@@ -146,7 +148,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         })
     }
 
-    /// Tries once more where the store seems full and something only waits to be freed. The caller holds no stripe and no guard.
+    /// Tries once more where the store seems full and something only waits to be freed. The caller
+    /// holds no stripe and no guard.
     ///
     /// # Errors
     /// Those of the first try, or of the second.
@@ -163,8 +166,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         })
     }
 
-    /// Frees what only waits: for recovery's sweep, for what is queued to be applied, for readers to be gone. Whether a second try may do
-    /// better.
+    /// Frees what only waits: for recovery's sweep, for what is queued to be applied, for readers
+    /// to be gone. Whether a second try may do better.
     #[cold]
     fn reclaim(&self) -> bool {
         // Inside another operation of this store, or a call of its sink, it would wait for itself.
@@ -172,7 +175,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
             return false;
         }
         if Quiet::is_now() {
-            // Inside one of another store: whoever holds a guard here may wait for that one, so it is not waited for.
+            // Inside one of another store: whoever holds a guard here may wait for that one, so it
+            // is not waited for.
             self.pool.epochs().collect_patiently(&self.pool);
             return true;
         }

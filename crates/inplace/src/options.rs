@@ -59,7 +59,8 @@ pub fn check_within(name: &str, value: u64, least: u64, most: u64) -> Result<()>
     if (least..=most).contains(&value) { Ok(()) } else { refuse(name, value, &format!("it takes {least} to {most}")) }
 }
 
-/// Refuses what no engine of this kind can do: too many threads of a recovery, too long a pause between sweeps, durability by intervals.
+/// Refuses what no engine of this kind can do: too many threads of a recovery, too long a pause
+/// between sweeps, durability by intervals.
 ///
 /// # Errors
 /// [`Error::InvalidOption`], [`Error::Unsupported`].

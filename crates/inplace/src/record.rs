@@ -4,8 +4,10 @@
 //!  0        4      8     8 + OWN                          HEADER
 //! | crc32c | vlen | own | klen: 2 | fl: 1 | ve: 1 | zeros | [expiry: 8] | key | value |
 //! ```
-//! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's identity and the
-//! record's position, so a record that was copied to another position or pool fails its check. `own` is the engine's. `klen` is the key's length less one, `fl` the flags (bit 0: an expiry stands
+//! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's
+//! identity and the record's position, so a record that was copied to another position or pool
+//! fails its check. `own` is the engine's. `klen` is the key's length less one, `fl` the flags
+//! (bit 0: an expiry stands
 //! before the key), `ve` the record version. The header is filled up to a multiple of eight. Written whole, out of place, and never
 //! changed once the index names it.
 
@@ -30,7 +32,8 @@ pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: boo
     Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
 }
 
-/// Returns the seed of the checksum of a record at `at`. Positions that differ in one bit have different seeds.
+/// Returns the seed of the checksum of a record at `at`. Positions that differ in one bit have
+/// different seeds.
 #[inline]
 fn seed(pool: &Pool, at: NvPtr) -> u32 {
     ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
@@ -45,14 +48,7 @@ pub struct Head<const OWN: usize> {
 impl<const OWN: usize> Head<OWN> {
     /// Returns the head of a record that will be stored at `at`, checksum included.
     #[inline]
-    pub fn new(
-        pool: &Pool,
-        at: NvPtr,
-        own: [u8; OWN],
-        key: &[u8],
-        value: &[u8],
-        expiry: Option<Expiry>,
-    ) -> Self {
+    pub fn new(pool: &Pool, at: NvPtr, own: [u8; OWN], key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
         debug_assert!((1..=KEY_MAX).contains(&key.len()) && value.len() <= VALUE_MAX);
         let (tail, mut len) = (OWN_AT + OWN, Record::<OWN>::HEADER);
         let mut bytes = [0; HEAD_MAX];
@@ -171,8 +167,8 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         }
     }
 
-    /// Returns the stored checksum. An index entry that keeps bits of this value names this record and no other
-    /// record that was at the same position before.
+    /// Returns the stored checksum. An index entry that keeps bits of this value names this record
+    /// and no other record that was at the same position before.
     #[inline]
     pub fn binding(&self) -> u32 {
         u32_at(self.bytes, 0)

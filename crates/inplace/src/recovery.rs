@@ -202,7 +202,8 @@ fn fail<E: Engine>(engine: &E, cause: String) {
     }
 }
 
-/// Works through `count` parts with up to `threads` threads, each with a share of its own of what is found; the shares.
+/// Works through `count` parts with up to `threads` threads, each with a share of its own of what
+/// is found; the shares.
 ///
 /// # Errors
 /// The first of `work`.

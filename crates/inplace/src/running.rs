@@ -12,7 +12,8 @@ use crate::base::lock;
 use crate::engine::Engine;
 use crate::recovery;
 
-/// An open store and what works behind it. Dropped without [`Running::close`], it leaves the medium as a crash does.
+/// An open store and what works behind it. Dropped without [`Running::close`], it leaves the
+/// medium as a crash does.
 pub struct Running<E: Engine> {
     /// The store.
     pub inner: Arc<E>,
@@ -75,7 +76,8 @@ impl<E: Engine> Running<E> {
         for thread in threads {
             thread.thread().unpark();
             if thread.thread().id() == std::thread::current().id() {
-                // A sink on it let go of the last handle: it ends by itself, with nothing more to do.
+                // A sink on it let go of the last handle: it ends by itself, with nothing more to
+                // do.
                 continue;
             }
             // A panic in it was caught and reported by the thread itself.
@@ -100,7 +102,8 @@ impl<E: Engine> Running<E> {
         if !self.stop() {
             return Ok(());
         }
-        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is lost.
+        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is
+        // lost.
         let sound = inner.pool.check();
         let whole = inner.recovery.is_done() && sound.is_ok() && inner.is_whole();
         let saved = if whole { inner.save() } else { Ok(()) };

@@ -1,7 +1,7 @@
 //! The seal of a clean stop: a checksum for each block of the index.
 //!
-//! A clean stop stores the seal and the next open checks the whole index against it before it serves anything. An open
-//! after a crash ignores the seal.
+//! A clean stop stores the seal and the next open checks the whole index against it before it
+//! serves anything. An open after a crash ignores the seal.
 //!
 //! ```text
 //! head, the last line of the root area
@@ -16,14 +16,15 @@
 //! 0          8       16     20  24
 //! | position | bytes | kind | 0 | crc32c of each block of 4096 bytes: 4 bytes each, filled up to 8 |
 //! ```
-//! Each checksum starts from a seed of the pool's identity and its block's position. `state` is 1 (no seal: the store
-//! was too full for one) or 2 (sealed). A zeroed or damaged head after a clean stop is damage, not a missing seal.
+//! Each checksum starts from a seed of the pool's identity and its block's position. `state` is 1
+//! (no seal: the store was too full for one) or 2 (sealed). A zeroed or damaged head after a clean
+//! stop is damage, not a missing seal.
 //!
-//! `damaged` is a word of its own. A salvage open sets it when the seal does not fit, before it serves anything, so that
-//! no later open takes the index for whole.
+//! `damaged` is a word of its own. A salvage open sets it when the seal does not fit, before it
+//! serves anything, so that no later open takes the index for whole.
 //!
-//! Persist order: the extents; fence; the head; flush; fence; then the pool's clean flag. A crash before the clean flag
-//! leaves a store that the next open walks.
+//! Persist order: the extents; fence; the head; flush; fence; then the pool's clean flag. A crash
+//! before the clean flag leaves a store that the next open walks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,9 +69,11 @@ pub struct SealedExtent {
 /// What an open knows of the index before it reads the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealCheck {
-    /// The last stop was clean and the whole index is as that stop left it. Also the answer for a new store.
+    /// The last stop was clean and the whole index is as that stop left it. Also the answer for a
+    /// new store.
     Whole,
-    /// The last stop left no seal: a crash, or a clean stop of a store that was too full for a seal.
+    /// The last stop left no seal: a crash, or a clean stop of a store that was too full for a
+    /// seal.
     Absent,
     /// Parts of the index are damaged. Only a salvage open gets this answer.
     Damaged,
@@ -99,12 +102,12 @@ impl Seal {
     /// Bytes of the root area that an engine can use; the seal's head is after them.
     pub const ROOT_BYTES: u64 = HEAD_AT;
 
-    /// Checks the index against the seal of the last clean stop, with at most `threads` threads, and frees the seal's
-    /// extents. To be called before anything of the index is used or changed.
+    /// Checks the index against the seal of the last clean stop, with at most `threads` threads,
+    /// and frees the seal's extents. To be called before anything of the index is used or changed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the seal does not fit or an earlier salvage found damage, unless the open is a salvage.
-    /// The store is left as it was found.
+    /// [`Error::Corrupt`] where the seal does not fit or an earlier salvage found damage, unless
+    /// the open is a salvage. The store is left as it was found.
     pub fn check(&self, pool: &Pool, report: &OpenReport, threads: usize) -> Result<SealCheck> {
         if report.created {
             return Ok(SealCheck::Whole);
@@ -140,8 +143,8 @@ impl Seal {
         outcome
     }
 
-    /// Stores the seal of these extents and of the root area. Nothing may change them until the pool is closed.
-    /// A store without free space for the seal gets a head that says so.
+    /// Stores the seal of these extents and of the root area. Nothing may change them until the
+    /// pool is closed. A store without free space for the seal gets a head that says so.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Io`]; the caller must not stop cleanly then.
@@ -176,7 +179,8 @@ impl Seal {
 
     /// Stores the body in extents and returns the position of the first.
     fn store_body(&self, pool: &Pool, body: &[u8]) -> Result<NvPtr> {
-        let room = EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER;
+        let room =
+            EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER;
         let mut next = NvPtr::NULL;
         for part in body.chunks(room).rev() {
             let bytes = (EXTENT_HEADER + part.len()) as u64;
@@ -228,7 +232,10 @@ impl Seal {
                 return Err(refused(&name(), "it is not inside the pool"));
             };
             if sum(pool, block, found) != u32_at(body, job.sums_at + index as usize * 4) {
-                return Err(refused(&name(), &format!("the block at offset {offset} is not as the last clean stop left it")));
+                return Err(refused(
+                    &name(),
+                    &format!("the block at offset {offset} is not as the last clean stop left it"),
+                ));
             }
         }
         Ok(())
@@ -344,7 +351,9 @@ fn tell_corrupt(pool: &Pool, error: &Error) {
 fn refused(place: &str, what: &str) -> Error {
     Error::corrupt(
         place,
-        format!("{what}: restore the store from a backup, or open it with salvage and export what is left (`lodestore export --salvage`)"),
+        format!(
+            "{what}: restore the store from a backup, or open it with salvage and export what is left (`lodestore export --salvage`)"
+        ),
     )
 }
 

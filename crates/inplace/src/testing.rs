@@ -1,5 +1,5 @@
-//! What the tests of these engines share: stores in a directory that goes away, places for the contract's suite, and the counts of
-//! ordering points.
+//! What the tests of these engines share: stores in a directory that goes away, places for the
+//! contract's suite, and the counts of ordering points.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -200,7 +200,8 @@ pub fn fences<S: Store>(store: &S, work: impl FnOnce(&S)) -> u64 {
     store.stats().fences - before
 }
 
-/// Puts a record of the size class that the counts of ordering points use, so that no new slab is taken in them.
+/// Puts a record of the size class that the counts of ordering points use, so that no new slab is
+/// taken in them.
 ///
 /// # Panics
 /// Where a put fails.

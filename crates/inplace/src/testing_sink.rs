@@ -63,7 +63,8 @@ where
     check_sink(kind, options, Some(sweep));
 }
 
-/// As [`check_sink_may_use_the_store`], of an engine that tells nobody when it removes expired keys.
+/// As [`check_sink_may_use_the_store`], of an engine that tells nobody when it removes expired
+/// keys.
 ///
 /// # Panics
 /// As there.
@@ -158,7 +159,8 @@ where
     store.close().expect("close");
 }
 
-/// A sink that panics harms neither the store nor the recovery that tells it. `options` are to have threads for the recovery.
+/// A sink that panics harms neither the store nor the recovery that tells it. `options` are to
+/// have threads for the recovery.
 ///
 /// # Panics
 /// Where the store is not whole afterwards.
@@ -192,7 +194,8 @@ where
     store.close().expect("close");
 }
 
-/// A sink on the store's own thread may let go of the last handle. `options` are to sweep every millisecond.
+/// A sink on the store's own thread may let go of the last handle. `options` are to sweep every
+/// millisecond.
 ///
 /// # Panics
 /// Where the store is not closed by it.
