@@ -129,6 +129,17 @@ pub enum Error {
         /// What to do instead.
         instead: String,
     },
+    /// A file of the store is on a medium that keeps less than the medium of the store's first region.
+    WeakerMedium {
+        /// The file.
+        path: PathBuf,
+        /// The medium under it.
+        found: String,
+        /// The weakest medium that is accepted.
+        needed: String,
+    },
+    /// The store was opened by another process, and this process inherited it by a fork.
+    ForeignProcess,
     /// The machine stopped under a store whose writes only survive the process.
     MachineRestarted {
         /// The store's directory.
@@ -269,6 +280,12 @@ impl Error {
                 "the {part} format of this store is version {found}, older than version {oldest}, the oldest that is read here: export the store \
                  with the lodestore that made it, and import it into a new one"
             ),
+            Self::WeakerMedium { path, found, needed } => write!(
+                f,
+                "{} is on {found}, which keeps less than {needed}, the medium of the store: move the whole store to one \
+                 medium of that kind, restore what was changed about its directory (for dax: `chattr +x`), and open it again",
+                path.display()
+            ),
             Self::MachineRestarted { path } => write!(
                 f,
                 "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
@@ -339,6 +356,10 @@ impl fmt::Display for Error {
                      (`lodestore mkvs replace`; where the open is refused for this, `--salvage` goes on with what these have and gives up the rest)"
                 )
             }
+            Self::ForeignProcess => f.write_str(
+                "another process opened this store, and this one inherited it by a fork: drop this handle, and open the \
+                 store in the one process that uses it (fork first, or exec)",
+            ),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -348,6 +369,7 @@ impl fmt::Display for Error {
             | Self::WrongEngine { .. }
             | Self::NewerFormat { .. }
             | Self::OlderFormat { .. }
+            | Self::WeakerMedium { .. }
             | Self::MachineRestarted { .. } => self.fmt_opening(f),
         }
     }
@@ -390,6 +412,8 @@ mod tests {
                 medium: "shm".into(),
                 instead: "ask for process".into(),
             },
+            Error::WeakerMedium { path: path(), found: "shm (tmpfs)".into(), needed: "file".into() },
+            Error::ForeignProcess,
             Error::MachineRestarted { path: path() },
             Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
             Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },

@@ -179,7 +179,7 @@ impl Ahead {
         }
         let mut work = self.shared.lock();
         if let Some((index, _)) = work.spare.take() {
-            let _ = std::fs::remove_file(crate::files::unfinished_path(&self.shared.maker.dir, index));
+            crate::files::remove_unfinished_made(&self.shared.maker.dir, index);
         }
         *work = Work::default();
     }
@@ -247,16 +247,28 @@ fn run(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::time::Duration;
 
     use super::*;
     use crate::options::PoolOptions;
+    use crate::pool::Pool;
+    use crate::probe::{Medium, MediumKind};
+    use crate::store_dir::StoreDir;
 
     const LEN: u64 = 1 << 20;
 
     fn ahead(dir: &Path) -> Ahead {
-        Ahead::new(RegionMaker::new(dir, &PoolOptions::default()), LEN)
+        let dir = Arc::new(StoreDir::open(dir).expect("a directory"));
+        Ahead::new(RegionMaker::new(&dir, None, &PoolOptions::default()), LEN)
+    }
+
+    fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
+        dir.join(crate::files::unfinished_name(index))
+    }
+
+    fn region_path(dir: &Path, index: u16) -> PathBuf {
+        dir.join(crate::files::region_name(index))
     }
 
     fn inode(path: &Path) -> Option<u64> {
@@ -272,13 +284,13 @@ mod tests {
         let made = ahead.take_or_make(1, LEN).expect("room for a region");
         let own = made.mapping.file().expect("a file").metadata().expect("its data").ino();
         ahead.want(1, LEN);
-        let unfinished = crate::files::unfinished_path(dir.path(), 1);
+        let unfinished = unfinished_path(dir.path(), 1);
         for _ in 0..30 {
             assert_eq!(inode(&unfinished), Some(own), "the file under the mapping");
             std::thread::sleep(Duration::from_millis(10));
         }
         ahead.maker().finish(1, &made.mapping).expect("a name");
-        assert_eq!(inode(&crate::files::region_path(dir.path(), 1)), Some(own));
+        assert_eq!(inode(&region_path(dir.path(), 1)), Some(own));
         // The next one is made ahead as ever, and taken.
         ahead.want(2, LEN);
         drop(ahead.take_or_make(2, LEN).expect("room for a region"));
@@ -295,18 +307,19 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(ahead.take_or_make(1, LEN).expect("room for a region"));
-        assert_eq!(inode(&crate::files::unfinished_path(dir.path(), 3)), None);
-        assert!(inode(&crate::files::unfinished_path(dir.path(), 1)).is_some());
+        assert_eq!(inode(&unfinished_path(dir.path(), 3)), None);
+        assert!(inode(&unfinished_path(dir.path(), 1)).is_some());
     }
 
     /// What an interrupted making left is removed by name at once and its space behind the caller, before a region is made.
     #[test]
     fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = crate::files::unfinished_path(dir.path(), 4);
+        let path = unfinished_path(dir.path(), 4);
         let file = File::create(&path).expect("a file");
         file.set_len(LEN).expect("made long");
-        let removed = crate::files::remove_unfinished(dir.path()).expect("it is a leftover");
+        let removed = crate::files::remove_unfinished(&StoreDir::open(dir.path()).expect("a directory"))
+            .expect("it is a leftover");
         assert_eq!(removed.len(), 1);
         assert_eq!(inode(&path), None);
         let ahead = ahead(dir.path());
@@ -323,11 +336,35 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let ahead = ahead(dir.path());
         let made = ahead.take_or_make(1, LEN).expect("room for a region");
-        let unfinished = crate::files::unfinished_path(dir.path(), 1);
+        let unfinished = unfinished_path(dir.path(), 1);
         std::fs::remove_file(&unfinished).expect("removed");
         std::fs::write(&unfinished, vec![0; LEN as usize]).expect("written");
         let refused = ahead.maker().finish(1, &made.mapping);
         assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
-        assert_eq!(inode(&crate::files::region_path(dir.path(), 1)), None);
+        assert_eq!(inode(&region_path(dir.path(), 1)), None);
+    }
+
+    /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page cache.
+    #[test]
+    fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_goes_on() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let dir = parent.path().join("store");
+        let opts = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
+        let (mut pool, _) = Pool::create(&dir, "test", 1, opts.clone()).expect("a pool");
+        let dax = Medium { kind: MediumKind::Dax, name: "ext4".into(), unsynced: None };
+        let store_dir = Arc::new(StoreDir::open(&dir).expect("a directory"));
+        Arc::get_mut(&mut pool).expect("no other handle").ahead =
+            Some(Ahead::new(RegionMaker::new(&store_dir, Some(dax), &opts), LEN));
+        for _ in 0..2 {
+            let refused = pool.grow(4096).expect_err("no DAX");
+            assert!(matches!(refused, Error::WeakerMedium { .. }), "{refused}");
+            assert!(refused.to_string().contains("pool.0001"), "{refused}");
+        }
+        assert!(inode(&unfinished_path(&dir, 1)).is_none() && inode(&region_path(&dir, 1)).is_none());
+        pool.check().expect("it goes on");
+        pool.close(true).expect("closed");
+        let (pool, report) = Pool::open(&dir, "test", 1, opts).expect("it opens");
+        assert!(report.clean);
+        pool.grow(4096).expect("on its own medium it grows");
     }
 }

@@ -5,21 +5,24 @@
 //! it holds no store ([`Error::Missing`] at an open), and the next creation starts over. A file of such a name that
 //! holds what no interrupted making leaves is somebody else's: it is never touched ([`Error::Foreign`]).
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lodestore_contract::{Error, Result};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::header::is_unfinished;
 use crate::lock::LOCK_FILE;
 use crate::options::{PoolOptions, Prefault};
-use crate::probe::{self, MediumKind};
+use crate::probe::{self, Medium, MediumKind};
 use crate::region::{Advice, HUGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
+use crate::store_dir::{Access, FileId, StoreDir};
 
 /// Bytes from the start of a file that are looked at before it is removed.
 const LOOK_BYTES: usize = 64 << 10;
@@ -27,14 +30,14 @@ const LOOK_BYTES: usize = 64 << 10;
 /// Bytes touched between two looks at whether to stop.
 const SLICE_BYTES: u64 = 16 << 20;
 
-/// The file of region `index`.
-pub(crate) fn region_path(dir: &Path, index: u16) -> PathBuf {
-    dir.join(format!("pool.{index:04}"))
+/// Returns the name of the file of region `index`.
+pub(crate) fn region_name(index: u16) -> String {
+    format!("pool.{index:04}")
 }
 
-/// The file of region `index` until it is whole.
-pub(crate) fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
-    dir.join(format!("pool.{index:04}.new"))
+/// Returns the name of the file of region `index` until it is whole.
+pub(crate) fn unfinished_name(index: u16) -> String {
+    format!("pool.{index:04}.new")
 }
 
 /// The index in the name of an unfinished region.
@@ -57,43 +60,49 @@ pub(crate) enum Found {
     Other,
 }
 
-/// Looks what there is at `dir`.
+/// Opens the directory at `path`, and looks what is in it. Without a directory the second is `None`.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn look(dir: &Path) -> Result<Found> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(refused) if refused.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(refused) if refused.kind() == ErrorKind::NotADirectory => return Ok(Found::Other),
-        Err(refused) => return Err(Error::io("reading", dir, refused)),
-    };
+pub(crate) fn look(path: &Path) -> Result<(Found, Option<StoreDir>)> {
+    match StoreDir::open(path) {
+        Ok(dir) => Ok((look_in(&dir)?, Some(dir))),
+        Err(refused) if refused.kind() == ErrorKind::NotFound => Ok((Found::Nothing, None)),
+        Err(refused) if refused.kind() == ErrorKind::NotADirectory => Ok((Found::Other, None)),
+        Err(refused) => Err(Error::io("reading", path, refused)),
+    }
+}
+
+/// Looks what is in `dir`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
     let mut found = Found::Empty;
-    for entry in entries {
-        let name = entry.map_err(|refused| Error::io("reading", dir, refused))?.file_name();
-        match name.to_str() {
-            Some("pool.0000") => return Ok(Found::Store),
-            Some(LOCK_FILE) => {}
-            Some(name) if unfinished_index(name).is_some() => {}
+    for name in dir.names()? {
+        match name.as_str() {
+            "pool.0000" => return Ok(Found::Store),
+            LOCK_FILE => {}
+            name if unfinished_index(name).is_some() => {}
             _ => found = Found::Other,
         }
     }
     Ok(found)
 }
 
-/// Makes the directory of a new store.
+/// Makes the directory of a new store, if it does not exist, and opens it.
 ///
 /// # Errors
-/// [`Error::Exists`] where there is something else already, [`Error::Io`].
-pub(crate) fn make_dir(dir: &Path) -> Result<()> {
-    match look(dir)? {
-        Found::Empty => Ok(()),
-        Found::Store | Found::Other => Err(Error::Exists { path: dir.into() }),
-        Found::Nothing => DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(|refused| Error::io("creating", dir, refused)),
+/// [`Error::Exists`] if a store, or something else, is there; [`Error::Io`].
+pub(crate) fn make_dir(path: &Path) -> Result<StoreDir> {
+    match look(path)? {
+        (Found::Empty, Some(dir)) => Ok(dir),
+        (Found::Nothing, _) => {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(|refused| Error::io("creating", path, refused))?;
+            StoreDir::open_existing(path)
+        }
+        _ => Err(Error::Exists { path: path.into() }),
     }
 }
 
@@ -124,72 +133,64 @@ pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first bytes of a file that may have to go, and its length.
+/// Reads the first bytes of a file that may have to be removed; these bytes and the file's length.
 ///
 /// # Errors
-/// [`Error::Foreign`] where it is no ordinary file, [`Error::Io`].
-pub(crate) fn look_into(path: &Path) -> Result<(Vec<u8>, u64)> {
-    let found = std::fs::symlink_metadata(path).map_err(|refused| Error::io("looking at", path, refused))?;
-    if !found.is_file() {
-        return Err(Error::Foreign { path: path.into(), what: "it is no ordinary file".into() });
+/// [`Error::Foreign`] if it is no ordinary file, [`Error::Io`].
+pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
+    let path = dir.path_of(name);
+    if !dir.entry(name)?.is_some_and(|found| found.is_file()) {
+        return Err(Error::Foreign { path, what: "it is no ordinary file".into() });
     }
-    let file = File::open(path).map_err(|refused| Error::io("opening", path, refused))?;
-    Ok((read_start(&file, path, LOOK_BYTES)?, found.len()))
+    let file = dir.open_file(name, Access::Read, OFlags::empty());
+    let file = file.map_err(|refused| Error::io("opening", &path, refused.into()))?;
+    let len = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?.len();
+    Ok((read_start(&file, &path, LOOK_BYTES)?, len))
 }
 
 /// Removes the file of unfinished region `index` if it is what an interrupted making leaves; the file, whose space goes with it.
-fn remove_leftover(path: &Path, index: u16) -> Result<Option<File>> {
-    if !is_unfinished(&look_into(path)?.0, index) {
+fn remove_leftover(dir: &StoreDir, index: u16) -> Result<Option<File>> {
+    let name = unfinished_name(index);
+    if !is_unfinished(&look_into(dir, &name)?.0, index) {
         let what = "it holds what no interrupted making of a region leaves".into();
-        return Err(Error::Foreign { path: path.into(), what });
+        return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
     // Not open: then its space goes with its name, and that takes longer.
-    let file = File::open(path).ok();
-    std::fs::remove_file(path).map_err(|refused| Error::io("removing", path, refused))?;
+    let file = dir.open_file(&name, Access::Read, OFlags::empty()).ok();
+    dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
     Ok(file)
 }
 
 /// Removes the file of a region that this process made and that has not taken its name.
-pub(crate) fn remove_unfinished_made(dir: &Path, index: u16) {
+pub(crate) fn remove_unfinished_made(dir: &StoreDir, index: u16) {
     // What stays is removed by the next open.
-    let _ = std::fs::remove_file(unfinished_path(dir, index));
+    let _ = dir.remove_file(&unfinished_name(index));
 }
 
 /// Removes the files of a region of a creation that failed in this process.
-pub(crate) fn remove_made(dir: &Path, index: u16) {
+pub(crate) fn remove_made(dir: &StoreDir, index: u16) {
     remove_unfinished_made(dir, index);
-    let _ = std::fs::remove_file(region_path(dir, index));
+    let _ = dir.remove_file(&region_name(index));
 }
 
 /// Removes what was never part of the store. The space goes with the files that are given back: of a large one, that takes milliseconds.
 ///
 /// # Errors
 /// [`Error::Foreign`] where a file has such a name and was not made here; [`Error::Io`].
-pub(crate) fn remove_unfinished(dir: &Path) -> Result<Vec<File>> {
+pub(crate) fn remove_unfinished(dir: &StoreDir) -> Result<Vec<File>> {
     let mut removed = Vec::new();
-    let io = |refused| Error::io("reading", dir, refused);
-    for entry in std::fs::read_dir(dir).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let name = entry.file_name();
-        if let Some(index) = name.to_str().and_then(unfinished_index) {
-            removed.extend(remove_leftover(&entry.path(), index)?);
-        }
+    for index in dir.names()?.iter().filter_map(|name| unfinished_index(name)) {
+        removed.extend(remove_leftover(dir, index)?);
     }
     Ok(removed)
-}
-
-/// Makes changes of names in `dir` durable.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|open| open.sync_all()).map_err(|refused| Error::io("syncing", dir, refused))
 }
 
 /// How region files of one pool are made.
 #[derive(Debug, Clone)]
 pub(crate) struct RegionMaker {
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: Arc<StoreDir>,
+    /// Medium of the pool's first region; `None` while that region is made.
+    pub(crate) pool_medium: Option<Medium>,
     pub(crate) huge_pages: bool,
     pub(crate) prefault: Prefault,
     /// For the error's text.
@@ -197,8 +198,14 @@ pub(crate) struct RegionMaker {
 }
 
 impl RegionMaker {
-    pub(crate) fn new(dir: &Path, opts: &PoolOptions) -> Self {
-        Self { dir: dir.into(), huge_pages: opts.huge_pages, prefault: opts.prefault, capacity: opts.capacity }
+    pub(crate) fn new(dir: &Arc<StoreDir>, pool_medium: Option<Medium>, opts: &PoolOptions) -> Self {
+        Self {
+            dir: Arc::clone(dir),
+            pool_medium,
+            huge_pages: opts.huge_pages,
+            prefault: opts.prefault,
+            capacity: opts.capacity,
+        }
     }
 
     fn full(&self, needed: u64) -> Error {
@@ -209,29 +216,29 @@ impl RegionMaker {
     /// can fail. `None` where `stop` became true on the way.
     ///
     /// # Errors
-    /// [`Error::Full`] where the medium has no room, [`Error::Io`]; then no file is left. [`Error::Foreign`] where somebody else's file
-    /// has the name; it stays as it is.
+    /// [`Error::Full`] where the medium has no room, [`Error::WeakerMedium`], [`Error::Io`]; then no file is left.
+    /// [`Error::Foreign`] where somebody else's file has the name; it stays as it is.
     pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
-        let path = unfinished_path(&self.dir, index);
-        let file = self.new_file(&path, index)?;
-        let made = self.fill_file(&path, file, len, stop);
+        let file = self.new_file(index)?;
+        let made = self.fill_file(&self.dir.path_of(&unfinished_name(index)), file, len, stop);
         if !matches!(made, Ok(Some(_))) {
-            let _ = std::fs::remove_file(&path);
+            remove_unfinished_made(&self.dir, index);
         }
         made
     }
 
     /// A file that was not there before; a link is not followed. What an interrupted making left gives way.
-    fn new_file(&self, path: &Path, index: u16) -> Result<File> {
-        let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    fn new_file(&self, index: u16) -> Result<File> {
+        let name = unfinished_name(index);
+        let open = || self.dir.open_file(&name, Access::CreateNew, OFlags::empty());
         let file = match open() {
-            Err(refused) if refused.kind() == ErrorKind::AlreadyExists => {
-                remove_leftover(path, index)?;
+            Err(Errno::EXIST) => {
+                remove_leftover(&self.dir, index)?;
                 open()
             }
             other => other,
         };
-        file.map_err(|refused| Error::io("creating", path, refused))
+        file.map_err(|refused| Error::io("creating", self.dir.path_of(&name), refused.into()))
     }
 
     fn fill_file(&self, path: &Path, file: File, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
@@ -245,18 +252,21 @@ impl RegionMaker {
             Err(refused) => Err(io("sizing")(refused)),
         };
         sized(rustix::fs::ftruncate(&file, len))?;
-        let (medium, name) = probe::medium_of(&file).map_err(io("probing"))?;
-        let populate = medium == MediumKind::Shm && self.prefault == Prefault::Ahead;
+        let medium = probe::medium_of(&file).map_err(io("probing"))?;
+        if let Some(pool) = &self.pool_medium {
+            probe::check_as_strong(path, &medium, pool)?;
+        }
+        let populate = medium.kind == MediumKind::Shm && self.prefault == Prefault::Ahead;
         if !populate {
             // On shared memory this makes small pages, so it is the way only where nothing shall be touched ahead.
             sized(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len))?;
         }
-        let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax).map_err(io("mapping"))?;
-        advise_huge(&mapping, medium, self.huge_pages);
+        let mapping = Mapping::of_file(file, len, medium.kind == MediumKind::Dax).map_err(io("mapping"))?;
+        advise_huge(&mapping, medium.kind, self.huge_pages);
         if populate && !self.populate(path, &mapping, stop)? {
             return Ok(None);
         }
-        Ok(Some(Made { mapping, medium, name }))
+        Ok(Some(Made { mapping, medium }))
     }
 
     /// Touches every page for writing; false where `stop` became true. A full file system is an error here, and would
@@ -299,28 +309,29 @@ impl RegionMaker {
     /// [`Error::Foreign`] where a file has the name already, or where the unfinished file is not the mapped one any more (it stays);
     /// [`Error::Io`].
     pub(crate) fn finish(&self, index: u16, mapping: &Mapping) -> Result<()> {
-        let (unfinished, path) = (unfinished_path(&self.dir, index), region_path(&self.dir, index));
-        if !is_mapped_by(&unfinished, mapping)? {
+        let (unfinished, name) = (unfinished_name(index), region_name(index));
+        if !self.is_mapped_by(&unfinished, mapping)? {
             let what = format!("it has the name under which region {index} was made, and is another file");
-            return Err(Error::Foreign { path: unfinished, what });
+            return Err(Error::Foreign { path: self.dir.path_of(&unfinished), what });
         }
-        let named = if path.symlink_metadata().is_ok() {
-            let what = format!("it has the name of region {index}, which is only now being made");
-            Err(Error::Foreign { path, what })
-        } else {
-            std::fs::rename(&unfinished, &path).map_err(|refused| Error::io("naming", path, refused))
+        let named = match self.dir.entry(&name) {
+            Ok(Some(_)) => {
+                let what = format!("it has the name of region {index}, which is only now being made");
+                Err(Error::Foreign { path: self.dir.path_of(&name), what })
+            }
+            Ok(None) => self.dir.rename(&unfinished, &name),
+            Err(refused) => Err(refused),
         };
         named.inspect_err(|_| remove_unfinished_made(&self.dir, index))
     }
-}
 
-/// Whether the file at `path` is the one under this mapping.
-fn is_mapped_by(path: &Path, mapping: &Mapping) -> Result<bool> {
-    let Some(file) = mapping.file() else { return Ok(true) };
-    let looking = |refused| Error::io("looking at", path, refused);
-    let own = file.metadata().map_err(looking)?;
-    let found = path.symlink_metadata().map_err(looking)?;
-    Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
+    /// Returns whether the file of this name is the file under the mapping.
+    fn is_mapped_by(&self, name: &str, mapping: &Mapping) -> Result<bool> {
+        let Some(file) = mapping.file() else { return Ok(true) };
+        let own =
+            FileId::of_file(file).map_err(|refused| Error::io("looking at", self.dir.path_of(name), refused.into()))?;
+        Ok(self.dir.entry(name)?.is_some_and(|found| found.id == own))
+    }
 }
 
 /// Makes untouched pages huge at once: one small page of each huge one is touched, then they are joined. Doing so after all
@@ -342,9 +353,7 @@ fn make_huge(mapping: &Mapping, at: u64, len: u64) {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) mapping: Mapping,
-    pub(crate) medium: MediumKind,
-    /// The file system's name.
-    pub(crate) name: String,
+    pub(crate) medium: Medium,
 }
 
 fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
@@ -359,12 +368,12 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) -> Result<Made> {
-    let (medium, name) = probe::medium_of(&file).map_err(|refused| Error::io("probing", path, refused.into()))?;
+    let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", path, refused.into()))?;
     fill_holes(path, &file, len)?;
-    let mapping = Mapping::of_file(file, len, medium == MediumKind::Dax)
+    let mapping = Mapping::of_file(file, len, medium.kind == MediumKind::Dax)
         .map_err(|refused| Error::io("mapping", path, refused.into()))?;
-    advise_huge(&mapping, medium, opts.huge_pages);
-    Ok(Made { mapping, medium, name })
+    advise_huge(&mapping, medium.kind, opts.huge_pages);
+    Ok(Made { mapping, medium })
 }
 
 /// Reserves what a region's file leaves out, as a sparse copy does: a store into a hole of a full file system would be a SIGBUS.
@@ -380,36 +389,25 @@ fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
     }
 }
 
-/// A region file open for reading and writing, and its length.
+/// Opens a region's file; the file and its length.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where there is none, or something else than a file; [`Error::Io`].
-pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
-    open_with(path, OpenOptions::new().read(true).write(true))
-}
-
-fn open_with(path: &Path, how: &OpenOptions) -> Result<(File, u64)> {
-    // A pipe would never open.
-    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file() && !found.is_symlink()) {
-        return Err(Error::corrupt(path.display().to_string(), "this region is no ordinary file"));
-    }
-    let file = match how.open(path) {
+/// [`Error::Corrupt`] if there is no file, or something else than an ordinary file: no link is followed. [`Error::Io`].
+pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<(File, u64)> {
+    let (name, place) = (region_name(index), dir.path_of(&region_name(index)));
+    let corrupt = |what: &str| Error::corrupt(place.display().to_string(), what);
+    let no_file = || corrupt("this region is no ordinary file");
+    let file = match dir.open_file(&name, access, OFlags::empty()) {
         Ok(file) => file,
-        Err(refused) if refused.kind() == ErrorKind::NotFound => {
-            return Err(Error::corrupt(path.display().to_string(), "this region's file is missing"));
+        Err(Errno::NOENT) => return Err(corrupt("this region's file is missing")),
+        Err(Errno::LOOP) => {
+            return Err(corrupt("this region is a symbolic link, which is not followed: move the file itself here"));
         }
-        Err(refused) => return Err(Error::io("opening", path, refused)),
+        Err(Errno::ISDIR | Errno::NXIO) => return Err(no_file()),
+        Err(refused) => return Err(Error::io("opening", place, refused.into())),
     };
-    let len = file.metadata().map_err(|refused| Error::io("reading the length of", path, refused))?.len();
-    Ok((file, len))
-}
-
-/// The same, open for reading only.
-///
-/// # Errors
-/// As [`open_file`].
-pub(crate) fn open_to_read(path: &Path) -> Result<(File, u64)> {
-    open_with(path, OpenOptions::new().read(true))
+    let found = file.metadata().map_err(|refused| Error::io("reading the length of", &place, refused))?;
+    if found.is_file() { Ok((file, found.len())) } else { Err(no_file()) }
 }
 
 /// At most `most` bytes from the start of a file.

@@ -42,6 +42,7 @@ pub mod region_layout;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod slot;
+mod store_dir;
 mod verbs;
 mod words;
 mod x86;

@@ -3,12 +3,14 @@
 //!
 //! Both belong to an open file, not to a process, so a second open in one process is refused too. The kernel drops the lock with the process, however it ends, so a file that was left behind is no obstacle.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use lodestore_contract::{Error, Result};
+use rustix::fs::OFlags;
+
+use crate::files::region_name;
+use crate::store_dir::{Access, FileId, StoreDir};
 
 /// The lock file's name in a store's directory.
 pub(crate) const LOCK_FILE: &str = "LOCK";
@@ -22,8 +24,10 @@ const HOLDER_MOST: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
-    /// The open file under the mapping of region 0, once it is locked.
+    /// Region 0, once it is locked.
     region0: Option<File>,
+    /// Whether another process holds the lock.
+    is_inherited: bool,
 }
 
 impl StoreLock {
@@ -31,21 +35,14 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`Error::Locked`] with the holder's pid and command; [`Error::Foreign`] where something else has the lock's name; [`Error::Io`].
-    pub(crate) fn take(dir: &Path) -> Result<Self> {
-        let path = dir.join(LOCK_FILE);
-        let io = |doing| move |refused| Error::io(doing, dir.join(LOCK_FILE), refused);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            // Neither another's file behind a link nor a pipe that never opens.
-            .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed())
-            .open(&path)
-            .map_err(|refused| match rustix::io::Errno::from_io_error(&refused) {
-                Some(rustix::io::Errno::LOOP) => Error::Foreign { path: path.clone(), what: "it is a link".into() },
-                _ => io("opening")(refused),
+    pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
+        let path = dir.path_of(LOCK_FILE);
+        let io = |doing| move |refused| Error::io(doing, dir.path_of(LOCK_FILE), refused);
+        // Neither another's file behind a link nor a pipe that never opens.
+        let mut file =
+            dir.open_file(LOCK_FILE, Access::CreateIfMissing, OFlags::empty()).map_err(|refused| match refused {
+                rustix::io::Errno::LOOP => Error::Foreign { path: path.clone(), what: "it is a link".into() },
+                _ => io("opening")(refused.into()),
             })?;
         if !is_ours(&mut file).map_err(io("reading"))? {
             return Err(Error::Foreign { path, what: "it is no lock file".into() });
@@ -57,41 +54,56 @@ impl StoreLock {
                 // The text may be missing in the moment between its lock and its writing.
                 let _ = file.take(HOLDER_MOST).read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "holder unknown" } else { holder.trim() };
-                return Err(Error::Locked { path: dir.into(), holder: holder.into() });
+                return Err(Error::Locked { path: dir.path().into(), holder: holder.into() });
             }
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
         // Who holds it is told where there is room for the text; the lock is the kernel's.
         let _ = file.set_len(0);
         let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(holder_text().as_bytes()));
-        Ok(Self { file, region0: None })
+        Ok(Self { file, region0: None, is_inherited: false })
     }
 
-    /// Locks the store's region 0, open as `region0`, as well; to be called before anything is read of it that may change. As the lock
-    /// belongs to the open file, it lasts until this lock is dropped, whatever becomes of the handle given.
+    /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before anything that may change is read of it.
+    ///
+    /// The lock is on an open file of its own, not on the file under the mapping. A forked process that closes the
+    /// lock's files keeps no lock, whatever it keeps mapped.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Io`].
-    pub(crate) fn hold(&mut self, dir: &Path, region0: &File) -> Result<()> {
-        let io = |refused| Error::io("locking region 0 of", dir, refused);
-        let own = region0.try_clone().map_err(io)?;
+    /// [`Error::Locked`]; [`Error::Foreign`] if the name now means another file; [`Error::Io`].
+    pub(crate) fn hold(&mut self, dir: &StoreDir, name: &str, region0: &File) -> Result<()> {
+        let io = |refused| Error::io("locking region 0 of", dir.path(), refused);
+        let own = dir.open_file(name, Access::ReadWrite, OFlags::empty()).map_err(|refused| io(refused.into()))?;
+        let is_same = |file: &File| FileId::of_file(file).map_err(|refused| io(refused.into()));
+        if is_same(&own)? != is_same(region0)? {
+            let what = format!("it was replaced while {} was opened", region_name(0));
+            return Err(Error::Foreign { path: dir.path_of(name), what });
+        }
         match own.try_lock() {
             Ok(()) => self.region0 = Some(own),
             Err(TryLockError::WouldBlock) => {
                 let holder = "holder unknown, as its file LOCK was removed".into();
-                return Err(Error::Locked { path: dir.into(), holder });
+                return Err(Error::Locked { path: dir.path().into(), holder });
             }
             Err(TryLockError::Error(refused)) => return Err(io(refused)),
         }
         Ok(())
     }
+
+    /// Closes the files without unlocking them: the lock is the process's that opened the store.
+    pub(crate) fn close_inherited(mut self) {
+        self.is_inherited = true;
+    }
 }
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // Empty while nobody holds it. Closing the file releases the lock in any case.
+        if self.is_inherited {
+            return;
+        }
+        // Empty while nobody holds it.
         let _ = self.file.set_len(0);
-        // The mapping keeps region 0 open, so its lock must be given back.
+        // A forked process may keep both files open, so closing them is not enough.
         if let Some(region0) = &self.region0 {
             let _ = region0.unlock();
         }

@@ -18,8 +18,9 @@ use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
 use crate::pool::{OpenReport, Parts, Pool, write_header};
-use crate::probe::{self, MediumKind};
+use crate::probe::{self, Medium, MediumKind};
 use crate::region_layout::HEADER_BYTES;
+use crate::store_dir::{Access, StoreDir};
 
 /// What a store says of itself, read without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +73,10 @@ impl Pool {
     /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
-        let was_there = files::look(dir)? != Found::Nothing;
+        let was_there = files::look(dir)?.0 != Found::Nothing;
         let made = Self::create_in(dir, engine, engine_format, opts);
         // A creation that was refused leaves no directory behind that was not there.
-        if made.is_err() && !was_there && matches!(files::look(dir), Ok(Found::Empty)) {
+        if made.is_err() && !was_there && matches!(files::look(dir), Ok((Found::Empty, _))) {
             Self::remove(dir);
         }
         made
@@ -83,22 +84,24 @@ impl Pool {
 
     fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         let known = files::known_ancestor(dir);
-        files::make_dir(dir)?;
-        let mut lock = StoreLock::take(dir)?;
+        let store_dir = Arc::new(files::make_dir(dir)?);
+        let mut lock = StoreLock::take(&store_dir)?;
         // Again under the lock: another process may have made a store meanwhile.
-        files::make_dir(dir)?;
-        drop(files::remove_unfinished(dir)?);
-        let maker = RegionMaker::new(dir, &opts);
+        if files::look_in(&store_dir)? != Found::Empty {
+            return Err(Error::Exists { path: dir.into() });
+        }
+        drop(files::remove_unfinished(&store_dir)?);
+        let maker = RegionMaker::new(&store_dir, None, &opts);
         let never = AtomicBool::new(false);
         let first = opts.first_region_bytes();
         let start = Instant::now();
-        let Made { mapping, medium, name } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
+        let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
         let took = start.elapsed();
         let made = (|| {
             if let Some(file) = mapping.file() {
-                lock.hold(dir, file)?;
+                lock.hold(&store_dir, &files::unfinished_name(0), file)?;
             }
-            let persist = probe::policy(medium, opts.durability, opts.emulate_dax, &name)?;
+            let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
             let memory = memory_for(persist, &opts)?;
             let mapping = Arc::new(mapping);
             memory.regions.add(Arc::clone(&mapping));
@@ -110,17 +113,17 @@ impl Pool {
             }
             maker.finish(0, &mapping)?;
             if memory.persists() {
-                files::sync_dir(dir)?;
+                store_dir.sync()?;
                 files::sync_parents(dir, &known)?;
             }
             Ok((memory, header, mapping))
         })();
-        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(dir, 0))?;
+        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(&store_dir, 0))?;
+        let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
         let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
         ahead.pace().made(first, took);
         let ahead = Some(ahead);
-        let parts =
-            Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
+        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, true)?;
         pool.join_pages(&mapping);
         Ok((pool, OpenReport::of_new(engine, engine_format)))
@@ -134,13 +137,14 @@ impl Pool {
     /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::InvalidOption`] of a durability that it cannot
     /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then, but by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        if files::look(dir)? != Found::Store {
+        let (Found::Store, Some(store_dir)) = files::look(dir)? else {
             return Err(Error::Missing { path: dir.into() });
-        }
-        let mut lock = StoreLock::take(dir)?;
-        let path = files::region_path(dir, 0);
-        let (file, len) = files::open_file(&path)?;
-        lock.hold(dir, &file)?;
+        };
+        let store_dir = Arc::new(store_dir);
+        let mut lock = StoreLock::take(&store_dir)?;
+        let path = store_dir.path_of(&files::region_name(0));
+        let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
+        lock.hold(&store_dir, &files::region_name(0), &file)?;
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
@@ -155,28 +159,27 @@ impl Pool {
             let what = format!("{len} bytes long, but {} were made", header.region0_bytes);
             return Err(Error::corrupt(path.display().to_string(), what));
         }
-        let Made { mapping, medium, name } = files::map_region(&path, file, len, &opts)?;
-        let memory = memory_for(probe::policy(medium, opts.durability, opts.emulate_dax, &name)?, &opts)?;
+        let Made { mapping, medium } = files::map_region(&path, file, len, &opts)?;
+        let memory = memory_for(probe::policy(&medium, opts.durability, opts.emulate_dax)?, &opts)?;
         memory.regions.add(Arc::new(mapping));
         for index in 1..header.regions as u16 {
-            memory.regions.add(Arc::new(open_later_region(dir, index, &header, &opts)?));
+            memory.regions.add(Arc::new(open_later_region(&store_dir, index, &header, &medium, &opts)?));
         }
         let report = OpenReport { settled: report.clean || memory.settle(), ..report };
-        let removed = files::remove_unfinished(dir)?;
-        remove_unnamed_region(dir, &header)?;
+        let removed = files::remove_unfinished(&store_dir)?;
+        remove_unnamed_region(&store_dir, &header)?;
         if opts.durability != header.durability {
-            sync_for_raise(&memory, dir)?;
+            sync_for_raise(&memory, &store_dir)?;
         }
         let header = mark_open(&memory, header, opts.durability);
-        if medium != MediumKind::Shm {
+        if medium.kind != MediumKind::Shm {
             memory.sync_header().map_err(|refused| Error::io("syncing the header of", &path, refused))?;
         }
-        let maker = RegionMaker::new(dir, &opts);
+        let maker = RegionMaker::new(&store_dir, Some(medium.clone()), &opts);
         let ahead = Ahead::new(maker, opts.usual_region_bytes(memory.regions.total_bytes()));
         ahead.release(removed);
         let ahead = Some(ahead);
-        let parts =
-            Parts { memory, opts, medium, medium_name: name, dir: Some(dir.into()), ahead, header, lock: Some(lock) };
+        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
         let pool = Self::assemble(parts, report.clean)?;
         pool.check()?;
         pool.fill_behind();
@@ -188,12 +191,12 @@ impl Pool {
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
     pub fn inspect(dir: &Path) -> Result<HeaderSummary> {
-        if files::look(dir)? != Found::Store {
+        let (Found::Store, Some(dir)) = files::look(dir)? else {
             return Err(Error::Missing { path: dir.into() });
-        }
+        };
         // The header may be changing under us; a moment later it is whole.
-        let path = files::region_path(dir, 0);
-        let (file, _) = files::open_to_read(&path)?;
+        let path = dir.path_of(&files::region_name(0));
+        let (file, _) = files::open_region(&dir, 0, Access::Read)?;
         let mut found = read_header(&file, &path);
         for _again in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {
@@ -212,7 +215,7 @@ impl Pool {
             return;
         }
         let total = self.memory.regions.total_bytes();
-        if self.medium == MediumKind::File && total > available_memory() / 2 {
+        if self.medium.kind == MediumKind::File && total > available_memory() / 2 {
             return;
         }
         for mapping in self.memory.regions.mappings() {
@@ -258,13 +261,13 @@ fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
 
 /// Makes durable all that a store holds whose durability is raised: it may be a copy that nobody synced, of a store that needed none, and
 /// its files' names were not synced either.
-fn sync_for_raise(memory: &Memory, dir: &Path) -> Result<()> {
+fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
     for mapping in memory.regions.mappings() {
         let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
-        synced.map_err(|refused| Error::io("syncing a region of", dir, refused))?;
+        synced.map_err(|refused| Error::io("syncing a region of", dir.path(), refused))?;
     }
-    files::sync_dir(dir)?;
-    files::sync_parents(dir, Path::new("/"))
+    dir.sync()?;
+    files::sync_parents(dir.path(), Path::new("/"))
 }
 
 /// The header of a new pool.
@@ -379,12 +382,21 @@ fn read_header(file: &std::fs::File, path: &Path) -> Result<PoolHeader> {
     PoolHeader::newest(&bytes, &path.display().to_string(), false)
 }
 
-fn open_later_region(dir: &Path, index: u16, pool: &PoolHeader, opts: &PoolOptions) -> Result<crate::region::Mapping> {
-    let path = files::region_path(dir, index);
-    let (file, len) = files::open_file(&path)?;
+/// Opens and maps a region beyond the first one, whose medium is `pool_medium`.
+fn open_later_region(
+    dir: &StoreDir,
+    index: u16,
+    pool: &PoolHeader,
+    pool_medium: &Medium,
+    opts: &PoolOptions,
+) -> Result<crate::region::Mapping> {
+    let path = dir.path_of(&files::region_name(index));
+    let (file, len) = files::open_region(dir, index, Access::ReadWrite)?;
     let bytes = files::read_start(&file, &path, REGION_HEADER_USED)?;
     RegionHeader::check(&bytes, &path.display().to_string(), pool, index, len)?;
-    Ok(files::map_region(&path, file, len, opts)?.mapping)
+    let made = files::map_region(&path, file, len, opts)?;
+    probe::check_as_strong(&path, &made.medium, pool_medium)?;
+    Ok(made.mapping)
 }
 
 /// Removes a region whose growth was interrupted before the header named it. Both header copies name a region before
@@ -392,19 +404,19 @@ fn open_later_region(dir: &Path, index: u16, pool: &PoolHeader, opts: &PoolOptio
 ///
 /// # Errors
 /// [`Error::Foreign`], [`Error::Io`].
-fn remove_unnamed_region(dir: &Path, header: &PoolHeader) -> Result<()> {
+fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let index = header.regions as u16;
-    let path = files::region_path(dir, index);
-    if !path.try_exists().map_err(|refused| Error::io("looking for", &path, refused))? {
+    let name = files::region_name(index);
+    if dir.entry(&name)?.is_none() {
         return Ok(());
     }
-    let (bytes, len) = files::look_into(&path)?;
+    let (bytes, len) = files::look_into(dir, &name)?;
     let own = RegionHeader { pool_id: header.pool_id, index, chunk_bytes: header.chunk_bytes, bytes: len };
     if !own.is_all_of(&bytes) {
         let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
-        return Err(Error::Foreign { path, what });
+        return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
-    std::fs::remove_file(&path).map_err(|refused| Error::io("removing", path, refused))
+    dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))
 }
 
 /// Bytes of memory that could be had (`MemAvailable`).
@@ -428,7 +440,7 @@ mod simulated {
         }
         // A simulated medium forgets what is not flushed, so `process` on it is kept by flushing as well.
         let asked = if opts.durability == Durability::Process { Durability::Power } else { opts.durability };
-        probe::policy(MediumKind::Sim, asked, false, "simulated")
+        probe::policy(&Medium::simulated(), asked, false)
     }
 
     fn heap(len: u64, image: Option<&[u8]>, place: &str) -> Result<Arc<Mapping>> {
@@ -535,16 +547,7 @@ mod simulated {
     }
 
     fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
-        Parts {
-            memory,
-            opts,
-            medium: MediumKind::Sim,
-            medium_name: String::new(),
-            dir: None,
-            ahead: None,
-            header,
-            lock: None,
-        }
+        Parts { memory, opts, medium: Medium::simulated(), dir: None, ahead: None, header, lock: None }
     }
 }
 
@@ -552,17 +555,18 @@ impl Pool {
     /// Removes the files of a pool that is not open, and its directory if nothing else is in it: for a creation that failed behind
     /// [`Pool::create`]. What cannot be removed stays.
     pub fn remove(dir: &Path) {
+        let Ok(store_dir) = StoreDir::open(dir) else { return };
         // First: without a region it would be a stranger in the way of the next creation.
-        let values = dir.join(crate::blocks::VALUES_FILE);
-        if values.symlink_metadata().is_ok_and(|found| found.is_file()) {
-            let _ = std::fs::remove_file(values);
+        let values = crate::blocks::VALUES_FILE;
+        if store_dir.entry(values).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
+            let _ = store_dir.remove_file(values);
         }
         for index in 0..=u16::MAX {
-            if std::fs::remove_file(files::region_path(dir, index)).is_err() {
+            if store_dir.remove_file(&files::region_name(index)).is_err() {
                 break;
             }
         }
-        let _ = std::fs::remove_file(dir.join(crate::lock::LOCK_FILE));
+        let _ = store_dir.remove_file(crate::lock::LOCK_FILE);
         let _ = std::fs::remove_dir(dir);
     }
 }

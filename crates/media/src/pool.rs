@@ -13,7 +13,7 @@
 //! ## Who may call what
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -31,9 +31,10 @@ use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::probe::{MediumKind, room_under};
+use crate::probe::{Medium, MediumKind};
 use crate::region::{MAX_REGIONS, Mapping};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+use crate::store_dir::StoreDir;
 
 /// The part of the usual length that a region is long at least, where the medium has no room for a whole one.
 const SHORT_PART: u64 = 8;
@@ -70,10 +71,9 @@ pub(crate) struct Control {
 pub struct Pool {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
-    pub(crate) medium: MediumKind,
-    pub(crate) medium_name: String,
+    pub(crate) medium: Medium,
     /// The store's directory; none for a simulated pool.
-    pub(crate) dir: Option<PathBuf>,
+    pub(crate) dir: Option<Arc<StoreDir>>,
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
     closed: AtomicBool,
@@ -88,9 +88,8 @@ pub struct Pool {
 pub(crate) struct Parts {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
-    pub(crate) medium: MediumKind,
-    pub(crate) medium_name: String,
-    pub(crate) dir: Option<PathBuf>,
+    pub(crate) medium: Medium,
+    pub(crate) dir: Option<Arc<StoreDir>>,
     pub(crate) ahead: Option<Ahead>,
     pub(crate) header: PoolHeader,
     pub(crate) lock: Option<StoreLock>,
@@ -109,7 +108,6 @@ impl Pool {
             memory: parts.memory,
             opts: parts.opts,
             medium: parts.medium,
-            medium_name: parts.medium_name,
             dir: parts.dir,
             ahead: parts.ahead,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
@@ -142,17 +140,14 @@ impl Pool {
 
     /// The medium found.
     pub fn medium(&self) -> MediumKind {
-        self.medium
+        self.medium.kind
     }
 
     /// The medium with its particulars, as in `shm (tmpfs)`.
     pub fn medium_name(&self) -> String {
         let emulated = if self.opts.emulate_dax { ", emulating dax" } else { "" };
-        if self.medium_name.is_empty() {
-            format!("{}{emulated}", self.medium)
-        } else {
-            format!("{} ({}{emulated})", self.medium, self.medium_name)
-        }
+        let Medium { kind, name, .. } = &self.medium;
+        if name.is_empty() { format!("{kind}{emulated}") } else { format!("{kind} ({name}{emulated})") }
     }
 
     /// The durability that is really given.
@@ -286,7 +281,7 @@ impl Pool {
             let taken = self.memory.regions.total_bytes() + self.beside.load(Ordering::Acquire);
             return recorder.medium_bytes().saturating_sub(taken);
         }
-        self.dir.as_deref().map_or(u64::MAX, room_under)
+        self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
     }
 
     /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left, on the medium as well; whether they were. Regions
@@ -346,7 +341,7 @@ impl Pool {
         self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
         ahead.maker().finish(index, &made.mapping)?;
         if self.persists()
-            && let Err(refused) = crate::files::sync_dir(dir)
+            && let Err(refused) = dir.sync()
         {
             self.memory.poison(&format!("fsync of the directory after making region {index}: {refused}"));
             crate::files::remove_made(dir, index);
@@ -357,11 +352,11 @@ impl Pool {
     }
 
     /// Makes the file of a new region durable, where anything is.
-    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &Path) -> Result<()> {
+    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
         let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
         file.sync_all().map_err(|refused| {
             self.memory.poison(&format!("fsync of new region {index}: {refused}"));
-            Error::io("syncing a region of", dir, refused)
+            Error::io("syncing a region of", dir.path(), refused)
         })
     }
 
@@ -385,7 +380,8 @@ impl Pool {
 
     /// Has small pages joined to huge ones behind, where the system does not make them huge by itself.
     pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
-        let wanted = self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium == MediumKind::Shm;
+        let wanted =
+            self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium.kind == MediumKind::Shm;
         if let (true, Some(ahead)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.ahead) {
             ahead.join(Arc::clone(mapping));
         }
@@ -482,10 +478,11 @@ impl Pool {
     /// the pool is poisoned then.
     pub fn sync(&self) -> Result<()> {
         self.check()?;
-        if self.medium == MediumKind::Shm && !self.opts.emulate_dax {
+        let loses_syncs = self.medium.kind == MediumKind::Shm || self.medium.unsynced.is_some();
+        if loses_syncs && !self.opts.emulate_dax {
             return Err(Error::DurabilityRefused {
                 asked: Durability::Power,
-                medium: self.medium_name(),
+                medium: self.medium.to_string(),
                 instead:
                     "what is written there survives the process without a sync, and never power; use a file or DAX"
                         .into(),
@@ -495,14 +492,14 @@ impl Pool {
     }
 
     fn sync_files(&self) -> Result<()> {
-        if !matches!(self.medium, MediumKind::File | MediumKind::Dax) {
+        if !matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
             return Ok(());
         }
         for (index, mapping) in self.memory.regions.mappings().iter().enumerate() {
             let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
             if let Err(refused) = synced {
                 self.memory.poison(&format!("fsync of region {index}: {refused}"));
-                let path = self.dir.as_deref().unwrap_or(Path::new(""));
+                let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
                 return Err(Error::io("syncing a region of", path, refused));
             }
         }

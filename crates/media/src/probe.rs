@@ -1,5 +1,7 @@
 //! What a medium really is, found by trying, never by its path.
 
+mod stack;
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -69,21 +71,85 @@ pub struct MediumReport {
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
+
+/// File systems whose syncs reach a medium, or a server that answers for one, by their magic numbers.
+const SYNCED_FILE_SYSTEMS: [(u64, &str); 15] = [
+    (0xef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0x3153_464a, "jfs"),
+    (0x3434, "nilfs2"),
+    (0x7461_636f, "ocfs2"),
+    (0x0116_1970, "gfs2"),
+    (0x7366_746e, "ntfs3"),
+    (0x2011_bab0, "exfat"),
+    (0x4d44, "vfat"),
+    (0x6969, "nfs"),
+    (0x00c3_6400, "ceph"),
+];
+
+/// File systems that pass syncs on, or not, to something that cannot be seen from here.
+const OPAQUE_FILE_SYSTEMS: [(u64, &str); 7] = [
+    (0x6573_5546, "fuse"),
+    (0x0102_1997, "9p"),
+    (0xf15f, "ecryptfs"),
+    (0x6175_6673, "aufs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x786f_4256, "vboxsf"),
+];
 
 fn file_system_name(magic: u64) -> String {
-    match magic {
-        TMPFS_MAGIC => "tmpfs".into(),
-        RAMFS_MAGIC => "ramfs".into(),
-        HUGETLBFS_MAGIC => "hugetlbfs".into(),
-        0xef53 => "ext4".into(),
-        0x5846_5342 => "xfs".into(),
-        0x9123_683e => "btrfs".into(),
-        0xf2f5_2010 => "f2fs".into(),
-        0x794c_7630 => "overlayfs".into(),
-        0x6573_5546 => "fuse".into(),
-        0x6969 => "nfs".into(),
-        0x2fc1_2fc1 => "zfs".into(),
-        other => format!("file system {other:#x}"),
+    let known = SYNCED_FILE_SYSTEMS.iter().chain(&OPAQUE_FILE_SYSTEMS).find(|(number, _)| *number == magic);
+    match (magic, known) {
+        (TMPFS_MAGIC, _) => "tmpfs".into(),
+        (RAMFS_MAGIC, _) => "ramfs".into(),
+        (HUGETLBFS_MAGIC, _) => "hugetlbfs".into(),
+        (OVERLAYFS_MAGIC, _) => "overlayfs".into(),
+        (_, Some((_, name))) => (*name).into(),
+        (other, None) => format!("file system {other:#x}"),
+    }
+}
+
+/// What is known of the medium under a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Medium {
+    pub(crate) kind: MediumKind,
+    /// The file system's name, with what lies below an overlay. Empty for a simulated medium.
+    pub(crate) name: String,
+    /// Why a sync there is no promise; `None` if it is one.
+    pub(crate) unsynced: Option<String>,
+}
+
+impl Medium {
+    /// Returns the medium of simulated pools.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn simulated() -> Self {
+        Self { kind: MediumKind::Sim, name: String::new(), unsynced: None }
+    }
+
+    /// Returns a rank: a medium of a higher rank keeps all that one of a lower rank keeps.
+    fn strength(&self) -> u8 {
+        match self.kind {
+            MediumKind::Shm => 0,
+            MediumKind::File => 1 + u8::from(self.unsynced.is_none()),
+            MediumKind::Dax | MediumKind::Sim => 3,
+        }
+    }
+}
+
+impl std::fmt::Display for Medium {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, name, unsynced } = self;
+        match unsynced {
+            _ if name.is_empty() => write!(f, "{kind}"),
+            Some(why) => write!(f, "{kind} ({name}: {why})"),
+            None => write!(f, "{kind} ({name})"),
+        }
     }
 }
 
@@ -92,20 +158,31 @@ fn magic_of(found: &StatFs) -> u64 {
     found.f_type as u64 & 0xffff_ffff
 }
 
-/// The medium under an open file of at least one page, and the file system's name.
+/// Describes the medium under an open file of at least one page, which still has its name.
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn medium_of(file: &File) -> rustix::io::Result<(MediumKind, String)> {
+pub(crate) fn medium_of(file: &File) -> rustix::io::Result<Medium> {
+    describe(file, 0)
+}
+
+/// As [`medium_of`], of a file that `depth` overlays lie on.
+fn describe(file: &File, depth: u32) -> rustix::io::Result<Medium> {
     let magic = magic_of(&rustix::fs::fstatfs(file)?);
-    let medium = if grants_map_sync(file) {
+    if magic == OVERLAYFS_MAGIC {
+        return stack::describe_overlay(file, depth);
+    }
+    // A lower layer is open for reading only, and is no mapping of the store's.
+    let kind = if depth == 0 && grants_map_sync(file) {
         MediumKind::Dax
     } else if matches!(magic, TMPFS_MAGIC | RAMFS_MAGIC | HUGETLBFS_MAGIC) {
         MediumKind::Shm
     } else {
         MediumKind::File
     };
-    Ok((medium, file_system_name(magic)))
+    let is_synced = kind != MediumKind::File || SYNCED_FILE_SYSTEMS.iter().any(|(number, _)| *number == magic);
+    let unsynced = (!is_synced).then(|| "what takes its syncs cannot be seen from here".into());
+    Ok(Medium { kind, name: file_system_name(magic), unsynced })
 }
 
 fn grants_map_sync(file: &File) -> bool {
@@ -120,9 +197,15 @@ pub(crate) fn free_bytes(file: &File) -> rustix::io::Result<u64> {
     rustix::fs::fstatvfs(file).map(|space| free_of(&space))
 }
 
-/// As [`free_bytes`], of what a directory lies on; without an end where the kernel does not say.
-pub(crate) fn room_under(dir: &Path) -> u64 {
-    rustix::fs::statvfs(dir).map_or(u64::MAX, |space| free_of(&space))
+/// Refuses a file on a medium that keeps less than the medium of the pool's first region.
+///
+/// # Errors
+/// [`Error::WeakerMedium`].
+pub(crate) fn check_as_strong(path: &Path, found: &Medium, pool: &Medium) -> Result<()> {
+    if found.strength() >= pool.strength() {
+        return Ok(());
+    }
+    Err(Error::WeakerMedium { path: path.into(), found: found.to_string(), needed: pool.to_string() })
 }
 
 /// A tmpfs without a limit says that it has no blocks at all.
@@ -160,27 +243,29 @@ fn chosen(path: &str) -> String {
 /// # Errors
 /// [`Error::DurabilityRefused`] where the medium cannot give it. `interval` is what `power` is here: that the newest writes may be lost,
 /// and what is left is a prefix, is the engine's affair, and engines that cannot cut at a prefix refuse it themselves.
-pub(crate) fn policy(medium: MediumKind, asked: Durability, emulate_dax: bool, name: &str) -> Result<Persist> {
-    let refused = |instead: &str| {
-        Err(Error::DurabilityRefused { asked, medium: format!("{medium} ({name})"), instead: instead.into() })
-    };
+pub(crate) fn policy(medium: &Medium, asked: Durability, emulate_dax: bool) -> Result<Persist> {
+    let refused =
+        |instead: &str| Err(Error::DurabilityRefused { asked, medium: medium.to_string(), instead: instead.into() });
     let lines = || if caches_persist() { Persist::Caches } else { Persist::Lines(x86::flush_instruction()) };
-    match (asked, medium) {
+    match (asked, medium.kind) {
         _ if emulate_dax => Ok(Persist::Lines(x86::flush_instruction())),
+        (Durability::Process, _) => Ok(Persist::Nothing),
         (Durability::Power | Durability::Interval(_), MediumKind::Shm) => refused(
             "shared memory is lost with power; use durability process, or a path on a disk or on persistent memory",
+        ),
+        (Durability::Power | Durability::Interval(_), MediumKind::File) if medium.unsynced.is_some() => refused(
+            "use durability process, or a path on ext4, xfs or btrfs; in a container that is a volume or a bind mount",
         ),
         (Durability::Power | Durability::Interval(_), MediumKind::File) => Ok(Persist::Pages),
         (Durability::Power | Durability::Interval(_), MediumKind::Dax) => Ok(lines()),
         (Durability::Power | Durability::Interval(_), MediumKind::Sim) => Ok(Persist::Lines(x86::flush_instruction())),
-        (Durability::Process, _) => Ok(Persist::Nothing),
     }
 }
 
 /// How a level would be kept, in words.
-fn promise(medium: MediumKind, asked: Durability, name: &str) -> Result<String, String> {
-    match policy(medium, asked, false, name) {
-        Err(Error::DurabilityRefused { instead, .. }) => Err(format!("refused on {medium} ({name}): {instead}")),
+fn promise(medium: &Medium, asked: Durability) -> Result<String, String> {
+    match policy(medium, asked, false) {
+        Err(Error::DurabilityRefused { instead, .. }) => Err(format!("refused on {medium}: {instead}")),
         Err(other) => Err(other.to_string()),
         Ok(Persist::Nothing) => {
             Ok("survives panic, kill -9 and the OOM killer; no flush and no fence is executed".into())
@@ -206,38 +291,39 @@ pub fn probe(path: &Path) -> Result<MediumReport> {
         return Err(Error::Missing { path: path.into() });
     }
     let io = |doing: &'static str| move |refused: rustix::io::Errno| Error::io(doing, path, refused.into());
-    let file = scratch(path)?;
-    rustix::fs::ftruncate(&file, 2 * HUGE_BYTES).map_err(io("sizing a file in"))?;
-    let (medium, file_system) = medium_of(&file).map_err(io("probing"))?;
+    let (file, medium) = scratch(path)?;
     let space = rustix::fs::fstatvfs(&file).map_err(io("probing"))?;
     let magic = magic_of(&rustix::fs::fstatfs(&file).map_err(io("probing"))?);
     let levels = [Durability::Process, Durability::Power, Durability::Interval(std::time::Duration::from_millis(100))];
-    let durability = levels.map(|level| (level, promise(medium, level, &file_system))).into();
+    let durability = levels.map(|level| (level, promise(&medium, level))).into();
     Ok(MediumReport {
-        medium,
-        file_system,
+        medium: medium.kind,
+        file_system: medium.name,
         magic,
-        map_sync: medium == MediumKind::Dax,
+        map_sync: medium.kind == MediumKind::Dax,
         caches_persist: caches_persist(),
         flush: x86::flush_instruction(),
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
         shmem_enabled: chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         thp_enabled: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
-        huge_pages: medium == MediumKind::Shm && gets_huge_page(file),
+        huge_pages: medium.kind == MediumKind::Shm && gets_huge_page(file),
         durability,
     })
 }
 
-/// A file in `path` that has no name.
-fn scratch(path: &Path) -> Result<File> {
+/// Makes a file in `path` and describes its medium; when this returns, the file has no name.
+fn scratch(path: &Path) -> Result<(File, Medium)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.join(format!(".lodestore-probe-{}-{number}", std::process::id()));
-    let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&name);
+    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
     let file = made.map_err(|refused| Error::io("creating a file in", path, refused))?;
+    // What lies below an overlay is found by the file's name.
+    let medium = rustix::fs::ftruncate(&file, 2 * HUGE_BYTES).and_then(|()| medium_of(&file));
     std::fs::remove_file(&name).map_err(|refused| Error::io("removing a file in", path, refused))?;
-    Ok(file)
+    let medium = medium.map_err(|refused| Error::io("probing a file in", path, refused.into()))?;
+    Ok((file, medium))
 }
 
 /// Whether the file's first 2 MiB become one huge page when asked.
@@ -285,16 +371,61 @@ mod tests {
 
     #[test]
     fn emulated_dax_executes_flushes_everywhere_and_interval_is_kept_where_power_is() {
-        for medium in [MediumKind::Shm, MediumKind::File, MediumKind::Sim] {
-            assert!(matches!(policy(medium, Durability::Process, true, "x"), Ok(Persist::Lines(_))));
-            assert_eq!(
-                policy(medium, Durability::Process, false, "x").expect("process is had anywhere"),
-                Persist::Nothing
-            );
+        for kind in [MediumKind::Shm, MediumKind::File, MediumKind::Sim] {
+            let medium = &medium(kind, None);
+            assert!(matches!(policy(medium, Durability::Process, true), Ok(Persist::Lines(_))));
+            assert_eq!(policy(medium, Durability::Process, false).expect("process is had anywhere"), Persist::Nothing);
             let interval = Durability::Interval(std::time::Duration::from_millis(5));
-            assert!(matches!(policy(medium, interval, true, "x"), Ok(Persist::Lines(_))));
-            let both = [interval, Durability::Power].map(|level| policy(medium, level, false, "x").ok());
+            assert!(matches!(policy(medium, interval, true), Ok(Persist::Lines(_))));
+            let both = [interval, Durability::Power].map(|level| policy(medium, level, false).ok());
             assert_eq!(both[0], both[1], "{medium}");
         }
+    }
+
+    fn medium(kind: MediumKind, unsynced: Option<&str>) -> Medium {
+        Medium { kind, name: "x".into(), unsynced: unsynced.map(Into::into) }
+    }
+
+    #[test]
+    fn power_is_refused_where_syncs_are_no_promise_and_the_refusal_says_why() {
+        let unsynced = medium(MediumKind::File, Some("it is mounted volatile"));
+        for asked in [Durability::Power, Durability::Interval(std::time::Duration::from_millis(5))] {
+            let refused = policy(&unsynced, asked, false).expect_err("no promise");
+            assert!(matches!(refused, Error::DurabilityRefused { .. }));
+            assert!(refused.to_string().contains("mounted volatile"), "{refused}");
+        }
+        assert_eq!(policy(&unsynced, Durability::Process, false).expect("as anywhere"), Persist::Nothing);
+        assert_eq!(policy(&medium(MediumKind::File, None), Durability::Power, false).expect("kept"), Persist::Pages);
+    }
+
+    #[test]
+    fn a_file_on_a_weaker_medium_is_refused_by_name_and_on_a_stronger_one_is_not() {
+        let ranks = [
+            medium(MediumKind::Shm, None),
+            medium(MediumKind::File, Some("it is opaque")),
+            medium(MediumKind::File, None),
+            medium(MediumKind::Dax, None),
+        ];
+        for (at, pool) in ranks.iter().enumerate() {
+            for (found_at, found) in ranks.iter().enumerate() {
+                let checked = check_as_strong(Path::new("a/pool.0001"), found, pool);
+                assert_eq!(checked.is_ok(), found_at >= at, "{found} in a pool on {pool}");
+                if let Err(refused) = checked {
+                    assert!(matches!(refused, Error::WeakerMedium { .. }));
+                    assert!(refused.to_string().contains("a/pool.0001"), "{refused}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_number_names_two_file_systems() {
+        let mut numbers: Vec<u64> =
+            SYNCED_FILE_SYSTEMS.iter().chain(&OPAQUE_FILE_SYSTEMS).map(|(number, _)| *number).collect();
+        numbers.extend([TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC, OVERLAYFS_MAGIC]);
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
     }
 }

@@ -3,9 +3,9 @@
 //! The file is empty when it is made, so it takes its name at once: whatever an interrupted making leaves is a whole, empty file, and
 //! there is nothing to tell apart or to remove.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, IoSliceMut};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -16,8 +16,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::blocks::buffer::{Blocks, is_aligned};
 use crate::blocks::view::View;
 use crate::blocks::{BLOCK, BlockOptions};
-use crate::files;
-use crate::probe::{self, MediumKind};
+use crate::probe::{self, Medium, MediumKind};
+use crate::store_dir::{Access, StoreDir};
 
 /// The file's name in a store's directory.
 pub(crate) const VALUES_FILE: &str = "values.0000";
@@ -53,29 +53,31 @@ impl DiskFile {
     ///
     /// # Errors
     /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O, [`Error::Io`].
-    pub(super) fn open(dir: &Path, options: &BlockOptions, most: u64, name_lasts: bool) -> Result<(Self, u64)> {
-        let path = dir.join(VALUES_FILE);
-        // A pipe would never open.
-        match std::fs::symlink_metadata(&path) {
-            Ok(found) if !found.is_file() => return Err(foreign(&path)),
-            Err(refused) if refused.kind() != ErrorKind::NotFound => {
-                return Err(Error::io("looking at", &path, refused));
-            }
-            _ => {}
-        }
-        let file = open_or_make(&path, options)?;
+    pub(super) fn open(
+        dir: &StoreDir,
+        options: &BlockOptions,
+        (most, pool_medium): (u64, &Medium),
+        name_lasts: bool,
+    ) -> Result<(Self, u64)> {
+        let path = dir.path_of(VALUES_FILE);
+        let file = open_or_make(dir, &path, options)?;
         let found = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?;
-        // It may be another one by now.
         if !found.is_file() {
             return Err(foreign(&path));
         }
         if name_lasts {
-            files::sync_dir(dir)?;
+            dir.sync()?;
         }
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
-        let (medium, _) = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
+        let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
+        if found.nlink() > 0 {
+            // Its writes are made durable by syncs alone, so a page cache is enough under a pool on DAX.
+            let is_dax = pool_medium.kind == MediumKind::Dax;
+            let needed = if is_dax { &Medium { kind: MediumKind::File, ..pool_medium.clone() } } else { pool_medium };
+            probe::check_as_strong(&path, &medium, needed)?;
+        }
         // One without a name stands for none ([`nobodys`]): there is nothing to be read.
-        let in_memory = found.nlink() > 0 && matches!(medium, MediumKind::Shm | MediumKind::Dax);
+        let in_memory = found.nlink() > 0 && matches!(medium.kind, MediumKind::Shm | MediumKind::Dax);
         let opened = Self::new(file, path, options.direct, in_memory, view);
         if options.direct {
             opened.try_direct()?;
@@ -230,29 +232,33 @@ impl DiskFile {
     }
 }
 
-fn open_or_make(path: &Path, options: &BlockOptions) -> Result<File> {
+fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<File> {
+    // A pipe, or a device, is refused before it is opened for writing.
+    if dir.entry(VALUES_FILE)?.is_some_and(|found| !found.is_file()) {
+        return Err(foreign(path));
+    }
     let direct = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
-    let flags = (direct | OFlags::NOFOLLOW).bits() as i32;
-    let open = || OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path);
+    let access = if options.read_only { Access::Read } else { Access::ReadWrite };
+    let open = || dir.open_file(VALUES_FILE, access, direct);
     let opened = match open() {
-        Err(refused) if refused.kind() == ErrorKind::NotFound && !options.read_only => {
+        Err(Errno::NOENT) if !options.read_only => {
             // Without the flags: where direct I/O is refused, that is told as such.
-            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            made.map_err(|refused| Error::io("creating", path, refused))?;
+            let made = dir.open_file(VALUES_FILE, Access::CreateNew, OFlags::empty());
+            made.map_err(|refused| Error::io("creating", path, refused.into()))?;
             open()
         }
-        Err(refused) if refused.kind() == ErrorKind::NotFound => nobodys(),
+        Err(Errno::NOENT) => nobodys(),
         other => other,
     };
-    opened.map_err(|refused| match refused.raw_os_error() {
-        Some(libc::ELOOP) => foreign(path),
-        Some(libc::EINVAL) if options.direct => no_direct(path),
-        _ => Error::io("opening", path, refused),
+    opened.map_err(|refused| match refused {
+        Errno::LOOP => foreign(path),
+        Errno::INVAL if options.direct => no_direct(path),
+        _ => Error::io("opening", path, refused.into()),
     })
 }
 
 /// An empty file without a name, for one that is missing and not to be made.
-fn nobodys() -> io::Result<File> {
+fn nobodys() -> rustix::io::Result<File> {
     Ok(rustix::fs::memfd_create(VALUES_FILE, MemfdFlags::CLOEXEC)?.into())
 }
 

@@ -480,7 +480,7 @@ impl Backing {
         }
         let Some(dir) = &pool.dir else { unreachable!("a pool that is not simulated has a directory") };
         let most = pool.options().capacity.min(options.capacity);
-        let (file, len) = file::DiskFile::open(dir, options, most, name_lasts)?;
+        let (file, len) = file::DiskFile::open(dir, options, (most, &pool.medium), name_lasts)?;
         Ok((Self::Disk(file), len))
     }
 }

@@ -1,0 +1,184 @@
+//! The directory of a store, open as a descriptor.
+//!
+//! Every file operation of an open store is relative to the descriptor. A store whose directory is
+//! renamed goes on in the renamed directory, and never touches a store that was made at the old
+//! path. The path is kept for the texts of errors only.
+//!
+//! No operation follows a symbolic link in the last component of a name.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use lodestore_contract::{Error, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// Mode of the files of a store.
+const FILE_MODE: u32 = 0o600;
+
+/// Which file a descriptor or a name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(found: &Stat) -> Self {
+        Self { device: found.st_dev, inode: found.st_ino }
+    }
+
+    /// Returns the identity of an open file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn of_file(file: &File) -> rustix::io::Result<Self> {
+        rustix::fs::fstat(file).map(|found| Self::of(&found))
+    }
+}
+
+/// What a name in the directory means, without following a link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) id: FileId,
+    pub(crate) kind: FileType,
+}
+
+impl Entry {
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+    /// For reading and writing; the name must not exist.
+    CreateNew,
+    /// For reading and writing; created if the name does not exist.
+    CreateIfMissing,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Self::Read => OFlags::RDONLY,
+            Self::ReadWrite => OFlags::RDWR,
+            Self::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Self::CreateIfMissing => OFlags::RDWR | OFlags::CREATE,
+        }
+    }
+}
+
+/// An open directory; see the module.
+#[derive(Debug)]
+pub(crate) struct StoreDir {
+    file: File,
+    path: PathBuf,
+}
+
+impl StoreDir {
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    /// The kernel's: `NotFound`, `NotADirectory`, and others.
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { file: file.into(), path: path.into() })
+    }
+
+    /// As [`Self::open`].
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn open_existing(path: &Path) -> Result<Self> {
+        Self::open(path).map_err(|refused| Error::io("opening", path, refused))
+    }
+
+    /// Returns the path at which the directory was opened, for texts.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the path of a file in it, for texts.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a file of the store, which is an ordinary file: a pipe never blocks the open, and a link
+    /// is refused with `ELOOP`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open_file(&self, name: &str, access: Access, more: OFlags) -> rustix::io::Result<File> {
+        let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
+        rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE)).map(File::from)
+    }
+
+    /// Returns what a name means; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn entry(&self, name: &str) -> Result<Option<Entry>> {
+        match rustix::fs::statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => {
+                let kind = FileType::from_raw_mode(found.st_mode);
+                Ok(Some(Entry { id: FileId::of(&found), kind }))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(refused) => Err(Error::io("looking at", self.path_of(name), refused.into())),
+        }
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn remove_file(&self, name: &str) -> std::io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.file, name, AtFlags::empty())?)
+    }
+
+    /// Gives a file another name in the directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        rustix::fs::renameat(&self.file, from, &self.file, to)
+            .map_err(|refused| Error::io("naming", self.path_of(to), refused.into()))
+    }
+
+    /// Lists the names in the directory. A name that is not UTF-8 is shown with replacements.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let io = |refused: Errno| Error::io("reading", &self.path, refused.into());
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.file).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let name = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes changes of names in the directory durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|refused| Error::io("syncing", &self.path, refused))
+    }
+
+    /// Returns the bytes that can still be written to the file system under the directory, or
+    /// `u64::MAX` if the kernel does not say.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        crate::probe::free_bytes(&self.file).unwrap_or(u64::MAX)
+    }
+}
