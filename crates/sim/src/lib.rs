@@ -11,6 +11,7 @@ pub mod allocator;
 pub mod concurrent;
 pub mod config;
 pub mod counts;
+pub mod damage;
 pub mod explore;
 pub mod failure;
 pub mod fluidkv;

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
 use crate::script::{HASH_SEED, Script};
-use crate::subject::{Engine, Losses, Pair, Shape, Subject};
+use crate::subject::{Engine, Losses, MODE_SALVAGE, Pair, RecoveryDamage, Shape, Subject, Walk};
 use crate::{hikv, nvht};
 
 /// The MKVS engine without threads, so that a run is the same each time: HiKV devices, NVHT logs and host. Devices trail by some operations; logs hold some tens.
@@ -81,6 +81,7 @@ fn options(shape: &Shape, mutant: Option<Mutant>) -> MkvsOptions {
         log_ops: LOG_OPS,
         log_bytes: LOG_BYTES,
         threads: false,
+        salvage: shape.mode & MODE_SALVAGE != 0,
         seed: Some(HASH_SEED),
         planted: mutant.map_or_else(Planted::default, Planted::of),
         ..MkvsOptions::default()
@@ -181,7 +182,8 @@ impl SimPlaces {
 
     /// The shape of a store of so many bytes.
     fn part(&self, bytes: u64) -> Shape {
-        Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode: 0, ..self.shape }
+        let mode = self.shape.mode & MODE_SALVAGE;
+        Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode, ..self.shape }
     }
 
     /// The shape of a log and of the host's store.
@@ -373,6 +375,18 @@ impl Subject for MatrixSubject {
 
     fn pairs(&self) -> Result<Vec<Pair>> {
         self.inner.pairs()
+    }
+
+    fn walk(&self, walk: Walk, into: &mut Vec<Pair>) -> Result<bool> {
+        self.inner.walk(walk, into)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.inner.contains(key)
+    }
+
+    fn recovery_damage(&self) -> RecoveryDamage {
+        self.inner.recovery_damage()
     }
 
     fn len(&self) -> Result<u64> {

@@ -7,7 +7,7 @@ use lodestore_media::Pool;
 use lodestore_media::sim::Recorder;
 
 use crate::op::{Op, Outcome};
-use crate::subject::{Pair, Subject};
+use crate::subject::{Pair, RecoveryDamage, Subject, Walk};
 
 /// A contract store on a pool.
 pub struct PoolSubject {
@@ -24,7 +24,26 @@ pub struct PoolSubject {
     pub sweep: Box<dyn Fn() -> Result<()> + Send + Sync>,
 }
 
+/// Errors after which an owned scan counts as endless.
+const SCAN_ERRORS_MAX: u32 = 100_000;
+
 impl PoolSubject {
+    /// Reads the owned scan to its end, also after errors. Returns the first error.
+    fn owned_walk(&self, into: &mut Vec<Pair>) -> Result<bool> {
+        let (mut first, mut errors) = (None, 0);
+        for entry in self.store.scan(&ScanRange::all())? {
+            match entry {
+                Ok(entry) => into.push((entry.key, entry.value)),
+                Err(error) => {
+                    errors += 1;
+                    assert!(errors < SCAN_ERRORS_MAX, "an owned scan that never ends: {error}");
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        first.map_or(Ok(true), Err)
+    }
+
     fn apply_all(&self, op: &Op) -> Result<Outcome> {
         let store = &self.store;
         Ok(match op {
@@ -117,6 +136,34 @@ impl Subject for PoolSubject {
             Visit::More
         })?;
         Ok(pairs)
+    }
+
+    fn walk(&self, walk: Walk, into: &mut Vec<Pair>) -> Result<bool> {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            into.push((key.to_vec(), value.to_vec()));
+            Visit::More
+        };
+        let direction = match walk {
+            Walk::ForEach => {
+                self.store.for_each(&mut visit)?;
+                return Ok(true);
+            }
+            _ if !self.store.capabilities().scan => return Ok(false),
+            Walk::Owned => return self.owned_walk(into),
+            Walk::Ascending => Direction::Forward,
+            Walk::Descending => Direction::Backward,
+        };
+        self.store.scan_each(&ScanRange { direction, ..ScanRange::all() }, &mut visit)?;
+        Ok(true)
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.store.contains(key)
+    }
+
+    fn recovery_damage(&self) -> RecoveryDamage {
+        let recovery = self.store.stats().recovery;
+        RecoveryDamage { corrupt: recovery.corrupt, left_out: recovery.left_out }
     }
 
     fn len(&self) -> Result<u64> {

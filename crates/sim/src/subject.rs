@@ -31,11 +31,42 @@ impl Default for Shape {
     }
 }
 
+/// Mode of a [`Shape`], for every engine: the store is opened in salvage mode.
+pub const MODE_SALVAGE: u32 = 1 << 31;
+
 impl Shape {
     /// The options of a pool of this size, which touches nothing ahead.
     pub(crate) fn pool(&self) -> PoolOptions {
-        PoolOptions { capacity: self.capacity, ..simulated_pool(self.region_bytes, self.chunk_bytes) }
+        let salvage = self.mode & MODE_SALVAGE != 0;
+        PoolOptions { capacity: self.capacity, salvage, ..simulated_pool(self.region_bytes, self.chunk_bytes) }
     }
+}
+
+/// A way to read every live pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    /// `for_each`.
+    ForEach,
+    /// `scan_each` in ascending order.
+    Ascending,
+    /// `scan_each` in descending order.
+    Descending,
+    /// The owned `scan`, which the program's `export` uses.
+    Owned,
+}
+
+impl Walk {
+    /// Every walk.
+    pub const ALL: [Self; 4] = [Self::ForEach, Self::Ascending, Self::Descending, Self::Owned];
+}
+
+/// What an engine says that its recovery found wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecoveryDamage {
+    /// Findings of the recovery.
+    pub corrupt: u64,
+    /// Records that the recovery could not read.
+    pub left_out: u64,
 }
 
 /// Options of a simulated pool of one region of these bytes, durability `process`.
@@ -73,6 +104,11 @@ pub trait Engine: Send + Sync {
 
     /// Those of them that do harm only where threads meet: they are looked for in concurrent histories.
     fn mutants_of_threads(&self) -> &'static [Mutant] {
+        &[]
+    }
+
+    /// The planted faults that do harm only where bytes are damaged: the damage explorer looks for them.
+    fn damage_mutants(&self) -> &'static [Mutant] {
         &[]
     }
 
@@ -138,6 +174,35 @@ pub trait Subject: Send + Sync {
     /// # Errors
     /// As the engine's.
     fn pairs(&self) -> Result<Vec<Pair>>;
+
+    /// Visits every live pair and adds each to `into`, where the pairs stay on an error.
+    /// Returns false if the engine has no such walk.
+    ///
+    /// # Errors
+    /// The first error of the walk.
+    fn walk(&self, walk: Walk, into: &mut Vec<Pair>) -> Result<bool> {
+        let found = match walk {
+            Walk::ForEach => Some(self.pairs()?),
+            Walk::Ascending => self.scan(Direction::Forward)?,
+            Walk::Descending => self.scan(Direction::Backward)?,
+            Walk::Owned => None,
+        };
+        into.extend(found.iter().flatten().cloned());
+        Ok(found.is_some())
+    }
+
+    /// Returns whether the key has a live value.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Returns the damage that the recovery counted.
+    fn recovery_damage(&self) -> RecoveryDamage {
+        RecoveryDamage::default()
+    }
 
     /// Live keys by the engine's count.
     ///

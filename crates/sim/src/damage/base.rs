@@ -1,0 +1,221 @@
+//! Undamaged stores: a history of operations, and the image that its end leaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, What};
+
+use crate::fluidkv::MODE_INTERVAL;
+use crate::op::{Op, Outcome, State};
+use crate::oracle::{Oracle, Wrong, judged};
+use crate::subject::{Engine, Shape, Subject};
+
+/// Earlier images that a history keeps, at most, besides those of clean stops.
+const MOMENTS: usize = 6;
+
+/// How a history ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// A clean stop.
+    Clean,
+    /// The process is killed between two operations; every executed store is there.
+    Kill,
+    /// A crash within the last operation leaves one of the legal images, chosen by this seed.
+    Crash(u64),
+}
+
+impl End {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean stop",
+            Self::Kill => "kill",
+            Self::Crash(_) => "crash",
+        }
+    }
+}
+
+/// What a store goes through before it is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    /// The store's size and mode.
+    pub shape: Shape,
+    /// Its operations.
+    pub ops: Vec<Op>,
+    /// Its end.
+    pub end: End,
+}
+
+/// An undamaged store, stopped.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The bytes of its files.
+    pub image: SimImage,
+    /// Earlier images, the oldest first.
+    pub moments: Vec<SimImage>,
+    /// Index of the last clean stop in `moments`.
+    pub last_clean: Option<usize>,
+    /// The states that the image may hold.
+    pub allowed: Vec<State>,
+    /// Every key of the history.
+    pub universe: Vec<Vec<u8>>,
+    /// Every value that a key ever had.
+    pub past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+}
+
+struct Builder<'a> {
+    engine: &'a dyn Engine,
+    history: &'a History,
+    model: LineModel,
+    state: State,
+    rng: Rng,
+    base: Base,
+}
+
+/// Runs a history.
+///
+/// # Errors
+/// What went wrong before any damage.
+pub fn build(engine: &dyn Engine, spec: &SimSpec, history: &History, seed: u64) -> Result<Base, Wrong> {
+    let keys: BTreeSet<Vec<u8>> = history.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
+    let base = Base {
+        image: SimImage::default(),
+        moments: Vec::new(),
+        last_clean: None,
+        allowed: Vec::new(),
+        universe: keys.into_iter().collect(),
+        past: BTreeMap::new(),
+    };
+    let empty = SimImage { spec: spec.clone(), ..SimImage::default() };
+    let model = LineModel::new(empty);
+    let mut builder = Builder { engine, history, model, state: State::default(), rng: Rng::new(seed), base };
+    builder.run(spec)?;
+    Ok(builder.base)
+}
+
+impl Builder<'_> {
+    fn take(&mut self, store: &dyn Subject) {
+        store.recorder().take().events.iter().for_each(|event| self.model.apply(event));
+    }
+
+    fn run(&mut self, spec: &SimSpec) -> Result<(), Wrong> {
+        let mut store = judged(Oracle::Live, || self.engine.create(spec, &self.history.shape))?;
+        self.take(&*store);
+        let count = self.history.ops.len();
+        let every = count / MOMENTS + 1;
+        for (index, op) in self.history.ops.iter().enumerate() {
+            let is_last = index + 1 == count;
+            if let (true, End::Crash(seed)) = (is_last && is_of_data(op), self.history.end) {
+                return self.crash(store, op, seed);
+            }
+            store = self.one(store, op)?;
+            if index % every == every / 2 && !is_last {
+                let moment = self.model.newest();
+                self.base.moments.push(moment);
+            }
+        }
+        if self.history.end == End::Clean {
+            judged(Oracle::Live, || store.close())?;
+            self.take(&*store);
+        }
+        drop(store);
+        self.base.image = self.model.newest();
+        self.base.allowed = vec![self.state.clone()];
+        Ok(())
+    }
+
+    fn open(&mut self, image: &SimImage) -> Result<Box<dyn Subject>, Wrong> {
+        let store = judged(Oracle::Live, || {
+            let store = self.engine.open(image, &self.history.shape)?;
+            store.wait_recovered()?;
+            Ok(store)
+        })?;
+        self.take(&*store);
+        Ok(store)
+    }
+
+    fn one(&mut self, store: Box<dyn Subject>, op: &Op) -> Result<Box<dyn Subject>, Wrong> {
+        let is_interval = self.history.shape.mode & MODE_INTERVAL != 0 && self.engine.name() == "fluidkv";
+        match op {
+            Op::Reopen => {
+                judged(Oracle::Live, || store.close())?;
+                self.take(&*store);
+                drop(store);
+                let image = self.model.newest();
+                self.base.last_clean = Some(self.base.moments.len());
+                self.base.moments.push(image.clone());
+                self.open(&image)
+            }
+            Op::PowerCut if !is_interval => {
+                drop(store);
+                let image = self.crash_image(4);
+                self.model = LineModel::new(image.clone());
+                self.open(&image)
+            }
+            Op::Kill | Op::PowerCut => {
+                drop(store);
+                let image = self.model.newest();
+                self.open(&image)
+            }
+            _ => {
+                self.apply(&*store, op)?;
+                self.take(&*store);
+                Ok(store)
+            }
+        }
+    }
+
+    /// One of the images that a crash may leave now.
+    fn crash_image(&mut self, choices: usize) -> SimImage {
+        let set = self.model.crash_set();
+        let choices = set.select(choices, &mut self.rng);
+        let choice = &choices[self.rng.index(choices.len())];
+        self.model.with_image(&set, choice, Clone::clone)
+    }
+
+    fn apply(&mut self, store: &dyn Subject, op: &Op) -> Result<Outcome, Wrong> {
+        let outcome = judged(Oracle::Live, || store.apply(op))?;
+        if outcome == Outcome::Full {
+            return Ok(outcome);
+        }
+        let expected = self.state.apply(op);
+        if outcome != expected {
+            return Err(Wrong::new(Oracle::Live, format!("{} answered {outcome:?}, not {expected:?}", op.name())));
+        }
+        for key in op.keys() {
+            if let Some(held) = self.state.get(key) {
+                self.base.past.entry(key.to_vec()).or_default().insert(held.value.clone());
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The last operation, cut at a random store, flush or fence.
+    fn crash(&mut self, store: Box<dyn Subject>, op: &Op, seed: u64) -> Result<(), Wrong> {
+        let before = self.state.clone();
+        let outcome = self.apply(&*store, op)?;
+        let trace = store.recorder().take();
+        drop(store);
+        self.rng = Rng::new(seed);
+        let fences: Vec<usize> = (0..trace.events.len())
+            .filter(|at| matches!(trace.events[*at].what, What::Fence { .. } | What::Sync { .. }))
+            .collect();
+        let mut at = self.rng.index(trace.events.len() + 1);
+        if !fences.is_empty() && self.rng.one_in(2) {
+            at = fences[self.rng.index(fences.len())];
+        }
+        trace.events[..at].iter().for_each(|event| self.model.apply(event));
+        self.base.image = self.crash_image(6);
+        self.base.allowed = vec![self.state.clone(), before.clone()];
+        if outcome == Outcome::Full && self.engine.takes_back() {
+            let mut done = before;
+            done.apply(op);
+            self.base.allowed.push(done);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an operation changes or reads data, and does not stop the store.
+fn is_of_data(op: &Op) -> bool {
+    !matches!(op, Op::Reopen | Op::Kill | Op::PowerCut)
+}

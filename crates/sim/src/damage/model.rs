@@ -1,0 +1,202 @@
+//! What each key of a damaged store may answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lodestore_contract::BatchOp;
+
+use super::base::Base;
+use crate::op::{Op, Outcome, State};
+use crate::oracle::show;
+
+/// How an answer breaks the rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Breach {
+    /// A value that its key never had.
+    ForeignValue,
+    /// An older value of the key, or the value of a deleted key.
+    OldValue,
+    /// Plain absence of a key that exists.
+    Absent,
+    /// A walk without an error leaves a key out.
+    WalkShort,
+    /// A walk shows a key twice.
+    WalkTwice,
+    /// A scan is out of order.
+    WalkOrder,
+    /// A wrong count without any report of damage.
+    Count,
+    /// A read reports damage, and `verify` finds nothing.
+    VerifyBlind,
+    /// An operation answered what no allowed state explains.
+    Operation,
+    /// An error that does not say what is damaged.
+    Error,
+    /// The engine panicked.
+    Panic,
+    /// Memory without bound.
+    Memory,
+    /// A salvage open answers an older value.
+    SalvageOld,
+    /// A salvage open leaves a key out and reports nothing.
+    SalvageSilent,
+    /// The undamaged history itself went wrong.
+    Undamaged,
+}
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// How.
+    pub breach: Breach,
+    /// At which step after the damage.
+    pub phase: &'static str,
+    /// Text for a person.
+    pub what: String,
+}
+
+/// A live value with its expiry, as a get answers it.
+pub type Seen = Option<(Vec<u8>, Option<u64>)>;
+
+/// The allowed states of each key, apart from the others.
+#[derive(Debug, Clone)]
+pub struct Model {
+    keys: BTreeMap<Vec<u8>, Vec<State>>,
+    past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+}
+
+fn only(state: &State, key: &[u8]) -> State {
+    let mut own = State::default();
+    if let Some((key, held)) = state.all().find(|(held, _)| *held == key) {
+        own.set(key.clone(), held.clone());
+    }
+    own
+}
+
+fn show_value(seen: Option<&[u8]>) -> String {
+    seen.map_or_else(|| "nothing".into(), |value| format!("{:?}", show(value)))
+}
+
+impl Model {
+    /// Of an undamaged store.
+    pub fn new(base: &Base) -> Self {
+        let states = |key: &Vec<u8>| {
+            let mut states: Vec<State> = base.allowed.iter().map(|state| only(state, key)).collect();
+            states.dedup();
+            (key.clone(), states)
+        };
+        Self { keys: base.universe.iter().map(states).collect(), past: base.past.clone() }
+    }
+
+    /// Every key.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.keys.keys().cloned().collect()
+    }
+
+    fn states(&self, key: &[u8]) -> Vec<State> {
+        self.keys.get(key).cloned().unwrap_or_else(|| vec![State::default()])
+    }
+
+    fn live_values(&self, key: &[u8]) -> Vec<Option<Vec<u8>>> {
+        self.states(key).iter().map(|state| state.get(key).map(|held| held.value.clone())).collect()
+    }
+
+    /// Whether the key exists in every allowed state.
+    pub fn must_exist(&self, key: &[u8]) -> bool {
+        self.live_values(key).iter().all(Option::is_some)
+    }
+
+    /// Whether the key exists in some allowed state.
+    pub fn may_exist(&self, key: &[u8]) -> bool {
+        self.live_values(key).iter().any(Option::is_some)
+    }
+
+    /// The bounds of the number of keys.
+    pub fn count(&self) -> std::ops::RangeInclusive<u64> {
+        let least = self.keys.keys().filter(|key| self.must_exist(key)).count() as u64;
+        // Expired pairs count until they are swept.
+        let may_count = |(key, states): &(&Vec<u8>, &Vec<State>)| {
+            states.iter().any(|state| state.all().next().is_some()) || self.may_exist(key)
+        };
+        least..=self.keys.iter().filter(may_count).count() as u64
+    }
+
+    /// Judges the value that a read shows; `None` is absence.
+    pub fn judge_value(&self, key: &[u8], seen: Option<&[u8]>) -> Result<(), (Breach, String)> {
+        let allowed = self.live_values(key);
+        if allowed.iter().any(|value| value.as_deref() == seen) {
+            return Ok(());
+        }
+        let breach = match seen {
+            None => Breach::Absent,
+            Some(value) if self.past.get(key).is_some_and(|past| past.contains(value)) => Breach::OldValue,
+            Some(_) => Breach::ForeignValue,
+        };
+        let expected: Vec<String> = allowed.iter().map(|value| show_value(value.as_deref())).collect();
+        Err((breach, format!("key {:?} holds {}, not {}", show(key), show_value(seen), expected.join(" or "))))
+    }
+
+    /// Judges the answer of a get.
+    pub fn judge_get(&self, key: &[u8], seen: &Seen) -> Result<(), (Breach, String)> {
+        self.judge_value(key, seen.as_ref().map(|(value, _)| value.as_slice()))?;
+        let Some((_, expiry)) = seen else { return Ok(()) };
+        let is_right = |state: &State| state.get(key).is_some_and(|held| held.expiry == *expiry);
+        if self.states(key).iter().any(is_right) {
+            return Ok(());
+        }
+        Err((Breach::OldValue, format!("key {:?} expires at {expiry:?}", show(key))))
+    }
+
+    fn note(&mut self, key: &[u8], states: Vec<State>) {
+        for state in &states {
+            if let Some(held) = state.get(key) {
+                self.past.entry(key.to_vec()).or_default().insert(held.value.clone());
+            }
+        }
+        self.keys.insert(key.to_vec(), states);
+    }
+
+    /// Follows an operation that answered `outcome`.
+    pub fn follow(&mut self, op: &Op, outcome: &Outcome) -> Result<(), (Breach, String)> {
+        if *outcome == Outcome::Full {
+            return Ok(());
+        }
+        if let Op::Batch { batch } = op {
+            batch.ops.iter().for_each(|op| self.follow_batch_op(op));
+            return Ok(());
+        }
+        let Some(key) = op.key() else { return Ok(()) };
+        let before = self.states(key);
+        let after = |mut state: State| (state.apply(op) == *outcome).then_some(state);
+        let mut explained: Vec<State> = before.iter().cloned().filter_map(after).collect();
+        explained.dedup();
+        if explained.is_empty() {
+            let held: Vec<String> = self.live_values(key).iter().map(|value| show_value(value.as_deref())).collect();
+            let text = format!("{} of {:?}, which holds {}: {outcome:?}", op.name(), show(key), held.join(" or "));
+            return Err((Breach::Operation, text));
+        }
+        self.note(key, explained);
+        Ok(())
+    }
+
+    fn follow_batch_op(&mut self, op: &BatchOp) {
+        let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
+        let one = Op::Batch { batch: lodestore_contract::Batch { ops: vec![op.clone()] } };
+        let mut states = self.states(key);
+        states.iter_mut().for_each(|state| drop(state.apply(&one)));
+        states.dedup();
+        self.note(key, states);
+    }
+
+    /// Follows an operation that failed in a way that leaves it done or not.
+    pub fn follow_doubtful(&mut self, op: &Op) {
+        for key in op.keys() {
+            let mut states = self.states(key);
+            let mut done = states.clone();
+            let outcome = |state: &mut State| drop(state.apply(op));
+            done.iter_mut().for_each(outcome);
+            let done: Vec<State> = done.iter().map(|state| only(state, key)).collect();
+            states.extend(done);
+            self.note(key, states);
+        }
+    }
+}

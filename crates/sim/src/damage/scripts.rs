@@ -1,0 +1,77 @@
+//! Histories of stores that are to be damaged.
+
+use lodestore_media::sim::Rng;
+
+use super::base::{End, History};
+use crate::explore::script_of;
+use crate::hashkv::{MODE_CHANGING, MODE_NOSEP, MODE_VLOG};
+use crate::mkvs::MODE_LOSSES;
+use crate::op::Op;
+use crate::script::{future, key, put};
+use crate::subject::{Engine, Shape};
+
+/// Operations of a history of the crash explorer, at most.
+const OPS_MAX: usize = 160;
+
+/// The history of base `index`: half of them from the scripts of the crash explorer, cut at a random step.
+pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) -> History {
+    let mut rng = Rng::part(seed ^ 0xda3a_6ed0, index);
+    let (mut shape, mut ops) = if index % 2 == 1 {
+        let script = script_of(engine, seed, index / 2);
+        let most = script.ops.len().min(OPS_MAX) as u64;
+        let len = 1 + rng.below(most.max(1));
+        (script.shape, script.ops.into_iter().take(len as usize).collect())
+    } else {
+        own(&mut rng)
+    };
+    if let Some(mode) = mode {
+        shape.mode = mode;
+    }
+    if mode.is_none() && index.is_multiple_of(2) && engine.name() == lodestore_hashkv::ENGINE {
+        shape.mode = [0, MODE_VLOG, MODE_CHANGING, MODE_NOSEP][shape.mode as usize % 4];
+    }
+    if engine.name() == lodestore_mkvs::ENGINE {
+        // The damaged bytes must not choose which device is taken away.
+        shape.mode &= !MODE_LOSSES;
+        shape.region_bytes = shape.capacity;
+    }
+    let end = match rng.below(5) {
+        0 | 1 => End::Clean,
+        2 | 3 => End::Kill,
+        _ => End::Crash(rng.next_u64()),
+    };
+    if ops.is_empty() {
+        ops.push(Op::Sync);
+    }
+    History { shape, ops, end }
+}
+
+/// Keys of which some are written again and some deleted, with a clean stop at a random moment.
+fn own(rng: &mut Rng) -> (Shape, Vec<Op>) {
+    let count = 8 + rng.below(60);
+    let first = rng.below(3) * 100;
+    let most = [20, 90, 400][rng.index(3)];
+    let bytes = |rng: &mut Rng, mark: u64| vec![mark as u8; 1 + rng.below(most) as usize];
+    let mut ops: Vec<Op> = (0..count).map(|index| put(first + index, bytes(rng, index))).collect();
+    if rng.one_in(2) {
+        ops.push(Op::Reopen);
+    }
+    for mark in 0..count {
+        let index = first + rng.below(count);
+        let value = bytes(rng, 100 + mark);
+        ops.push(match rng.below(10) {
+            0 => Op::Delete { key: key(index) },
+            1 => Op::Put { key: key(index), value, expiry: Some(future()) },
+            2 if rng.one_in(4) => Op::Sweep,
+            2 => Op::Insert { key: key(index), value },
+            3 if rng.one_in(4) => [Op::Reopen, Op::Kill][rng.index(2)].clone(),
+            _ => put(index, value),
+        });
+    }
+    let partitions = 1 + rng.below(2) as u32;
+    let mode = if rng.one_in(2) { 0 } else { rng.below(16) as u32 };
+    // One region, or several that the store grows by.
+    let regions = Shape { capacity: 256 << 10, region_bytes: 64 << 10, ..Shape::default() };
+    let base = if rng.one_in(3) { regions } else { Shape::default() };
+    (Shape { partitions, mode, ..base }, ops)
+}
