@@ -107,7 +107,7 @@ pub trait Engine: Send + Sync {
         &[]
     }
 
-    /// The planted faults that do harm only where bytes are damaged: the damage explorer looks for them.
+    /// The planted faults that do harm only if bytes are damaged, for the damage explorer.
     fn damage_mutants(&self) -> &'static [Mutant] {
         &[]
     }

@@ -1,8 +1,9 @@
 //! The damage explorer as a program.
 //!
-//! `damage --engine hikv|nvht|fluidkv|hashkv|mkvs [--mode NAME|NUMBER] [--images N] [--seed S] [--threads N]`
-//! damages the files of stores and judges every answer; it exits with 1 if the rule is broken.
-//! `--case B.I` runs image I of base B alone, and prints it as a test. `--table` prints the table of docs/crash.md.
+//! `damage --engine NAME [--mode NAME|NUMBER] [--images N] [--seed S] [--threads N]` damages the
+//! files of stores and judges every answer. The exit code is 1 if the rule is broken.
+//! `--case B.I` runs image I of base B alone, and prints it as a test.
+//! `--table` prints the table of docs/crash.md.
 //! `--mutant NAME` plants a fault; `--mutants` prints which planted faults are seen.
 #![forbid(unsafe_code)]
 

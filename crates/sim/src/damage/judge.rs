@@ -1,7 +1,7 @@
 //! The rule, applied to one damaged image.
 //!
-//! > A read returns the correct value or an error that says what is damaged. A read never returns an
-//! > old value, and a key never disappears silently.
+//! > A read returns the correct value or an error that says what is damaged.
+//! > A read never returns an old value, and a key never disappears silently.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ const STRANGE_KEYS: [&[u8]; 3] = [b"never written", b"x", b"key/99999"];
 pub enum Class {
     /// Everything was right and nothing was reported.
     Correct,
-    /// What was not right was reported.
+    /// Damage was reported, and every other answer was right.
     Reported,
     /// The strict open was refused.
     Refused,

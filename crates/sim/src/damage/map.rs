@@ -1,4 +1,4 @@
-//! Where each structure of a store is, read from the bytes of its image by the documented pool format.
+//! Where each structure of a store is, read from its image by the documented pool format.
 
 use lodestore_media::RegionLayout;
 use lodestore_media::sim::{SimImage, VALUES};

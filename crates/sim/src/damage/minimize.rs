@@ -88,7 +88,8 @@ impl Minimizer<'_> {
         }
     }
 
-    /// Tries damage of the same kind to the same structure elsewhere: a shorter history moves everything.
+    /// Tries damage of the same kind to the same structure at other places: a shorter history moves
+    /// every record.
     fn try_similar(&mut self, case: &Case) -> bool {
         let Ok(base) = base::build(self.engine, &spec(self.mutant), &case.history, case.history_seed) else {
             return false;

@@ -1,8 +1,10 @@
 //! The damage explorer: stores whose files are damaged, judged by one rule.
 //!
-//! A history of operations ends in a clean stop, a kill or a legal crash image ([`base`]). Its files
-//! are damaged ([`fault`], [`plan`]). The damaged image is opened, read and written, and each answer
-//! is judged ([`judge`]). A seed and a case number reproduce every image on any machine.
+//! * [`base`] runs a history of operations, which ends in a clean stop, a kill or a legal crash image.
+//! * [`fault`] and [`plan`] damage its files.
+//! * [`judge`] opens the damaged image, reads and writes, and judges each answer.
+//!
+//! A seed and a case number reproduce every image on any machine.
 
 pub mod base;
 pub mod fault;
@@ -99,7 +101,7 @@ pub struct Case {
     pub history_seed: u64,
     /// The damage.
     pub faults: Vec<Fault>,
-    /// What is done with the image.
+    /// How much is done with the image.
     pub effort: Effort,
 }
 
@@ -112,7 +114,7 @@ pub struct Failure {
     pub case: Case,
     /// The damaged structures.
     pub structures: String,
-    /// What is wrong.
+    /// The broken rule.
     pub violation: Violation,
 }
 

@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
         Fault::Flip { at: Place { offset, len: 1, ..line }, bit: rng.below(8) as u8 }
     }
 
-    /// Flips that are in one line, or the same distance apart in several lines of one structure, or anywhere.
+    /// Flips in one line, in several lines of one structure, or anywhere.
     fn flips(&self, rng: &mut Rng) -> Vec<Fault> {
         let count = 2 + rng.below(3);
         let line = self.line(rng);
@@ -178,8 +178,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether `image` has all regions of an earlier moment: a rollback of the whole pool, which nothing
-/// within it can show. (The values file next to it may be newer.)
+/// Whether `image` has all regions of an earlier moment. Nothing within a pool can show that the
+/// whole pool was rolled back. (The values file next to the pool may be newer.)
 pub fn is_rollback(base: &Base, image: &SimImage) -> bool {
     base.moments.iter().any(|moment| moment.regions == image.regions)
 }
