@@ -21,6 +21,4 @@ pub struct Capabilities {
     /// [`Stats::keys`](crate::Stats::keys) is an estimate, and [`VerifyReport::records`](crate::VerifyReport::records) counts versions that were
     /// overwritten as well: the engine writes without looking whether a key is there. [`Store::len`](crate::Store::len) counts exactly all the same.
     pub estimates: bool,
-    /// A record of which one bit is wrong may be set right, and is then as good as ever: a recovery need not tell of it. Other engines tell.
-    pub mends: bool,
 }

@@ -133,7 +133,7 @@ impl<'a> MemtableCursor<'a> {
 
 #[cold]
 fn damaged(at: u64) -> Error {
-    let what = "its checksum fails: open the store again, which mends a single wrong bit, or with `salvage` to go on without it";
+    let what = "its checksum fails: restore the store from a copy, or open it with `salvage` to continue without it";
     Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
 }
 

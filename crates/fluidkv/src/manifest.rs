@@ -13,7 +13,6 @@
 
 pub(crate) mod chain;
 mod codec;
-mod mend;
 pub(crate) mod record;
 pub(crate) mod salvage;
 pub(crate) mod state;

@@ -35,7 +35,7 @@ use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
-use crate::segment::{Mend, Mode, SPARE, SegmentHeader, SegmentReader, Tail, spare_at};
+use crate::segment::{Mode, SPARE, SegmentHeader, SegmentReader, spare_at};
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
@@ -46,9 +46,6 @@ mod reach;
 mod salvage;
 #[cfg(test)]
 mod tests;
-
-/// Most bits of a segment that are set right.
-const MENDS_MAX: usize = 64;
 
 /// How far pointers in the logs reach into each segment of the value log.
 pub(crate) type Reach = BTreeMap<u32, u64>;
@@ -124,7 +121,7 @@ pub(crate) struct How {
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
 pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
     let mut damage = Vec::new();
-    let (manifest, mut state, mut read_only) = match read_manifest(pool, how, (recovery, &mut damage)) {
+    let (manifest, mut state, mut read_only) = match read_manifest(pool, how, &mut damage) {
         Ok((manifest, state)) => (manifest, state, None),
         Err(error @ Error::Corrupt { .. }) if how.salvage => {
             let kept = salvage::keep(pool, &error)?;
@@ -174,18 +171,12 @@ fn advised(error: Error) -> Error {
 const ADVICE: &str =
     "restore the store from a copy, or open it with salvage and export what is left (`lodestore export --salvage`)";
 
-fn read_manifest(
-    pool: &Pool,
-    how: &How,
-    (recovery, damage): (&Recovery, &mut Vec<Error>),
-) -> Result<(Read, ManifestState)> {
+fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
     let replayed = replay(&records, chain.nonce())?;
     let (end, next_number) = (replayed.end as u64, replayed.next_number);
     let read = layout::Reach { at: chain.first(), nonce: chain.nonce(), end, next_number };
     damage.extend(reach::check(pool, how.clean, &read)?);
-    let unsure = replayed.last_mended && !how.clean;
-    recovery.corrupt.fetch_add(replayed.mended - u64::from(unsure), Ordering::Relaxed);
     if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
         pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
         chain.flush(pool, end);
@@ -193,7 +184,7 @@ fn read_manifest(
         pool.check()?;
     }
     let ends = Ends { checkpoint: replayed.checkpoint as u64, end, next_number };
-    Ok((Read { chain, ends: Some(ends).filter(|_| replayed.mended == 0) }, replayed.state))
+    Ok((Read { chain, ends: Some(ends) }, replayed.state))
 }
 
 /// A segment whose writes were not flushed.
@@ -375,33 +366,8 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Reads the records of a segment into the memtable.
     fn segment(&self, segment: &Segment) -> Result<()> {
-        // Each turn but the last sets a bit right, and reads on from the start: entries that were taken in are taken in again.
-        let (mut mended, mut seen) = (Vec::new(), 0);
-        for _ in 0..MENDS_MAX {
-            let (mend, last) = self.read_segment(segment, seen)?;
-            seen = seen.max(last);
-            let Some(mend) = mend else {
-                // The last record may have been cut off in its last bit, if it has no end mark; what stands before it was whole once.
-                let damaged = mended.iter().filter(|at| **at < last).count();
-                self.recovery.corrupt.fetch_add(damaged as u64, Ordering::Relaxed);
-                return Ok(());
-            };
-            mended.push(mend.at);
-            let at = segment.at.add(mend.at);
-            self.pool.store(at, &[mend.byte]);
-            self.pool.flush(at, 1);
-            self.pool.fence();
-            self.pool.check()?;
-        }
-        let place = format!("log segment at {:?}", segment.at);
-        Err(Error::corrupt(place, "too many of its bits are wrong: restore the store from a copy"))
-    }
-
-    /// Reads a segment, whose records up to `seen` were read before; a byte that must be set right before it can be read further, and where the last record begins, or
-    /// ends, if its end is marked.
-    fn read_segment(&self, segment: &Segment, seen: u64) -> Result<(Option<Mend>, u64)> {
-        let mut last = 0;
         let bytes = self.pool.bytes(segment.at, segment.header.capacity as usize).unwrap_or_default();
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
         let known_end = segment.known_end.max(segment.least_end);
@@ -413,24 +379,16 @@ impl Job<'_> {
                 let place = format!("log segment at {:?}, byte {}", segment.at, damage.at);
                 Error::corrupt(place, format!("{}: open it with salvage to keep the rest", damage.what))
             })?;
-            last = at;
             match record {
-                Record::One(entry) => self.take(segment, at, &entry, entry.sequence(base), at > seen)?,
+                Record::One(entry) => self.take(segment, at, &entry, entry.sequence(base))?,
                 Record::Batch(batch) => {
-                    let fresh = at > seen;
                     for (at, entry) in batch.members() {
-                        self.take(segment, at, &entry, entry.sequence(base), fresh)?;
+                        self.take(segment, at, &entry, entry.sequence(base))?;
                     }
                 }
             }
         }
         if let Some(outcome) = reader.outcome() {
-            if outcome.mend.is_some() {
-                return Ok((outcome.mend, last));
-            }
-            if outcome.tail == Tail::Marked {
-                last = outcome.end;
-            }
             if !outcome.searched && segment.known_end == 0 {
                 self.note_unsure_end(segment, outcome.end);
             }
@@ -443,7 +401,7 @@ impl Job<'_> {
                 self.pool.check()?;
             }
         }
-        Ok((None, last))
+        Ok(())
     }
 
     /// Takes note that the last segment of a log ends where damage may hide more of it.
@@ -455,7 +413,7 @@ impl Job<'_> {
     }
 
     /// Takes an entry in, unless a newer one of its key is there.
-    fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64, fresh: bool) -> Result<()> {
+    fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
         let key = entry.key();
         if let Payload::Pointer(pointer) = entry.payload() {
             let pointer = Pointer::decode(pointer);
@@ -470,7 +428,7 @@ impl Job<'_> {
             && self.number_of(there)? > number
             && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)
         {
-            self.note_dead(entry, fresh);
+            self.note_dead(entry);
             return Ok(());
         }
         self.recovery.keys.fetch_add(1, Ordering::Relaxed);
@@ -478,18 +436,16 @@ impl Job<'_> {
         if let Some(old) = self.memtable.publish(key, hash(key), own, false)
             && old != own
         {
-            self.note_dead(&Records(self.pool).entry(old)?, true);
+            self.note_dead(&Records(self.pool).entry(old)?);
         }
         Ok(())
     }
 
-    /// Counts a large value that another takes the place of. `fresh`: the entry was not read before, so not counted.
-    fn note_dead(&self, entry: &Entry<'_>, fresh: bool) {
+    /// Counts a large value that another one replaces.
+    fn note_dead(&self, entry: &Entry<'_>) {
         let mut dead = Dead::default();
         dead.add_entry(entry);
-        if fresh {
-            self.memtable.note_dead(&dead);
-        }
+        self.memtable.note_dead(&dead);
     }
 
     /// The number of an entry that was taken in.

@@ -18,15 +18,12 @@
 //! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
 //! A power failure may take the end mark of the last record, which it has not made durable. Then a last record that is damaged in several bits looks like one that was cut off.
-//!
-//! A record of which one bit alone is wrong can be mended: the checksum says which. A record that was cut off looks like that by chance once in 2^32 / (its bits, 4096 at most): a million
-//! power cuts in the middle of a long record leave one wrong record that nobody was answered for. Not to mend the last record would lose an acknowledged one for each bit that goes wrong there.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 use crate::entry::batch::Record;
-use crate::entry::{Frame, HEADER, LEAST, OFFSET_MAX, STEP, Slot, likely_span};
+use crate::entry::{Frame, LEAST, OFFSET_MAX, STEP, Slot, likely_span};
 
 #[cfg(test)]
 mod tests;
@@ -39,8 +36,6 @@ pub(crate) const SPARE: usize = COPY;
 const COPY: usize = 64;
 /// Bytes of an end mark.
 const END_MARK: usize = STEP;
-/// Longest record of which each bit is tried, in bytes.
-const TRIED_MAX: usize = 512;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Version of the log's format.
@@ -225,15 +220,6 @@ pub(crate) enum Tail {
     Torn,
 }
 
-/// A byte to be set right.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mend {
-    /// Its offset in the segment.
-    pub(crate) at: u64,
-    /// What must stand there.
-    pub(crate) byte: u8,
-}
-
 /// How the reading of a segment went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -245,8 +231,6 @@ pub(crate) struct Outcome {
     pub(crate) lost_places: u64,
     /// Bytes left out there.
     pub(crate) lost_bytes: u64,
-    /// A byte to store, after which the segment is to be read anew: one bit of what follows is wrong.
-    pub(crate) mend: Option<Mend>,
     /// False where the search for later records left some out: too much of the space looks like long ones and is none, and damage
     /// may have been taken for an end. Not where the next segment says how far this one reached: that is compared in any case.
     pub(crate) searched: bool,
@@ -358,29 +342,7 @@ impl<'a> SegmentReader<'a> {
         first
     }
 
-    /// The byte that would make a record here whole, if one bit is all that is wrong. Be it damage, or a record that was cut off in its last bit:
-    /// to have it is right either way. (By chance it is neither: see above.)
-    fn mend_at(&self, at: u64) -> Option<Mend> {
-        if self.record_at(at).is_some() {
-            // Whole, and not what comes here.
-            return None;
-        }
-        let there = self.at(at);
-        let mut bytes = [0; TRIED_MAX];
-        let len = there.len().min(TRIED_MAX);
-        bytes[..len].copy_from_slice(&there[..len]);
-        // Beyond the length that the header has, only a bit of the header can be the one.
-        let span = likely_span(&bytes[..len], self.frame, at).unwrap_or(HEADER);
-        (0..(span * 8).min(len * 8)).find_map(|bit| {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let whole = Record::checked(&bytes[..len], self.frame, at).is_some();
-            let mend = Mend { at: at + (bit / 8) as u64, byte: bytes[bit / 8] };
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            whole.then_some(mend)
-        })
-    }
-
-    fn finish(&mut self, mend: Option<Mend>) {
+    fn finish(&mut self) {
         let is_zero = |at: u64| self.at(at).iter().take(LEAST).all(|byte| *byte == 0);
         let clean = is_zero(self.end) && is_zero(self.end.next_multiple_of(LINE));
         let tail = match clean {
@@ -389,22 +351,17 @@ impl<'a> SegmentReader<'a> {
             false => Tail::Torn,
         };
         let (lost_places, lost_bytes) = self.lost;
-        self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched, mend });
+        self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched });
     }
 
     /// Whether there is more to read behind a record that is not whole.
     fn pass(&mut self) -> Result<bool, Damage> {
-        let places = [self.end, self.end.next_multiple_of(LINE)];
-        if let Some(mend) = places.into_iter().find_map(|at| self.mend_at(at)) {
-            self.finish(Some(mend));
-            return Ok(false);
-        }
         let known = self.durable_to > self.end;
         let first = self.search();
         if self.durable_to <= self.end {
             self.resume = first.filter(|_| self.skips_holes);
             if self.resume.is_none() {
-                self.finish(None);
+                self.finish();
             }
             return Ok(self.resume.is_some());
         }
@@ -416,7 +373,7 @@ impl<'a> SegmentReader<'a> {
         let next = first.unwrap_or(self.durable_to);
         self.lost = (self.lost.0 + 1, self.lost.1 + next.saturating_sub(self.end));
         if first.is_none() {
-            self.finish(None);
+            self.finish();
         }
         self.resume = first;
         Ok(first.is_some())

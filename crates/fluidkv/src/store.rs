@@ -313,7 +313,6 @@ impl Store for FluidKv {
             expiry: true,
             power: true,
             estimates: true,
-            mends: true,
             interval: true,
         }
     }

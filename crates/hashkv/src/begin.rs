@@ -100,7 +100,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
 fn found(file: BlockFile) -> Result<Begun> {
     let mut bytes = vec![0; BlockFile::BLOCK as usize];
     file.read(0, &mut bytes)?;
-    let superblock = Superblock::decode(&bytes).or_else(|error| mended(&file, error))?;
+    let superblock = Superblock::decode(&bytes).or_else(|error| rebuild_superblock(&file, error))?;
     Ok(Begun { file, superblock, lost: None })
 }
 
@@ -123,11 +123,12 @@ fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
     file.write(0, &block)
 }
 
-/// The superblock that was, where it is damaged: each segment's header has the segment's number, and with its place that says how long they are. It is written anew.
+/// Rebuilds a damaged superblock. Each segment's header holds the segment's number; number and position give
+/// the length of a segment.
 ///
 /// # Errors
 /// As it was refused, where no header tells, or it is of another version; [`Error::Io`], [`Error::Poisoned`].
-fn mended(file: &BlockFile, refused: Error) -> Result<Superblock> {
+fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
     if !matches!(refused, Error::Corrupt { .. }) {
         return Err(refused);
     }

@@ -44,7 +44,7 @@ pub fn run(args: &ExportArgs) -> Outcome {
         if let Some(error) = first {
             return Err(Failure::Export { error, exported, total: total + recovery.left_out, damaged });
         }
-        // What recovery found wrong it may have mended: the walk cannot tell.
+        // Recovery may have repaired what it found wrong: the walk cannot tell.
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(

@@ -21,7 +21,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         let corrupt = store.stats().recovery.corrupt;
         // What is still wrong the engine names; the rest went by while the store was recovered.
         if report.is_clean() && corrupt > 0 {
-            report.find("recovery", format!("{corrupt} things were found wrong, and mended or left out"));
+            report.find("recovery", format!("{corrupt} things were found wrong, and repaired or left out"));
         }
         if args.store.json {
             let findings: Vec<_> =

@@ -109,7 +109,7 @@ fn harm(bytes: &mut [u8], harm: Harm, rng: &mut Rng) {
 
 /// Opens a damaged store and reads all of it. What it gives must be right; whether anything was
 /// missing or refused must be reported, unless `erased` excuses that some are gone. Then it takes writes, or
-/// refuses them, without a panic. Whether any damage was noticed; or set right, by an engine that says it can: nothing is missing, and all of it is as it was.
+/// refuses them, without a panic. Returns whether the damage was reported.
 fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, erased: bool, what: &str) -> bool {
     let store = match case.harness.open() {
         Ok(store) => store,
@@ -156,10 +156,9 @@ fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, erased: bool, what: &str) 
         lost.first().map(|name| show(name)),
         seen.len(),
     );
-    let mended = store.capabilities().mends && !erased && whole;
     write_into_damage(&store, what);
     case.harness.abandon(store);
-    told || mended
+    told
 }
 
 /// Writes to a damaged store succeed and are read back, or are errors.
@@ -194,8 +193,7 @@ pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// One bit of a stored value is another: the value is not given, and `verify` lists it; or an engine that mends gives the
-/// value right.
+/// One bit of a stored value is another: the value is not given, and the open or `verify` reports it.
 pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
     let mut rng = case.rng(15);
     for round in 0..case.plan.damage_rounds.div_ceil(4) {

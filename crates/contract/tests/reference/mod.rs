@@ -182,6 +182,5 @@ pub fn capabilities(ordered: bool) -> Capabilities {
         power: false,
         interval: false,
         estimates: false,
-        mends: false,
     }
 }

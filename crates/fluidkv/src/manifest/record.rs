@@ -7,7 +7,7 @@
 //! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
 //! no record of an older use of the space counts.
 //!
-//! A reader goes on to the first record that is not whole and cannot be mended (`mend.rs`). With nothing whole behind it, that is a record that was cut off, or
+//! A reader goes on to the first record that is not whole. With nothing whole behind it, that is a record that was cut off, or
 //! damage: a mark in the root area (`layout.rs`) and the logs tell one from the other (`recover/reach.rs`).
 //!
 //! The records stand in a chain of extents (`chain.rs`), each of which begins with 64 bytes: magic `LMAN`, crc32c of the 24 bytes behind it, version u32,
@@ -19,7 +19,6 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 use super::Edit;
 pub(crate) use super::codec::range_bytes;
 use super::codec::{Kind, Sink, Source, state_bytes};
-use super::mend::mend;
 use super::state::ManifestState;
 
 /// Bytes at the start of an extent of a manifest; the records follow.
@@ -33,7 +32,7 @@ const MAGIC: [u8; 4] = *b"LMAN";
 pub(super) const HEADER: usize = 24;
 /// Bytes of a word.
 pub(super) const WORD: usize = 8;
-/// The first word of what is no record and cannot be mended to be one: it says a length that no bit of it makes one that is read.
+/// The first word of a region without a record: its length field exceeds every extent.
 pub(super) const DEAD: u64 = u64::MAX;
 /// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
 const SEARCH_BYTES: usize = 64 << 10;
@@ -167,14 +166,10 @@ pub(crate) struct Replayed {
     /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. They are wiped before the next edit, or the
     /// state is checkpointed into a new extent.
     pub(crate) torn: bool,
-    /// Records of which a bit was set right.
-    pub(crate) mended: u64,
-    /// Whether the last one is among them: it may have been cut off in its last bit.
-    pub(crate) last_mended: bool,
 }
 
 /// Replays the records at the start of `bytes` (behind the extent's header) up to the first that is not whole, which is the end: no record is begun
-/// before the one before it is durable. One of which a single bit is wrong is read as it was.
+/// before the one before it is durable.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where the checkpoint is not whole, a record does not follow from those before, or a later record stands
@@ -183,11 +178,8 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     let mut replayed = Replayed::begin(bytes, nonce)?;
     loop {
         let rest = &bytes[replayed.end..];
-        if let Some(found) = Found::whole(rest, nonce) {
-            replayed.take(&found)?;
-        } else if !replayed.take_mended(rest, nonce) {
-            break;
-        }
+        let Some(found) = Found::whole(rest, nonce) else { break };
+        replayed.take(&found)?;
     }
     let rest = &bytes[replayed.end..];
     if let Some(later) = later_record(rest, nonce, replayed.next_number) {
@@ -200,9 +192,7 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
 impl Replayed {
     /// From the checkpoint, which was durable before anything named it.
     fn begin(bytes: &[u8], nonce: u64) -> Result<Self> {
-        let whole = Found::whole(bytes, nonce);
-        let mended = if whole.is_none() { mend(bytes, nonce, None) } else { None };
-        let Some(first) = whole.or_else(|| Found::likely(mended.as_deref()?)) else {
+        let Some(first) = Found::whole(bytes, nonce) else {
             return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
         };
         let is_checkpoint = first.kind() == Some(Kind::Checkpoint);
@@ -210,8 +200,7 @@ impl Replayed {
             return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
         };
         let (end, next_number) = (first.bytes.len(), first.number.wrapping_add(1));
-        let mended = mended.is_some().into();
-        Ok(Self { state, checkpoint: end, end, next_number, torn: false, mended, last_mended: false })
+        Ok(Self { state, checkpoint: end, end, next_number, torn: false })
     }
 
     /// Takes in a whole record.
@@ -226,18 +215,7 @@ impl Replayed {
             .apply(&edit)
             .map_err(|refused| wrong(found.number, format!("an edit that does not follow: {refused}")))?;
         (self.end, self.next_number) = (self.end + found.bytes.len(), self.next_number.wrapping_add(1));
-        self.last_mended = false;
         Ok(())
-    }
-
-    /// Takes in the record that stands at the start of `rest` and is not whole, if a bit that is set right makes it one that follows; whether it did.
-    fn take_mended(&mut self, rest: &[u8], nonce: u64) -> bool {
-        let record = mend(rest, nonce, Some(self.next_number));
-        let taken = record.is_some_and(|bytes| Found::likely(&bytes).is_some_and(|found| self.take(&found).is_ok()));
-        if taken {
-            (self.mended, self.last_mended) = (self.mended + 1, true);
-        }
-        taken
     }
 }
 
