@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 
 #[test]
 fn absent_keys_are_asked_for_and_reads_are_timed_apart_from_writes() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine mkvs --set filter=on --peers mkvs:filter=off,btreemap --workloads load,absent,a,get --records 3000 --rounds 1 --size 256M \
                  --check full --latency-every 1 --json";
     let all = rows(&bench(words, Some(&dir)));
@@ -28,12 +28,12 @@ fn absent_keys_are_asked_for_and_reads_are_timed_apart_from_writes() {
     }
     let filters: Vec<_> = all[..2].iter().map(|row| row["settings"]["filter"].clone()).collect();
     assert_eq!(filters, ["on", "off"]);
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn an_engine_in_a_setting_may_have_options_of_its_devices() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let devices = "mkvs:groups=2:device-engine=fluidkv:device.memtable-bytes=1M";
     let words =
         format!("--engine {devices} --peers none --workloads load,get --records 500 --rounds 1 --size 256M --json");
@@ -52,7 +52,7 @@ fn an_engine_in_a_setting_may_have_options_of_its_devices() {
 
 #[test]
 fn the_tables_of_the_paper_are_printed_with_its_names_and_again_by_the_command_that_is_told() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let own = "mkvs:groups=2:devices=2:acks=one:reads=race-all:filter=on:inline=off,mkvs:groups=1:devices=1:filter=off";
     let words = format!("--preset mkvs-tables --peers {own} --records 200 --rounds 1 --sweep threads=1,2 --size 64M");
     let output = bench(&words, Some(&dir));
@@ -82,7 +82,7 @@ mod servers {
 
     #[test]
     fn a_server_counts_with_its_store() {
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let words = "--engine redis --peers memcached --workloads load,get --records 5000 --value-size 1000 --rounds 1 --threads 3 --check full --json";
         for row in rows(&bench(words, Some(&dir))) {
             // What it holds is in the memory of another process.
@@ -92,12 +92,12 @@ mod servers {
             let survives = row["settings"]["an-acknowledged-write-survives"].as_str().expect("it says what");
             assert!(survives.contains("not the server's"), "{row}");
         }
-        assert!(dir.is_empty(), "the bench left something behind");
+        assert!(common::is_empty(&dir), "the bench left something behind");
     }
 
     #[test]
     fn a_durability_gives_redis_a_log_and_refuses_memcached() {
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let words =
             "--engine redis --peers lmdb --workloads load,get --records 200 --rounds 1 --json --durability power";
         let stores: Vec<_> = rows(&bench(words, Some(&dir))).iter().map(|row| row["store"].clone()).collect();
@@ -116,7 +116,7 @@ mod servers {
 
     #[test]
     fn a_log_that_was_loaded_without_a_sync_is_opened_again_with_one() {
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let words = "--engine redis --peers lmdb --workloads load,get,update --records 2000 --ops 200 --rounds 1 --check full --json \
                      --durability power --load-durability process";
         let all = rows(&bench(words, Some(&dir)));
@@ -137,19 +137,19 @@ mod servers {
     #[test]
     fn a_server_ends_with_a_bench_that_is_killed() {
         for (engine, signal) in [("redis", "-KILL"), ("memcached", "-KILL"), ("redis", "-TERM")] {
-            let dir = Dir::new();
+            let dir = Scratch::new();
             let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
                 .args(["--engine", engine, "--peers", "none", "--workloads", "overload", "--seconds", "600"])
                 .args(["--records", "1000", "--dir"])
-                .arg(&dir.0)
+                .arg(dir.path())
                 .stdin(Stdio::null())
                 .spawn()
                 .expect("the bench starts");
             // The bench, its process for the store, the server and the shell before it.
             let wait = |count: &dyn Fn(usize) -> bool| {
                 let begun = Instant::now();
-                while !count(at_work_in(&dir.0)) {
-                    assert!(begun.elapsed() < Duration::from_secs(60), "{engine}: {}", at_work_in(&dir.0));
+                while !count(at_work_in(dir.path())) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{engine}: {}", at_work_in(dir.path()));
                     std::thread::sleep(Duration::from_millis(10));
                 }
             };
@@ -158,7 +158,7 @@ mod servers {
             assert!(kill.success());
             child.wait().expect("it ends");
             wait(&|count| count == 0);
-            assert!(signal == "-KILL" || dir.is_empty(), "the bench left something behind");
+            assert!(signal == "-KILL" || common::is_empty(&dir), "the bench left something behind");
         }
     }
 }

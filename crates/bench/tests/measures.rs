@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 
 #[test]
 fn an_open_loop_says_what_was_asked_and_reached_and_the_load_runs_at_full_speed() {
@@ -36,8 +36,8 @@ fn assert_percentiles(row: &Value) {
 
 #[test]
 fn latencies_are_told_as_percentiles_and_drawn_as_a_line_for_each_store() {
-    let dir = Dir::new();
-    let file = dir.0.join("latency.svg");
+    let dir = Scratch::new();
+    let file = dir.path().join("latency.svg");
     let words = format!(
         "--engine hashmap --peers btreemap --workloads load,get,idle,f --seconds 1 --records 3000 --rounds 2 --latency-every 1 --json --plot-latency {}",
         file.display()
@@ -55,7 +55,7 @@ fn latencies_are_told_as_percentiles_and_drawn_as_a_line_for_each_store() {
 
 #[test]
 fn live_bytes_are_those_of_records_of_mixed_sizes() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--workloads load,delete,d --records 5000 --ops 1000 --rounds 1 --peers none --value-size facebook --size 256M --json";
     let rows = rows(&bench(words, Some(&dir)));
     for row in &rows {
@@ -68,7 +68,7 @@ fn live_bytes_are_those_of_records_of_mixed_sizes() {
 
 #[test]
 fn a_store_is_measured_reopening_after_a_stop_and_after_a_kill() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words =
         "--workloads load --records 20000 --value-size 64..512 --rounds 1 --peers none --reopen --size 256M --json";
     let rows = rows(&bench(words, Some(&dir)));
@@ -80,12 +80,12 @@ fn a_store_is_measured_reopening_after_a_stop_and_after_a_kill() {
         assert_eq!(row["samples"], 10_000, "{row}");
         assert_percentiles(row);
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn what_was_written_and_what_is_taken_is_told_for_each_byte() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine fluidkv --workloads load,get,update --records 20000 --rounds 1 --size 256M --peers none --settle each --json";
     let rows = rows(&bench(words, Some(&dir)));
     let told = |at: usize, name: &str| rows[at][name].as_f64();
@@ -104,7 +104,7 @@ fn what_was_written_and_what_is_taken_is_told_for_each_byte() {
 
 #[test]
 fn an_overload_lasts_its_seconds_times_every_put_and_tells_the_machine_apart() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine fluidkv --workloads overload --seconds 2 --threads 2 --records 3000 --ops 100 --rounds 1 --size 1G --check full --json";
     let rows = rows(&bench(words, Some(&dir)));
     assert_eq!(rows.iter().map(|row| &row["store"]).collect::<Vec<_>>(), ["fluidkv", "btreemap"]);
@@ -124,7 +124,7 @@ fn an_overload_lasts_its_seconds_times_every_put_and_tells_the_machine_apart() {
 
 #[test]
 fn the_load_stops_at_steps_and_takes_account() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--workloads load,get --records 6000 --threads 2 --rounds 1 --peers none --size 256M \
                  --steps 1000,2001 --emulate-dax --set persist-ns=100 --latency-every 1 --json";
     let rows = rows(&bench(words, Some(&dir)));
@@ -144,8 +144,8 @@ fn the_load_stops_at_steps_and_takes_account() {
 
 #[test]
 fn the_dram_of_each_store_is_drawn() {
-    let dir = Dir::new();
-    let picture = dir.0.join("memory.svg");
+    let dir = Scratch::new();
+    let picture = dir.path().join("memory.svg");
     for (sweep, texts) in [("", ["load", "get"]), ("--sweep value-size=64,512", ["behind load", "512"])] {
         let words = format!(
             "--engine hikv --peers btreemap,nvht --workloads load,get --records 3000 --rounds 1 --size 64M {sweep} --json --plot-memory {}",
@@ -162,7 +162,7 @@ fn the_dram_of_each_store_is_drawn() {
         assert!(bars >= 9, "{bars}: {svg}");
         fs::remove_file(&picture).expect("removed");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn percentiles_that_too_few_calls_tell_apart_are_left_out_of_the_table() {
 
 #[test]
 fn what_the_bench_itself_needs_does_not_count_as_memory_of_a_store() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine nvht --peers none --workloads load,get --records 3000 --ops 3000 --rounds 1 --threads 4 --size 64M --json";
     for row in rows(&bench(words, Some(&dir))) {
         let grown = row["rss_anon_bytes_per_key"].as_f64().expect("a number") * 3000.0;

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/fields.rs"]
 mod fields;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 use fields::{ALL, FIELDS};
 
 const PEERS: [&str; 23] = [
@@ -36,7 +36,7 @@ const PEERS: [&str; 23] = [
 
 #[test]
 fn every_workload_runs_on_every_peer_and_leaves_nothing() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = format!(
         "--workloads {ALL} --records 2000 --ops 1500 --rounds 1 --threads 2 --check full --size 256M --json --peers {}",
         PEERS.join(",")
@@ -53,12 +53,12 @@ fn every_workload_runs_on_every_peer_and_leaves_nothing() {
         let own = row["ratio_to"].as_object().expect("ratios");
         assert!(own.len() >= 4 && !own.contains_key(row["store"].as_str().expect("a name")), "{row}");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_peer_says_what_its_writes_survive() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = format!("--workloads load --records 500 --rounds 1 --size 256M --json --peers {}", PEERS.join(","));
     for row in rows(&bench(&words, Some(&dir))) {
         let medium = row["medium"].as_str().expect("a medium").to_string();
@@ -76,7 +76,7 @@ fn a_peer_says_what_its_writes_survive() {
 
 #[test]
 fn the_table_sets_the_engine_beside_each_peer() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--workloads load,scan --records 500 --rounds 1 --size 256M --peers leveldb,bdb-hash";
     let output = bench(words, Some(&dir));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -86,7 +86,7 @@ fn the_table_sets_the_engine_beside_each_peer() {
 
 #[test]
 fn peers_run_every_workload_with_sixteen_threads_a_budget_and_a_settled_load() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let peers = ["rocksdb", "fjall", "leveldb", "sled"];
     let words = format!(
         "--engine fluidkv --workloads {ALL} --records 20000 --ops 3000 --rounds 1 --threads 16 --budget 8M --settle load --check full --json --peers {}",
@@ -100,12 +100,12 @@ fn peers_run_every_workload_with_sixteen_threads_a_budget_and_a_settled_load() {
         assert!((0.9..20.0).contains(&write), "{row}");
         assert!(row["space_amplification"].as_f64() > Some(0.9), "{row}");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_durability_chooses_the_setting_of_each_peer_or_refuses_it() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine rocksdb --peers fjall,leveldb,leveldb-paper --workloads load --records 200 --rounds 1 --json --durability power";
     let stores: Vec<_> = rows(&bench(words, Some(&dir))).iter().map(|row| row["store"].clone()).collect();
     assert_eq!(stores, ["rocksdb-sync", "fjall-sync", "leveldb-sync", "leveldb-paper"]);
@@ -116,7 +116,7 @@ fn a_durability_chooses_the_setting_of_each_peer_or_refuses_it() {
 
 #[test]
 fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let peers = "rocksdb,fjall,leveldb,leveldb-paper,redb,sled";
     let words = format!(
         "--engine btreemap --workloads load,get,update,scan --records 3000 --ops 200 --rounds 1 --check full --json --settle load \
@@ -138,5 +138,5 @@ fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
         assert_eq!(told, [of_the_load, behind_it, behind_it, behind_it], "{store}");
         assert!(own.iter().all(|row| row["load_durability"] == "process"), "{store}");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }

@@ -5,12 +5,12 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 use serde_json::Value;
 
 #[test]
 fn a_write_buffer_is_given_to_stores_that_take_its_size() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let settings = |words: &str| -> Vec<Value> {
         let words = format!("--workloads load --records 500 --rounds 1 --size 256M --json --write-buffer 4M {words}");
         let rows = rows(&bench(&words, Some(&dir)));
@@ -35,7 +35,7 @@ fn a_write_buffer_is_given_to_stores_that_take_its_size() {
 #[test]
 fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
     // Not in memory: the kernel counts no writes there.
-    let dir = Dir::in_parent(&std::env::temp_dir());
+    let dir = Scratch::on_disk();
     let peers = if cfg!(feature = "peers") { "rocksdb,blobdb,leveldb" } else { "none" };
     let words = format!(
         "--engine fluidkv --peers {peers} --workloads load,zipfput,get,zipfput --key-size 24 --value-size 992 --records 8000 --rounds 1 \
@@ -63,13 +63,13 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
     }
     let names: Vec<_> = all.iter().filter(|row| row["store"] == "fluidkv").map(|row| &row["workload"]).collect();
     assert_eq!(names, ["load", "zipfput", "get", "zipfput-2"]);
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 /// Runs the program under a limit on memory on a disk: what it printed, and whether it left a control group. None where it has no groups here, and says so.
-fn limited(words: &str, dir: &Dir) -> Option<(Output, bool)> {
+fn limited(words: &str, dir: &Scratch) -> Option<(Output, bool)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(words.split_whitespace()).arg("--dir").arg(&dir.0);
+    command.args(words.split_whitespace()).arg("--dir").arg(dir.path());
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the bench starts");
     let name = format!("lodestore-bench-{}-", child.id());
@@ -92,7 +92,7 @@ fn left_below(dir: &Path, name: &str) -> bool {
 
 #[test]
 fn each_process_has_no_more_memory_than_it_is_given_and_says_so() {
-    let dir = Dir::in_parent(&std::env::temp_dir());
+    let dir = Scratch::on_disk();
     let words = "--engine fluidkv --workloads load,get --records 2000 --rounds 1 --size 256M --memory 96M --json";
     let Some((output, left)) = limited(words, &dir) else { return };
     let all = rows(&output);
@@ -102,17 +102,17 @@ fn each_process_has_no_more_memory_than_it_is_given_and_says_so() {
         assert!(memory.starts_with("100663296, page cache included (cgroup v"), "{memory}");
         assert!(row["command"].as_str().is_some_and(|it| it.contains("--memory 100663296")), "{row}");
     }
-    assert!(!left && dir.is_empty(), "the bench left something behind");
+    assert!(!left && common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_control_group_goes_with_a_process_that_fails_and_tells_of_one_that_the_kernel_ended() {
-    let dir = Dir::in_parent(&std::env::temp_dir());
+    let dir = Scratch::on_disk();
     let full = "--engine fluidkv --peers none --workloads load --records 90000 --rounds 1 --size 8M --memory 96M";
     let Some((output, left)) = limited(full, &dir) else { return };
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && !text.contains("memory"), "{text}");
-    assert!(!left && dir.is_empty(), "the bench left something behind");
+    assert!(!left && common::is_empty(&dir), "the bench left something behind");
     let large = "--engine btreemap --workloads load --records 50000 --value-size 4000 --rounds 1 --memory 32M";
     let (output, left) = limited(large, &dir).expect("there was a group");
     let text = String::from_utf8_lossy(&output.stderr);
@@ -122,7 +122,7 @@ fn a_control_group_goes_with_a_process_that_fails_and_tells_of_one_that_the_kern
 
 #[test]
 fn a_limit_on_memory_is_refused_where_it_would_limit_the_medium_or_nothing() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let refused = |words: &str, why: &str| {
         let output = bench(words, Some(&dir));
         let text = String::from_utf8_lossy(&output.stderr);
@@ -130,14 +130,14 @@ fn a_limit_on_memory_is_refused_where_it_would_limit_the_medium_or_nothing() {
     };
     refused("--records 10 --memory 1M", "memory");
     refused("--engine btreemap --records 10 --memory 64M --in-process", "processes of their own");
-    if dir.0.starts_with("/dev/shm") {
+    if dir.path().starts_with("/dev/shm") {
         refused("--records 10 --memory 64M", "tmpfs");
     }
 }
 
 #[test]
 fn an_engine_in_several_settings_is_several_stores_of_one_run() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine hashkv --set separate-from=512 --peers hashkv:separate-from=0,hashkv:separate-from=64:group-bytes=65536,btreemap \
                  --workloads load,zipfput --value-size 100 --records 3000 --rounds 2 --size 64M --check full --json";
     let all = rows(&bench(words, Some(&dir)));
@@ -151,12 +151,12 @@ fn an_engine_in_several_settings_is_several_stores_of_one_run() {
     assert_eq!(settings, [(text("512"), default.clone()), (text("0"), default), (text("64"), text("65536"))]);
     assert!(all[0]["ratio_to"]["hashkv:separate-from=0"].is_number(), "{}", all[0]);
     assert!(all[0]["command"].as_str().is_some_and(|it| it.contains(&stores[1..].join(","))), "{}", all[0]);
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_setting_of_an_engine_reaches_it() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     // What is kept apart is in a file that the engine writes by calls.
     let words = "--engine hashkv:separate-from=0 --peers hashkv:separate-from=64 --workloads load --value-size 400 --records 5000 --rounds 1 --size 64M --json";
     let all = rows(&bench(words, Some(&dir)));
@@ -177,7 +177,7 @@ fn a_setting_of_an_engine_reaches_it() {
 
 #[test]
 fn a_preset_runs_its_phases_and_says_what_it_stands_for() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let peers = if cfg!(feature = "peers") { "rocksdb,blobdb,leveldb" } else { "none" };
     let words = format!(
         "--preset hashkv-p123 --records 4000 --ops 6000 --peers {peers} --memory 0 --reserve 900 --check full --json"
@@ -209,7 +209,7 @@ fn a_preset_runs_its_phases_and_says_what_it_stands_for() {
 
 #[test]
 fn a_reserve_is_of_what_is_loaded_which_may_be_given_in_bytes() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine fluidkv --peers none --workloads load --key-size 16 --value-size 1008 --load-bytes 16M --reserve 150 --rounds 1 --json";
     let row = &rows(&bench(words, Some(&dir)))[0];
     assert_eq!((&row["records"], &row["settings"]["size"]), (&16_384.into(), &(40 << 20).to_string().into()));
@@ -230,8 +230,8 @@ fn a_reserve_is_of_what_is_loaded_which_may_be_given_in_bytes() {
 
 #[test]
 fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
-    let dir = Dir::new();
-    let picture = dir.0.join("sweep.svg");
+    let dir = Scratch::new();
+    let picture = dir.path().join("sweep.svg");
     let words = format!(
         "--engine fluidkv --peers hikv,fluidkv:value-threshold=0 --workloads load,zipfput,zipfput --load-bytes 1M --key-size 24 \
          --sweep value-size=100,1000 --rounds 1 --size 256M --json --plot {}",
@@ -269,7 +269,7 @@ fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
     );
     assert!(of("<polyline") >= 18, "{svg}");
     std::fs::remove_file(picture).expect("removed");
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
     let table = bench(&words.replace("--json", ""), Some(&dir));
     let text = String::from_utf8_lossy(&table.stdout);
     assert!(text.contains("hikv value-size=1000") && text.contains("--load-bytes 1048576"), "{text}");
@@ -278,7 +278,7 @@ fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
 
 #[test]
 fn a_sweep_of_the_reserve_gives_each_engine_that_capacity() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine hashkv --peers hashkv:separate-from=0,btreemap --workloads load,zipfput --key-size 24 --value-size 1000 --records 4000 \
                  --sweep reserve=300,900 --rounds 1 --json";
     let all = rows(&bench(words, Some(&dir)));
@@ -291,7 +291,7 @@ fn a_sweep_of_the_reserve_gives_each_engine_that_capacity() {
 
 #[test]
 fn a_store_that_fails_is_told_of_and_the_others_go_on_where_that_is_asked_for() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine btreemap --peers fluidkv:value-threshold=0,nvht --workloads load,zipfput --key-size 24 --value-size 1000 --records 20000 \
                  --rounds 2 --size 16M";
     let one = bench(words, Some(&dir));
@@ -310,5 +310,5 @@ fn a_store_that_fails_is_told_of_and_the_others_go_on_where_that_is_asked_for() 
     let text = bench(&format!("{words} --go-on"), Some(&dir));
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains(" failed, and what is told") && text.contains("--go-on"), "{text}");
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }

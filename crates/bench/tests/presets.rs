@@ -4,7 +4,7 @@ mod common;
 
 use serde_json::Value;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 
 /// Each preset but those that other tests run, what makes it short, and the workloads of its engine's rows.
 const PRESETS: [(&str, &str, &str); 22] = [
@@ -34,7 +34,7 @@ const PRESETS: [(&str, &str, &str); 22] = [
 
 /// Runs some of them, and hands on what was said and what was told of each.
 fn run(which: impl Fn(usize) -> bool) {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for (_, (preset, words, workloads)) in PRESETS.iter().enumerate().filter(|(at, _)| which(*at)) {
         let records = if preset.starts_with("hashkv") { 4000 } else { 400 };
         let records = if words.contains("records") { String::new() } else { format!("--records {records}") };
@@ -49,7 +49,7 @@ fn run(which: impl Fn(usize) -> bool) {
         assert_eq!(named.join(","), *workloads, "{preset}: {said}");
         check(preset, &all);
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 /// What all rows of a paper's preset have in common.
@@ -87,7 +87,7 @@ fn the_last_presets_run() {
 
 #[test]
 fn a_figure_of_the_paper_is_printed_with_its_number_and_again_by_the_command_that_is_told() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for (words, texts) in [
         ("hikv-fig10 --sweep persist-ns=0,50", ["Figure 10: mean latency, us: load", "| persist-ns | "]),
         (
@@ -111,7 +111,7 @@ fn a_figure_of_the_paper_is_printed_with_its_number_and_again_by_the_command_tha
 #[cfg(not(feature = "peers"))]
 #[test]
 fn a_preset_leaves_out_what_this_build_has_not_and_says_so_but_refuses_what_is_given() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--preset nvht-redis --records 300 --rounds 1";
     let output = bench(words, Some(&dir));
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::Output;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 use serde_json::Value;
 
 fn errors(output: &Output) -> String {
@@ -24,8 +24,8 @@ fn names(rows: &[Value]) -> Vec<(&str, &str)> {
 
 #[test]
 fn what_cannot_be_run_is_refused_in_one_line_before_any_store_ran() {
-    let dir = Dir::new();
-    let here = dir.0.display();
+    let dir = Scratch::new();
+    let here = dir.path().display();
     for (words, says) in [
         ("--peers nvht:region=banana --workloads overload --seconds 1".to_string(), "region=banana"),
         ("--peers none --sweep region=64M,banana".into(), "region=banana"),
@@ -42,11 +42,11 @@ fn what_cannot_be_run_is_refused_in_one_line_before_any_store_ran() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{words}: {text}");
         assert!(text.lines().count() == 1 && text.contains(says), "{words}: {text}");
     }
-    fs::create_dir(dir.0.join("x.svg")).expect("a directory");
+    fs::create_dir(dir.path().join("x.svg")).expect("a directory");
     let output = bench(&format!("--engine btreemap --records 9 --plot {here}/x.svg"), Some(&dir));
     assert!(!output.status.success() && output.stdout.is_empty() && errors(&output).contains("x.svg"));
-    fs::remove_dir(dir.0.join("x.svg")).expect("removed");
-    assert!(dir.is_empty(), "the bench left something behind");
+    fs::remove_dir(dir.path().join("x.svg")).expect("removed");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 /// A run whose first store is measured and whose second has no room.
@@ -54,7 +54,7 @@ const SECOND_FAILS: &str = "--engine btreemap --peers nvht --workloads load,get 
 
 #[test]
 fn what_was_measured_before_a_failure_is_told_and_then_the_failure() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let output = bench(&format!("{SECOND_FAILS} --json"), Some(&dir));
     let (rows, text) = (told(&output), errors(&output));
     assert!(!output.status.success() && text.lines().count() == 1 && text.contains("full"), "{text}");
@@ -64,12 +64,12 @@ fn what_was_measured_before_a_failure_is_told_and_then_the_failure() {
     let text = String::from_utf8_lossy(&table.stdout);
     assert!(!table.status.success() && text.contains("nvht failed, and what is told of it"), "{text}");
     assert!(!text.contains("keeps no order"), "it had no time to run anything: {text}");
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_run_that_goes_on_fails_where_every_store_did() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let some = bench(&format!("{SECOND_FAILS} --go-on --json"), Some(&dir));
     assert!(some.status.success() && names(&told(&some)).contains(&("btreemap", "get")), "{}", errors(&some));
     let words = "--engine nvht --peers none --workloads load --records 50000 --size 2M --rounds 1 --go-on --json";
@@ -81,7 +81,7 @@ fn a_run_that_goes_on_fails_where_every_store_did() {
 
 #[test]
 fn workloads_that_a_store_has_not_are_named_beside_json_too() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine nvht --peers btreemap --workloads load,scan --records 500 --size 64M --rounds 1";
     let output = bench(&format!("{words} --json"), Some(&dir));
     let line = "not run on nvht, which keeps no order: scan";
@@ -94,8 +94,8 @@ fn workloads_that_a_store_has_not_are_named_beside_json_too() {
 #[cfg(feature = "peers")]
 #[test]
 fn a_path_too_long_for_a_servers_socket_is_refused_before_other_stores_run() {
-    let dir = Dir::new();
-    let long = dir.0.join("d".repeat(80));
+    let dir = Scratch::new();
+    let long = dir.path().join("d".repeat(80));
     fs::create_dir(&long).expect("a directory");
     let words = format!("--engine btreemap --peers redis --records 100 --rounds 1 --json --dir {}", long.display());
     let output = bench(&words, None);

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 #[cfg(feature = "peers")]
 use std::process::{Command, Output, Stdio};
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 use serde_json::Value;
 
 /// What was opened again, and how it had been left, in the order of the rows.
@@ -32,7 +32,7 @@ fn assert_told(row: &Value, records: u64, rounds: u64) {
 
 #[test]
 fn each_engine_of_a_run_is_opened_again_in_each_setting() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine hikv --peers nvht,hikv:wal=on,btreemap --workloads load --records 3000 --rounds 2 --reopen --size 64M";
     let rows = rows(&bench(&format!("{words} --json"), Some(&dir)));
     let both = |store| [(store, "reopen-clean"), (store, "reopen-kill")];
@@ -41,7 +41,7 @@ fn each_engine_of_a_run_is_opened_again_in_each_setting() {
     let text = bench(words, Some(&dir));
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("btreemap was not opened again: it keeps nothing that could be"), "{text}");
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_run_in_which_nothing_could_be_opened_again_is_refused() {
 #[cfg(feature = "peers")]
 #[test]
 fn each_peer_is_opened_again_after_what_it_survives_and_has_every_record() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let (both, stop): (&[&str], &[&str]) = (&["reopen-clean", "reopen-kill"], &["reopen-clean"]);
     let peers = [
         ("leveldb", both),
@@ -90,13 +90,13 @@ fn each_peer_is_opened_again_after_what_it_survives_and_has_every_record() {
     let should: Vec<_> = [("hikv", both)].iter().chain(&peers).flat_map(should).collect();
     assert_eq!(reopened(&all), should);
     all.iter().filter(|row| row["reopen"].is_object()).for_each(|row| assert_told(row, 2000, 1));
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[cfg(feature = "peers")]
 #[test]
 fn a_peer_is_opened_again_alone_and_what_is_not_is_said() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine leveldb --peers redb,redis --workloads load --records 500 --rounds 1 --reopen";
     let output = bench(words, Some(&dir));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -107,8 +107,8 @@ fn a_peer_is_opened_again_alone_and_what_is_not_is_said() {
 
 /// A directory of programs, in which `redis-server` is this script; what it is given stands in `$@`, the real one in `$real`.
 #[cfg(feature = "peers")]
-fn with_redis(script: &str, words: &str, dir: &Dir) -> Output {
-    let programs = Dir::new();
+fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
+    let programs = Scratch::new();
     let real = std::env::split_paths(&std::env::var_os("PATH").expect("there is a path"))
         .map(|path| path.join("redis-server"))
         .find(|path| path.exists())
@@ -123,7 +123,7 @@ fn with_redis(script: &str, words: &str, dir: &Dir) -> Output {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it can be run");
     let path = format!("{}:{}", programs.0.display(), std::env::var("PATH").expect("there is a path"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(words.split_whitespace()).arg("--dir").arg(&dir.0).env("PATH", path).stdin(Stdio::null());
+    command.args(words.split_whitespace()).arg("--dir").arg(dir.path()).env("PATH", path).stdin(Stdio::null());
     command.output().expect("the bench starts")
 }
 
@@ -134,7 +134,7 @@ const FORGETS: &str = "rm -rf \"$2/appendonlydir\"";
 #[cfg(feature = "peers")]
 #[test]
 fn a_store_that_comes_back_without_a_record_ends_the_run_or_is_told_of() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine redis-aof --peers leveldb --workloads load --records 500 --rounds 2 --reopen --json";
     let output = with_redis(FORGETS, words, &dir);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -155,13 +155,13 @@ fn a_store_that_comes_back_without_a_record_ends_the_run_or_is_told_of() {
     assert_eq!(reopened(&all), [("leveldb", "reopen-clean"), ("leveldb", "reopen-kill")]);
     let load = |store: &str| all.iter().find(|row| row["store"] == store && row["workload"] == "load").expect("it ran");
     assert_eq!((&load("redis-aof")["rounds"], &load("leveldb")["rounds"]), (&1.into(), &2.into()));
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[cfg(feature = "peers")]
 #[test]
 fn a_store_that_failed_once_is_left_out_of_later_rounds() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     // It fails at its first start alone.
     let script = "mkdir \"$here/begun\" 2>/dev/null && exit 1";
     let words = "--engine leveldb --peers redis --workloads load --records 500 --rounds 3 --go-on --json";

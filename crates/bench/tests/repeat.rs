@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 
 /// What a row is of, rather than what was measured.
 fn of(row: &Value) -> BTreeMap<&str, &Value> {
@@ -23,7 +23,7 @@ fn again(command: &str) -> Vec<Value> {
 
 #[test]
 fn each_row_tells_a_line_that_gives_it_again_alone() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for words in [
         "--engine hikv --peers nvht,btreemap --workloads load,get,update,get,scan --records 600 --ops 300 --rounds 1 --size 64M --emulate-dax --seed 7",
         "--engine hikv --peers hikv:wal=on --workloads load,update --records 500 --rounds 1 --size 64M --emulate-dax --sweep persist-ns=0,50 --threads 2",
@@ -38,12 +38,12 @@ fn each_row_tells_a_line_that_gives_it_again_alone() {
             assert_eq!(of(same), of(&row));
         }
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn the_lines_under_a_table_give_each_row_again_alone() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for (words, store, value, takes) in [
         ("--engine hikv --peers nvht --workloads load,get,update,scan", "nvht", "", "scan takes update,scan"),
         ("--engine hikv --peers nvht --workloads load,get --sweep threads=1,2", "nvht", "2", "get"),

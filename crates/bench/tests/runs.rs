@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{Dir, bench, rows};
+use common::{Scratch, bench, rows};
 use fields::{ALL, FIELDS};
 
 #[test]
@@ -36,7 +36,7 @@ fn every_workload_runs_on_the_peer_alone() {
 
 #[test]
 fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words =
         format!("--workloads {ALL} --records 5000 --ops 3000 --rounds 1 --threads 2 --check full --size 256M --json");
     let rows = rows(&bench(&words, Some(&dir)));
@@ -45,7 +45,7 @@ fn every_workload_runs_on_the_engine_beside_the_peer_and_leaves_nothing() {
         FIELDS.iter().for_each(|field| assert!(!row[field].is_null(), "{field} is missing in {row}"));
         assert!(row["store"] == "btreemap" || row["ratio_to"]["btreemap"].is_f64(), "{row}");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_workload_that_can_go_on_is_warmed_up_and_goes_on_for_a_while_and_another_do
 
 #[test]
 fn odd_sizes_run() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for sizes in [
         "--key-size 8 --value-size 8",
         "--key-size 9 --value-size 1",
@@ -96,7 +96,7 @@ fn a_table_tells_how_to_run_it_again() {
 /// A map that keeps nothing stood in one table with peers whose writes survive what the engine's do.
 #[test]
 fn ratios_to_stores_of_another_durability_stand_in_a_table_of_their_own() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--engine hikv --peers nvht,btreemap --workloads get --records 1000 --rounds 1 --size 64M";
     let output = bench(words, Some(&dir));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -143,31 +143,31 @@ fn a_signal_ends_the_run_and_its_directory() {
             eprintln!("SIG{signal} is ignored here");
             continue;
         }
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
             .args(
                 "--workloads get --records 1000000 --ops 100000000 --rounds 9 --peers none --size 1G --dir"
                     .split_whitespace(),
             )
-            .arg(&dir.0)
+            .arg(dir.path())
             .stdin(Stdio::null())
             .spawn()
             .expect("the bench starts");
-        while dir.is_empty() {
+        while common::is_empty(&dir) {
             assert!(child.try_wait().expect("it can be asked").is_none(), "it ended before the signal");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let kill = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("kill runs");
         assert!(kill.success());
         assert_eq!(child.wait().expect("it ends").code(), Some(code));
-        assert!(dir.is_empty(), "the bench left something behind");
+        assert!(common::is_empty(&dir), "the bench left something behind");
     }
 }
 
 #[test]
 fn a_sweep_has_a_row_for_each_value_and_a_picture_with_a_line_for_each_workload() {
-    let dir = Dir::new();
-    let picture = dir.0.join("sweep.svg");
+    let dir = Scratch::new();
+    let picture = dir.path().join("sweep.svg");
     let words = format!(
         "--workloads load,get --records 2000 --rounds 2 --size 256M --sweep region=64M,128M --json --plot {}",
         picture.display()
@@ -187,12 +187,12 @@ fn a_sweep_has_a_row_for_each_value_and_a_picture_with_a_line_for_each_workload(
     let svg = fs::read_to_string(&picture).expect("the picture is there");
     assert!(svg.starts_with("<svg") && svg.contains("128M") && svg.matches("<polyline").count() >= 2, "{svg}");
     fs::remove_file(picture).expect("removed");
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_sweep_of_threads_runs_with_as_many() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let words = "--workloads get --records 2000 --rounds 1 --size 256M --sweep threads=1,2 --json";
     let rows = rows(&bench(words, Some(&dir)));
     assert_eq!(rows.iter().map(|row| row["threads"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2)]);
@@ -200,7 +200,7 @@ fn a_sweep_of_threads_runs_with_as_many() {
 
 #[test]
 fn what_cannot_be_swept_or_stepped_is_refused_before_anything_runs() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for words in [
         "--sweep nosuch=1,2",
         "--sweep region",
@@ -216,7 +216,7 @@ fn what_cannot_be_swept_or_stepped_is_refused_before_anything_runs() {
 
 #[test]
 fn a_budget_is_given_to_stores_that_take_one_and_what_is_set_by_name_counts_more() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let budget = |words: &str| -> Vec<(Value, Value)> {
         let words = format!(
             "--engine fluidkv --workloads load --records 2000 --rounds 1 --size 256M --json --budget 32M {words}"
@@ -231,7 +231,7 @@ fn a_budget_is_given_to_stores_that_take_one_and_what_is_set_by_name_counts_more
 
 #[test]
 fn a_load_runs_at_a_durability_of_its_own_and_the_rest_at_that_of_the_run() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for engine in ["fluidkv", "hikv", "nvht"] {
         let words = format!(
             "--engine {engine} --workloads load,get,update,delete --records 4000 --rounds 1 --size 256M --check full --emulate-dax --durability power --load-durability process"
@@ -252,12 +252,12 @@ fn a_load_runs_at_a_durability_of_its_own_and_the_rest_at_that_of_the_run() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("the load ran at durability process") && text.contains("(the load: process)"), "{text}");
     }
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn a_durability_of_the_load_that_cannot_be_left_behind_is_refused_before_anything_runs() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for (words, why) in [
         ("--load-durability power", "never lowered"),
         ("--durability interval:20 --load-durability interval:10", "never lowered"),
@@ -268,7 +268,7 @@ fn a_durability_of_the_load_that_cannot_be_left_behind_is_refused_before_anythin
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(why), "{words}: {text}");
     }
-    if dir.0.starts_with("/dev/shm") {
+    if dir.path().starts_with("/dev/shm") {
         let output = bench("--records 100 --durability power --load-durability process", Some(&dir));
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains("power") && text.lines().count() == 1, "{text}");
@@ -277,8 +277,8 @@ fn a_durability_of_the_load_that_cannot_be_left_behind_is_refused_before_anythin
 
 /// The last line of the load in a timeline of a run with these words.
 fn end_of_load(words: &str) -> Vec<String> {
-    let dir = Dir::new();
-    let (table, picture) = (dir.0.join("timeline.csv"), dir.0.join("timeline.svg"));
+    let dir = Scratch::new();
+    let (table, picture) = (dir.path().join("timeline.csv"), dir.path().join("timeline.svg"));
     let words = format!(
         "--engine fluidkv --workloads load,get --records 20000 --rounds 1 --size 256M --peers none --json --timeline {} --timeline {} {words}",
         table.display(),
@@ -295,7 +295,7 @@ fn end_of_load(words: &str) -> Vec<String> {
         svg.starts_with("<svg") && svg.contains("growth of RssAnon") && svg.contains("million operations a second")
     );
     [table, picture].iter().for_each(|file| fs::remove_file(file).expect("removed"));
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
     let ops: u64 = text.lines().filter(|line| line.contains(",load,")).map(|line| field(line, 4)).sum();
     assert_eq!(ops, 20_000, "{text}");
     let last = text.lines().rfind(|line| line.contains(",load,")).expect("the load is there");
@@ -318,8 +318,8 @@ fn a_timeline_has_every_operation_and_a_store_that_is_to_settle_flushes() {
 
 #[test]
 fn a_timeline_shows_what_a_store_adapts_over_workloads_that_change_and_stop() {
-    let dir = Dir::new();
-    let (table, picture) = (dir.0.join("timeline.csv"), dir.0.join("timeline.svg"));
+    let dir = Scratch::new();
+    let (table, picture) = (dir.path().join("timeline.csv"), dir.path().join("timeline.svg"));
     let words = format!(
         "--engine fluidkv --workloads load,overwrite,c,idle,overwrite --seconds 2 --records 20000 --ops 30000 --rounds 2 --size 256M --budget 8M \
          --settle never --json --timeline {} --timeline {}",
@@ -356,12 +356,12 @@ fn a_timeline_shows_what_a_store_adapts_over_workloads_that_change_and_stop() {
         assert!(svg.contains(label), "{label}");
     }
     [table, picture].iter().for_each(|file| fs::remove_file(file).expect("removed"));
-    assert!(dir.is_empty(), "the bench left something behind");
+    assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
 #[test]
 fn sixteen_threads_run_every_workload() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for engine in ["hikv", "fluidkv"] {
         let words = format!(
             "--engine {engine} --workloads {ALL} --records 4000 --ops 3000 --rounds 1 --threads 16 --check full --size 256M --json"
@@ -374,7 +374,7 @@ fn sixteen_threads_run_every_workload() {
 #[test]
 fn a_peer_of_another_build_is_refused_with_the_feature_that_has_it() {
     eprintln!("skipped: the peers' own runs, which need --features peers and what scripts/peers.sh installs");
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let output = bench("--peers leveldb --records 10", Some(&dir));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains("--features peers"), "{text}");

@@ -18,6 +18,8 @@ mod range;
 mod size;
 mod stats;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod verify;
 
 pub use capability::Capabilities;

@@ -1,6 +1,7 @@
 //! What a split refuses.
 
 use lodestore_contract::Error;
+use lodestore_contract::testing::Scratch;
 use lodestore_media::{Pool, PoolOptions, Prefault};
 
 use crate::hash::{DEPTH_MAX, Signature};
@@ -10,11 +11,10 @@ use crate::table::Table;
 
 #[test]
 fn a_segment_as_deep_as_can_be_is_no_full_store() {
-    let dir = std::path::Path::new(if cfg!(target_os = "linux") { "/dev/shm" } else { "." });
-    let path = dir.join(format!("lodestore-test-split-{}", std::process::id()));
+    let scratch = Scratch::new();
     let options =
         PoolOptions { capacity: 1 << 20, region_bytes: 1 << 20, prefault: Prefault::None, ..PoolOptions::default() };
-    let (pool, _) = Pool::create(&path, ENGINE, FORMAT, options).expect("a pool");
+    let (pool, _) = Pool::create(&scratch.store(), ENGINE, FORMAT, options).expect("a pool");
     let table = Table::new(Superblock { partitions: 1, segment_bytes: 512, seed: 1, modes: 0 });
     format(&table, &pool).expect("room");
     let sig = Signature(1);
@@ -25,8 +25,6 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
         pool.publish_u64(directory.at.add(index * 8), Deep { at: segment.at, depth: DEPTH_MAX }.pack());
     }
     let refused = split(&table, &pool, sig);
-    drop(pool);
-    Pool::remove(&path);
     match refused {
         Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => assert!(error.to_string().contains("--set segment=")),
         other => panic!("{other:?}"),

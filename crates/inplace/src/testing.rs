@@ -1,51 +1,18 @@
 //! What the tests of these engines share: stores in a directory that goes away, places for the
 //! contract's suite, and the counts of ordering points.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use lodestore_contract::conformance::{Harness, Plan};
 use lodestore_contract::{Durability, OptionSpec, Result, Store};
 use lodestore_media::PoolOptions;
 
+pub use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
+
 pub use crate::testing_sink::{
     check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store,
     check_sink_may_use_the_store_but_for_sweeps,
 };
-
-/// A directory of one test's own, removed when it is dropped.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    /// On tmpfs where there is one.
-    #[expect(clippy::new_without_default, reason = "it makes a directory")]
-    pub fn new() -> Self {
-        let shm = Path::new("/dev/shm");
-        if shm.is_dir() { Self::within(shm) } else { Self::within(&std::env::temp_dir()) }
-    }
-
-    /// In this directory.
-    ///
-    /// # Panics
-    /// Where none can be made.
-    pub fn within(base: &Path) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = base.join(format!("lodestore-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        std::fs::create_dir_all(&dir).expect("a scratch directory can be made");
-        Self(dir)
-    }
-
-    /// A path in it where nothing is yet.
-    pub fn store(&self) -> PathBuf {
-        self.0.join("store")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A pool for small stores, whose flushes and fences are executed.
 pub fn small_dax_pool() -> PoolOptions {

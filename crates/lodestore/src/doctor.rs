@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_nearest_directory_is_probed() {
-        let place = tempfile::tempdir().expect("a temporary directory");
+        let place = lodestore_contract::testing::Scratch::on_disk();
         let file = place.path().join("file");
         std::fs::write(&file, "").expect("a file");
         for path in [place.path().to_path_buf(), place.path().join("a/b/c"), file.clone(), file.join("below")] {

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # fn main() -> lodestore::Result<()> {
-//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let dir = lodestore_contract::testing::Scratch::on_disk();
 //! # let path = dir.path().join("store");
 //! use lodestore::{CreateOptions, OpenOptions, ScanRange};
 //!

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use lodestore::{CreateOptions, Durability, Error, Event, Lodestore, OpenOptions, ScanRange, Store};
+use lodestore_contract::testing::Scratch;
 
-/// A directory that goes with its owner, in memory where the machine has such a place.
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let memory = std::path::Path::new("/dev/shm");
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("lodestore-test-");
-    let dir = if memory.is_dir() { builder.tempdir_in(memory) } else { builder.tempdir() };
-    let dir = dir.expect("a temporary directory");
-    let path = dir.path().join("store");
+/// Returns a temporary directory and a path in it at which no store exists yet.
+fn place() -> (Scratch, PathBuf) {
+    let dir = Scratch::new();
+    let path = dir.store();
     (dir, path)
 }
 
@@ -38,7 +35,7 @@ fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
 #[test]
 fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() {
     // An ordinary file system: shared memory gives no power.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+    let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
     let key = |number: u32| format!("key {number:05}").into_bytes();
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);
@@ -65,7 +62,7 @@ fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() 
 
 #[test]
 fn a_durability_that_the_engine_lacks_is_refused_at_an_open_too() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+    let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
     let window = Durability::Interval(std::time::Duration::from_millis(5));
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);

@@ -279,7 +279,7 @@ mod tests {
     /// what was stored in the region was lost with the process.
     #[test]
     fn a_late_wish_does_not_replace_a_region_that_is_taken() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
         let made = ahead.take_or_make(1, LEN).expect("room for a region");
         let own = made.mapping.file().expect("a file").metadata().expect("its data").ino();
@@ -300,7 +300,7 @@ mod tests {
     /// A spare of another index or length gives way with its file.
     #[test]
     fn a_spare_that_does_not_fit_leaves_no_file() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
         ahead.want(3, LEN);
         while ahead.shared.lock().spare.is_none() {
@@ -314,7 +314,7 @@ mod tests {
     /// What an interrupted making left is removed by name at once and its space behind the caller, before a region is made.
     #[test]
     fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let path = unfinished_path(dir.path(), 4);
         let file = File::create(&path).expect("a file");
         file.set_len(LEN).expect("made long");
@@ -333,7 +333,7 @@ mod tests {
     /// Whoever replaced the unfinished file: the region does not take its name.
     #[test]
     fn a_file_that_is_not_the_one_mapped_is_not_named() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
         let made = ahead.take_or_make(1, LEN).expect("room for a region");
         let unfinished = unfinished_path(dir.path(), 1);
@@ -347,7 +347,7 @@ mod tests {
     /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page cache.
     #[test]
     fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_goes_on() {
-        let parent = tempfile::tempdir().expect("a directory");
+        let parent = lodestore_contract::testing::Scratch::on_disk();
         let dir = parent.path().join("store");
         let opts = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
         let (mut pool, _) = Pool::create(&dir, "test", 1, opts.clone()).expect("a pool");

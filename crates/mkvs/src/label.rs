@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_label_is_left_read_replaced_and_taken_away() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         assert_eq!(Label::read(dir.path()).expect("read"), None);
         LABEL.leave(dir.path()).expect("left");
         assert_eq!(Label::read(dir.path()).expect("read"), Some(LABEL));

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn shares_have_each_key_once_and_are_of_about_one_size() {
         const KEYS: u64 = 4000;
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
         let store =
             Nvht::create(&dir.path().join("store"), &NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() })

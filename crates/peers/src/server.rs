@@ -229,7 +229,7 @@ mod tests {
             println!("not tried: {missing}");
             return;
         }
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let words = |_: &Path, socket: &Path| {
             let words = ["--port", "0", "--save", "", "--unixsocket"].map(OsString::from);
             words.into_iter().chain([socket.into()]).collect()

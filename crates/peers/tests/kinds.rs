@@ -155,12 +155,10 @@ mod installed {
 
     #[test]
     fn what_one_kind_of_a_family_wrote_another_finds_when_it_is_opened_again() {
-        let shm = Path::new("/dev/shm");
         for kind in kinds().iter().filter(|kind| kind.survives != Survives::Nothing) {
             let keeps = |other: &&Kind| other.family == kind.family && other.survives != Survives::Nothing;
             let usual = kinds().iter().find(keeps).expect("a family has its usual kind");
-            let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
-            let dir = dir.expect("a temporary directory");
+            let dir = lodestore_contract::testing::Scratch::new();
             for (round, (as_kind, there)) in [(usual, false), (kind, true), (usual, true)].into_iter().enumerate() {
                 let asked = Asked { there, budget: Some(16 << 20), ..Asked::default() };
                 let peer = as_kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
@@ -191,7 +189,7 @@ mod installed {
     fn blobdb_keeps_large_values_apart_and_collects_what_died() {
         let found = |name: &str, value: usize| {
             let kind = kinds().iter().find(|kind| kind.name == name).expect("there is one");
-            let dir = tempfile::tempdir().expect("a temporary directory");
+            let dir = lodestore_contract::testing::Scratch::on_disk();
             let asked = Asked { budget: Some(1 << 20), ..Asked::default() };
             let peer = kind.open(dir.path(), &asked).expect("it opens");
             // One value of ten is never put again, so that no file dies as a whole.
@@ -332,7 +330,7 @@ mod installed {
 
     #[test]
     fn a_directory_whose_socket_would_have_too_long_a_path_is_refused_with_the_reason() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
+        let dir = lodestore_contract::testing::Scratch::on_disk();
         let long = dir.path().join("x".repeat(110));
         std::fs::create_dir(&long).expect("a directory");
         for name in ["redis", "memcached"] {

@@ -37,7 +37,7 @@ fn those_that_take_the_size_of_their_write_buffers_have_equal_ones_and_equal_cac
             assert_eq!((&*settings["write-buffer"], &*settings["cache"]), ("16777216", "8388608"), "{}", kind.name);
             assert_eq!(settings.get("write-buffers").map_or("2", |text| text), "2", "{}", kind.name);
         } else {
-            let dir = tempfile::tempdir().expect("a temporary directory");
+            let dir = lodestore_contract::testing::Scratch::on_disk();
             let other = kind.open(dir.path(), &budget_alone).expect("it opens");
             assert_eq!(settings, other.about().settings, "{}", kind.name);
         }
@@ -47,7 +47,7 @@ fn those_that_take_the_size_of_their_write_buffers_have_equal_ones_and_equal_cac
 }
 
 fn by_itself(kind: &Kind) -> About {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = lodestore_contract::testing::Scratch::on_disk();
     kind.open(dir.path(), &Asked::default()).expect("it opens").about()
 }
 

@@ -1,17 +1,17 @@
 //! A short run of the `kill9` program; the long ones are started by hand.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-fn run(name: &str, arguments: &[&str]) -> String {
-    let shm = Path::new("/dev/shm");
-    let base: PathBuf = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
-    run_in(&base, name, arguments)
+use lodestore_contract::testing::Scratch;
+
+fn run(arguments: &[&str]) -> String {
+    run_in(Scratch::new(), arguments)
 }
 
-/// What it told.
-fn run_in(base: &Path, name: &str, arguments: &[&str]) -> String {
-    let dir = base.join(format!("lodestore-test-{}-{name}", std::process::id()));
+/// Runs the program with a directory in `scratch` and returns its output.
+fn run_in(scratch: Scratch, arguments: &[&str]) -> String {
+    let dir = scratch.store();
     let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
         .arg("--dir")
         .arg(&dir)
@@ -47,22 +47,22 @@ const NVHT: [&str; 6] = ["--engine", "nvht", "--shape", "initial-capacity=1", "-
 
 #[test]
 fn two_writers_of_hikv_lose_nothing() {
-    run("hikv-process", &TWO_WRITERS);
+    run(&TWO_WRITERS);
 }
 
 #[test]
 fn one_writer_of_hikv_loses_nothing_where_every_flush_is_executed() {
-    run("hikv-dax", &ONE_WRITER_FLUSHED);
+    run(&ONE_WRITER_FLUSHED);
 }
 
 #[test]
 fn two_writers_of_nvht_lose_nothing() {
-    run("nvht-process", &[&TWO_WRITERS[..], &NVHT].concat());
+    run(&[&TWO_WRITERS[..], &NVHT].concat());
 }
 
 #[test]
 fn one_writer_of_nvht_loses_nothing_where_every_flush_is_executed() {
-    run("nvht-dax", &[&ONE_WRITER_FLUSHED[..], &NVHT].concat());
+    run(&[&ONE_WRITER_FLUSHED[..], &NVHT].concat());
 }
 
 /// On an ordinary file with tiny memtables: four writers share a log, which changes under them.
@@ -71,27 +71,28 @@ fn writers_of_fluidkv_on_a_file_lose_nothing_when_they_are_killed() {
     for level in ["power", "interval:20"] {
         let tiny = ["--set", "memtable-bytes=65536", "--set", "segment-bytes=16384", "--set", "table-bytes=16384"];
         let rest = ["--engine", "fluidkv", "--rounds", "5", "--threads", "4", "--keys", "200", "--seed", "3"];
-        let name = format!("fluidkv-file-{}", &level[..5]);
-        run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), &name, &[&rest[..], &["--durability", level], &tiny].concat());
+        run_in(
+            Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR"))),
+            &[&rest[..], &["--durability", level], &tiny].concat(),
+        );
     }
 }
 
 /// It removed a directory at the end that it was given with other things in it.
 #[test]
 fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
-    let dir = std::env::temp_dir().join(format!("lodestore-test-{}-others", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("directory");
+    let scratch = Scratch::on_disk();
+    let dir = scratch.path();
     std::fs::write(dir.join("others"), "kept").expect("file");
     let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
         .arg("--dir")
-        .arg(&dir)
+        .arg(dir)
         .args(["--rounds", "1", "--life-ms", "10"])
         .output()
         .expect("the program runs");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && told.contains("is not empty"), "{told}");
     assert_eq!(std::fs::read_to_string(dir.join("others")).expect("it is there"), "kept");
-    std::fs::remove_dir_all(dir).expect("removed");
 }
 
 /// Tiny memtables and room for some hundred segments, so that the child is killed while it scatters and collects.
@@ -116,18 +117,18 @@ const HASHKV: [&str; 16] = [
 
 #[test]
 fn two_writers_of_hashkv_lose_nothing() {
-    run("hashkv-process", &[&TWO_WRITERS[..], &HASHKV].concat());
+    run(&[&TWO_WRITERS[..], &HASHKV].concat());
 }
 
 #[test]
 fn one_writer_of_hashkv_loses_nothing_where_every_flush_is_executed() {
-    run("hashkv-dax", &[&ONE_WRITER_FLUSHED[..], &HASHKV].concat());
+    run(&[&ONE_WRITER_FLUSHED[..], &HASHKV].concat());
 }
 
 #[test]
 fn writers_of_hashkv_on_a_file_lose_nothing_when_they_are_killed() {
     let rest = ["--rounds", "5", "--threads", "4", "--keys", "200", "--seed", "4", "--durability", "power"];
-    run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), "hashkv-file", &[&rest[..], &HASHKV].concat());
+    run_in(Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR"))), &[&rest[..], &HASHKV].concat());
 }
 
 /// Logs that keep little, so that devices are copied.
@@ -148,7 +149,7 @@ const MKVS: [&str; 12] = [
 
 #[test]
 fn two_writers_of_mkvs_lose_nothing() {
-    run("mkvs-process", &[&TWO_WRITERS[..], &MKVS].concat());
+    run(&[&TWO_WRITERS[..], &MKVS].concat());
 }
 
 /// The devices' own threads work, so that they are not all as far.
@@ -156,7 +157,7 @@ fn two_writers_of_mkvs_lose_nothing() {
 fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
     for acks in ["acks=majority", "acks=all"] {
         let rest = ["--lose", "--shape", acks, "--set", "inline=off"];
-        run(&format!("mkvs-lose-{}", &acks[5..]), &[&TWO_WRITERS[..], &MKVS, &rest].concat());
+        run(&[&TWO_WRITERS[..], &MKVS, &rest].concat());
     }
 }
 
@@ -165,7 +166,7 @@ fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
 fn two_writers_of_mkvs_lose_nothing_where_the_matrix_is_changed_meanwhile() {
     for acks in ["acks=majority", "acks=all"] {
         let rest = ["--change", "--rounds", "20", "--life-ms", "250", "--shape", acks, "--set", "inline=off"];
-        let told = run(&format!("mkvs-change-{}", &acks[5..]), &[&TWO_WRITERS[..], &MKVS, &rest].concat());
+        let told = run(&[&TWO_WRITERS[..], &MKVS, &rest].concat());
         let changed = told.lines().find(|line| line.starts_with("devices: ")).expect("what was changed is told");
         assert!(!changed.contains(": 0 replaced"), "{changed}");
     }
@@ -175,17 +176,16 @@ fn two_writers_of_mkvs_lose_nothing_where_the_matrix_is_changed_meanwhile() {
 fn devices_are_lost_of_a_matrix_alone_whose_writes_survive_it() {
     let cases =
         [(&["--engine", "hikv"][..], "take"), (&["--engine", "mkvs", "--shape", "acks=one"], "no write survives")];
-    for (at, (arguments, why)) in cases.into_iter().enumerate() {
-        let dir = std::env::temp_dir().join(format!("lodestore-test-{}-refused-{at}", std::process::id()));
+    for (arguments, why) in cases {
+        let scratch = Scratch::on_disk();
         let output = Command::new(env!("CARGO_BIN_EXE_kill9"))
             .arg("--dir")
-            .arg(&dir)
+            .arg(scratch.store())
             .args(["--rounds", "1", "--lose"])
             .args(arguments)
             .output()
             .expect("the program runs");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && told.contains(why), "{told}");
-        let _ = std::fs::remove_dir_all(dir);
     }
 }

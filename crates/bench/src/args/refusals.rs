@@ -161,6 +161,7 @@ fn check_file(name: &str, file: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::args::parsed;
+    use lodestore_contract::testing::Scratch;
 
     /// What a run with these words is refused for; nothing where it is not.
     fn refusal(words: &str) -> String {
@@ -243,7 +244,8 @@ mod tests {
             let told = refusal(&format!("--engine btreemap {option} x.txt"));
             assert!(told.contains("x.txt: give a file that ends in .svg"), "{told}");
         }
-        let dir = std::env::temp_dir().join(format!("lodestore-refusals-{}.svg", std::process::id()));
+        let scratch = Scratch::on_disk();
+        let dir = scratch.path().join("directory.svg");
         fs::create_dir(&dir).expect("a directory");
         let places = |file: &Path| parsed(&format!("--engine btreemap --plot {}", file.display())).check_places();
         for file in [dir.clone(), dir.join("no/such.svg")] {
@@ -259,6 +261,5 @@ mod tests {
         fs::write(&old, "before").expect("a file");
         places(&new).and_then(|()| places(&old)).expect("both can be written");
         assert!(!new.exists() && fs::read(&old).is_ok_and(|bytes| bytes == b"before"));
-        fs::remove_dir_all(dir).expect("removed");
     }
 }

@@ -270,6 +270,7 @@ fn left_in(place: &Place) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lodestore_contract::testing::Scratch;
 
     const ONE: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
                        32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
@@ -298,15 +299,16 @@ mod tests {
         assert_eq!(Place::of("nonsense\n1 2 3 - cgroup\n", own), None);
     }
 
-    /// A directory that is as a tree of groups of version 2: memory is handed on in `a`, not in `a/b`.
+    /// Calls `test` with a directory tree of this test that looks like a cgroup version 2 mount:
+    /// group `a` delegates the memory controller, group `a/b` does not.
     fn tree(test: impl FnOnce(&Path, &Place)) {
-        let mount = std::env::temp_dir().join(format!("lodestore-groups-{}", std::process::id()));
+        let scratch = Scratch::on_disk();
+        let mount = scratch.path().to_path_buf();
         let own = mount.join("a").join("b");
         fs::create_dir_all(&own).expect("directories");
         fs::write(mount.join("a").join("cgroup.subtree_control"), "cpu memory pids\n").expect("a file");
         fs::write(own.join("cgroup.subtree_control"), "\n").expect("a file");
         test(&mount, &Place { version: Version::Two, mount: mount.clone(), own });
-        fs::remove_dir_all(&mount).expect("removed");
     }
 
     #[test]

@@ -128,12 +128,21 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
+/// Serializes the tests that measure or change the resident memory of the whole process by much.
+#[cfg(test)]
+pub(crate) fn lock_resident_memory() -> std::sync::MutexGuard<'static, ()> {
+    static RESIDENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    RESIDENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lodestore_contract::testing::Scratch;
 
     #[test]
     fn resident_memory_grows_with_what_is_touched() {
+        let _memory = lock_resident_memory();
         let before = rss_anon();
         let held = vec![1_u8; 64 << 20];
         let after = rss_anon();
@@ -142,23 +151,21 @@ mod tests {
 
     #[test]
     fn bytes_given_to_files_are_counted() {
-        let (before, path) =
-            (io_field("wchar:"), std::env::temp_dir().join(format!("lodestore-wchar-{}", std::process::id())));
-        fs::write(&path, vec![1_u8; 1 << 20]).expect("written");
+        let (before, scratch) = (io_field("wchar:"), Scratch::on_disk());
+        fs::write(scratch.path().join("file"), vec![1_u8; 1 << 20]).expect("written");
         let after = io_field("wchar:");
-        fs::remove_file(path).expect("removed");
         assert!(after >= before + (1 << 20), "{before} {after}");
         assert!(stolen_seconds() >= 0.0);
     }
 
     #[test]
     fn files_in_directories_below_count_as_well_and_holes_do_not() {
-        let dir = std::env::temp_dir().join(format!("lodestore-used-{}", std::process::id()));
+        let scratch = Scratch::on_disk();
+        let dir = scratch.path();
         fs::create_dir_all(dir.join("below")).expect("directories");
         fs::write(dir.join("below").join("file"), vec![1; 100_000]).expect("a file");
         fs::File::create(dir.join("hole")).and_then(|file| file.set_len(1 << 30)).expect("a file");
-        let found = bytes_of_blocks(&dir);
-        fs::remove_dir_all(&dir).expect("removed");
+        let found = bytes_of_blocks(dir);
         assert!((100_000..1 << 29).contains(&found), "{found}");
     }
 

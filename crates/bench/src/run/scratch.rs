@@ -121,15 +121,11 @@ impl Scratch {
     /// [`Error::Io`].
     pub(crate) fn new(parent: Option<&Path>, keep: bool) -> Result<Self> {
         watch();
-        let path = parent.map(|parent| {
-            let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            parent.join(name)
-        });
         // A signal waits for this, so that none finds a directory that is not held yet.
         let mut all = lock(&ALL);
         let mut held = Held { path: None, child: None, bench: false, group: None, keep, lock: None };
+        let path = parent.map(create_directory).transpose()?;
         if let Some(path) = &path {
-            fs::create_dir(path).map_err(|source| Error::io("making directory", path, source))?;
             held.path = Some(path.clone());
             // Where there are no locks, a killed run is not told of.
             held.lock = File::open(path).ok().filter(|dir| dir.lock().is_ok());
@@ -197,6 +193,20 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         self.held().release();
         lock(&ALL).retain(|held| !Arc::ptr_eq(held, &self.held));
+    }
+}
+
+/// Creates a directory in `parent` and returns its path. A killed process of the same number may
+/// have left a directory: its name is skipped.
+fn create_directory(parent: &Path) -> Result<PathBuf> {
+    loop {
+        let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(name);
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(source) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(Error::io("making directory", path, source)),
+        }
     }
 }
 
@@ -295,24 +305,36 @@ fn left(parent: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lodestore_contract::testing::{self, HANG_TIMEOUT};
 
     #[test]
     fn the_directory_goes_with_its_owner_unless_kept() {
-        let parent = std::env::temp_dir();
+        let parent = testing::Scratch::on_disk();
         let path = {
-            let scratch = Scratch::new(Some(&parent), false).expect("a directory");
+            let scratch = Scratch::new(Some(parent.path()), false).expect("a directory");
             fs::write(scratch.path().join("file"), "x").expect("a file");
             scratch.path().to_path_buf()
         };
         assert!(!path.exists());
-        let kept = Scratch::new(Some(&parent), true).expect("a directory").path().to_path_buf();
+        let kept = Scratch::new(Some(parent.path()), true).expect("a directory").path().to_path_buf();
         assert!(kept.exists());
-        fs::remove_dir_all(kept).expect("removed");
+    }
+
+    #[test]
+    fn a_directory_that_a_killed_process_of_the_same_number_left_is_not_in_the_way() {
+        let parent = testing::Scratch::on_disk();
+        let next = NEXT.load(Ordering::Relaxed);
+        // Other tests take numbers at the same time.
+        let left = (next..next + 100).map(|at| parent.path().join(format!("{PREFIX}{}-{at}", std::process::id())));
+        left.for_each(|path| fs::create_dir(path).expect("a directory"));
+        let scratch = Scratch::new(Some(parent.path()), false).expect("a directory of another number");
+        assert_eq!(fs::read_dir(scratch.path()).expect("it is there").count(), 0);
     }
 
     #[test]
     fn the_directory_goes_when_nobody_works_in_it_any_more() {
-        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let parent = testing::Scratch::on_disk();
+        let scratch = Scratch::new(Some(parent.path()), false).expect("a directory");
         let socket = scratch.path().join("socket");
         assert!(!is_named(scratch.path()));
         let script = "sleep 1; exit 0";
@@ -321,7 +343,7 @@ mod tests {
         // It has its command line a moment after it has begun.
         let begun = Instant::now();
         while !is_named(scratch.path()) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "it is not seen");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "it is not seen");
         }
         let waiter = thread::spawn(move || server.wait());
         let path = scratch.path().to_path_buf();
@@ -332,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_nobody_owns_any_more_is_told_of_and_one_of_a_living_run_is_not() {
-        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let scratch = testing::Scratch::on_disk();
         let parent = scratch.path();
         // Of a process that is another program; and greater than any number of a process.
         let (dead, other) = (parent.join("lodestore-bench-1-0"), parent.join("lodestore-bench-99999998-3"));
@@ -349,7 +371,8 @@ mod tests {
 
     #[test]
     fn a_bench_is_asked_to_end_by_the_end_of_its_input_and_has_time_to_clean_up() {
-        let scratch = Scratch::new(Some(&std::env::temp_dir()), false).expect("a directory");
+        let parent = testing::Scratch::on_disk();
+        let scratch = Scratch::new(Some(parent.path()), false).expect("a directory");
         let mark = scratch.path().join("mark");
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "cat; sleep 0.2; test \"$LODESTORE_BENCH_TIED\" && echo done > \"$0\""]).arg(&mark);

@@ -89,6 +89,7 @@ pub(super) struct Best<'a> {
 mod tests {
     use super::*;
     use crate::suite::sample::{at, row};
+    use lodestore_contract::testing::Scratch;
 
     #[test]
     fn only_stores_of_an_equal_durability_share_a_table() {
@@ -122,13 +123,11 @@ mod tests {
 
     #[test]
     fn engines_that_keep_no_order_are_those_that_say_so_of_themselves() {
-        let dir = std::env::temp_dir().join(format!("lodestore-suite-order-{}", std::process::id()));
+        let scratch = Scratch::on_disk();
         for engine in lodestore::engines() {
             let options = lodestore::CreateOptions::new().engine(engine.name).size(256 << 20);
-            let store = lodestore::create(&dir, &options).expect("a store");
+            let store = lodestore::create(&scratch.path().join(engine.name), &options).expect("a store");
             assert_eq!(keeps_no_order(engine.name), !store.capabilities().scan, "{}", engine.name);
-            drop(store);
-            std::fs::remove_dir_all(&dir).expect("removed");
         }
         assert!(keeps_no_order("nvht:size=1") && keeps_no_order("mkvs:groups=2:device-engine=nvht"));
         assert!(!keeps_no_order("mkvs:groups=2:device-engine=hikv") && !keeps_no_order("hikv"));

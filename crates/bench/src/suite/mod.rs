@@ -360,6 +360,7 @@ fn bar(expected: Duration) -> ProgressBar {
 mod tests {
     use super::*;
     use clap::ValueEnum;
+    use lodestore_contract::testing::Scratch;
 
     fn expected(scale: Scale) -> Duration {
         experiments().iter().map(|experiment| experiment.expected(scale)).sum()
@@ -367,15 +368,14 @@ mod tests {
 
     #[test]
     fn two_evaluations_do_not_write_into_one_directory() {
-        let out = std::env::temp_dir().join(format!("lodestore-alone-{}", std::process::id()));
-        fs::create_dir(&out).expect("a directory");
-        let first = alone(&out).expect("nobody else writes there");
-        let second = alone(&out);
+        let scratch = Scratch::on_disk();
+        let out = scratch.path();
+        let first = alone(out).expect("nobody else writes there");
+        let second = alone(out);
         // Where there are no locks nobody is refused.
         assert_eq!(first.is_some(), second.is_err());
         drop(first);
-        alone(&out).expect("it is free again");
-        fs::remove_dir(out).expect("removed");
+        alone(out).expect("it is free again");
     }
 
     #[test]

@@ -340,7 +340,8 @@ mod tests {
 
     #[test]
     fn a_run_that_fails_or_lasts_too_long_is_told_of() {
-        let dir = std::env::temp_dir();
+        let directory = lodestore_contract::testing::Scratch::on_disk();
+        let dir = directory.path().to_path_buf();
         let experiment = experiment();
         let bench = Bench { experiment: &experiment, scale: Scale::Small, dir: &dir, tick: &|| () };
         let scratch = Scratch::new(None, false).expect("none is made");

@@ -3,25 +3,20 @@
 #![expect(dead_code, reason = "a file of tests that does not use all of it is compiled with all of it")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use lodestore_contract::testing::Scratch;
 
 /// A directory that goes with its owner, in memory where the machine has such a place.
 pub struct Place {
-    dir: tempfile::TempDir,
+    dir: Scratch,
 }
 
 impl Place {
     /// A new one, empty.
     pub fn new() -> Self {
-        let memory = Path::new("/dev/shm");
-        let builder = || {
-            let mut builder = tempfile::Builder::new();
-            builder.prefix("lodestore-test-");
-            builder
-        };
-        let dir = if memory.is_dir() { builder().tempdir_in(memory) } else { builder().tempdir() };
-        Self { dir: dir.expect("a temporary directory") }
+        Self { dir: Scratch::new() }
     }
 
     /// A new one, with an empty store of 64 MiB named `store`.

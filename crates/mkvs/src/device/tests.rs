@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn who_has_failed_says_why_whoever_recalls_it_meanwhile() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = lodestore_contract::testing::Scratch::on_disk();
     let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
     let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
     let store = Arc::new(Nvht::create(&dir.path().join("store"), &options).expect("create"));

@@ -6,45 +6,14 @@ pub mod switched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use lodestore_contract::conformance::{Harness, Plan, seed};
+pub use lodestore_contract::testing::Scratch;
 use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_media::PoolOptions;
 use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
-
-/// A directory of one test's own, removed when it is dropped.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        // One of this name may have been left by a process of the same number that was killed.
-        loop {
-            let next = NEXT.fetch_add(1, Ordering::Relaxed);
-            let dir = base.join(format!("lodestore-mkvs-{}-{next}", std::process::id()));
-            match std::fs::create_dir(&dir) {
-                Ok(()) => return Self(dir),
-                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{}: {error}", dir.display()),
-            }
-        }
-    }
-
-    /// A path in it where nothing is yet.
-    pub fn store(&self) -> PathBuf {
-        self.0.join("store")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Wraps a device's store, to have it fail.
 pub type Wrap = Arc<dyn Fn(&Path, Part, Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
