@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{
     Batch, BatchOp, Change, Direction, Durability, Error, Result, ScanRange, Snapshot, Store, Swap, Visit,
 };
@@ -11,7 +12,7 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 
 /// Longest time that a thread behind is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 fn file() -> Scratch {
     Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref())

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::{counter, key, tiny};
 use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::VALUE_MAX;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Batch, BatchOp, Direction, Durability, Error, Expiry, Store};
 use lodestore_fluidkv::{Compression, FluidOptions, Replace};
 use lodestore_inplace::testing::Scratch;
@@ -19,7 +20,7 @@ use lodestore_media::{ExtentKind, PoolOptions};
 use toy::{LARGE, Toyed, full, inline, lock, refused};
 
 /// Longest that a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// A value that tells its key and version; of an odd key it is large.
 fn value(index: u64, version: u64) -> Vec<u8> {

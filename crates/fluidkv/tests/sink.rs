@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use common::{counter, key, tiny};
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Event, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::{Kind, Scratch, check_sink_may_use_the_store_but_for_sweeps, small_dax_pool};
@@ -18,7 +19,7 @@ static KIND: Kind<FluidKv, FluidOptions> =
     Kind { engine: "fluidkv", create: FluidKv::create, open: FluidKv::open, pool: |options| &mut options.pool };
 
 /// Longest that a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = HANG_TIMEOUT;
 const KEY: &[u8] = b"damaged";
 /// Its value stands in a table then, and in no other place that is read.
 const DAMAGED: &[u8] = b"a value that will be damaged";

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::counter;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Expiry, Store};
 use lodestore_fluidkv::VerifyReads;
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
@@ -217,7 +218,7 @@ fn wait_until_quiet(store: &HashKv) {
     let (mut looks, mut since) = (counter(store, "values_looks"), Instant::now());
     let began = Instant::now();
     while since.elapsed() < Duration::from_millis(500) {
-        assert!(began.elapsed() < Duration::from_secs(60), "it goes on looking: {looks} times");
+        assert!(began.elapsed() < HANG_TIMEOUT, "it goes on looking: {looks} times");
         std::thread::sleep(Duration::from_millis(20));
         let now = counter(store, "values_looks");
         if now != looks {
@@ -244,7 +245,7 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
     store.settle().expect("settle");
     let began = Instant::now();
     while counter(&store, "values_looks") == looks {
-        assert!(began.elapsed() < Duration::from_secs(60), "it has gone to sleep for good");
+        assert!(began.elapsed() < HANG_TIMEOUT, "it has gone to sleep for good");
         std::thread::sleep(Duration::from_millis(5));
     }
     (0..400).for_each(|index| store.put(&key("a", index), &value(index, 8)).expect("put"));
@@ -298,7 +299,7 @@ fn a_panic_of_the_thread_that_collects_poisons_the_store() {
     let began = Instant::now();
     let refused = (0..).find_map(|version| {
         let has = if panicked.load(Ordering::SeqCst) { "ended in silence" } else { "never collected" };
-        assert!(began.elapsed() < Duration::from_secs(60), "the thread has {has}");
+        assert!(began.elapsed() < HANG_TIMEOUT, "the thread has {has}");
         store.put(&key("a", version % 200), &value(0, version)).err()
     });
     assert!(matches!(refused, Some(Error::Poisoned { .. })), "{refused:?}");

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::Error;
+use lodestore_contract::testing::HANG_TIMEOUT;
 
 use super::*;
 
 const KEYS: u64 = 300;
 /// Completion is waited for this long, and then it is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// Records that exist only as numbers: a position tells the key and the version.
 #[derive(Clone, Default)]

@@ -5,6 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Scratch, small_dax};
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Expiry, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 
@@ -19,7 +20,7 @@ fn the_sweeper_runs_with_and_without_backend_threads() {
         // A count tells a key until it is swept. The end of the wait is for a sweeper that never comes.
         let begin = Instant::now();
         while store.len().expect("len") > 1 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "nobody sweeps with {backends:?}");
+            assert!(begin.elapsed() < HANG_TIMEOUT, "nobody sweeps with {backends:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(store.contains(b"stays").expect("contains"));

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Result, Store};
 
 use crate::base::lock;
@@ -86,7 +86,7 @@ where
         use_all(kind, options, sweep);
         let _ = done.send(());
     });
-    let outcome = ended.recv_timeout(Duration::from_secs(120));
+    let outcome = ended.recv_timeout(HANG_TIMEOUT);
     assert!(outcome.is_ok() || worker.is_finished(), "an operation hangs whose event's sink uses the store");
     worker.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
 }
@@ -222,7 +222,7 @@ where
     store.put_expiring(b"gone", b"v", Some(Expiry::at_millis(1))).expect("put");
     *held = Some(store);
     drop(held);
-    ended.recv_timeout(Duration::from_secs(120)).expect("the last handle is gone");
+    ended.recv_timeout(HANG_TIMEOUT).expect("the last handle is gone");
     let store = place.open().expect("open");
     assert_eq!(store.get(b"key").expect("get"), Some(b"v".to_vec()));
 }

@@ -5,6 +5,7 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 
 use common::{TestDir, create, open, small};
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Durability, Error};
 use lodestore_media::{MediumKind, NvPtr, Pool, PoolOptions, Prefault};
 
@@ -254,7 +255,7 @@ fn a_large_extent_gets_a_region_of_its_own_size() {
 fn appears(path: &std::path::Path) {
     let start = std::time::Instant::now();
     while !path.exists() {
-        assert!(start.elapsed().as_secs() < 600, "{} never comes", path.display());
+        assert!(start.elapsed() < HANG_TIMEOUT, "{} never comes", path.display());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

@@ -10,9 +10,10 @@ use common::faulty::{Fault, Touch};
 use common::switched::switched;
 use lodestore_contract::Store;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_mkvs::{Filtering, Inline};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 fn wait(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();

@@ -9,9 +9,10 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::Store;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_mkvs::{Filtering, Inline, Mkvs, Reads};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// Holds back the reads of a device while it is shut.
 #[derive(Clone, Default)]

@@ -11,11 +11,12 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Result, ScanRange, Store, Visit};
 use lodestore_mkvs::{Acks, Filtering, Mkvs};
 
 const CAPACITY: u64 = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = HANG_TIMEOUT;
 const KEYS: u64 = 1000;
 
 fn key(i: u64) -> Vec<u8> {

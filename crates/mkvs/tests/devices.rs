@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Store};
 use lodestore_mkvs::{Acks, Inline, Mkvs, Reads};
 
@@ -65,7 +66,7 @@ fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while counter(store, "devices_active") != count {
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
+            begun.elapsed() < HANG_TIMEOUT,
             "{} active, not {count}: {:?}",
             counter(store, "devices_active"),
             store.stats().engine_counters
@@ -241,7 +242,7 @@ fn a_slow_device_delays_nobody_and_catches_up_by_the_log_or_by_a_copy() {
         let last = Instant::now();
         while store.verify(&mut |_| {}).expect("verify").findings.iter().any(|finding| finding.what.contains("differ"))
         {
-            assert!(last.elapsed() < Duration::from_secs(10), "members differ");
+            assert!(last.elapsed() < HANG_TIMEOUT, "members differ");
         }
         assert_sound(&store);
     }
@@ -267,7 +268,7 @@ fn what_one_device_cannot_read_another_answers_and_it_is_put_right() {
         });
         let begun = Instant::now();
         while counter(&store, "keys_repaired") == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{reads:?}: it is put right");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "{reads:?}: it is put right");
             assert_eq!(store.get(&key(11)).expect("get").as_ref(), model.get(&key(11)));
         }
         assert_holds(&store, &model);
@@ -348,7 +349,7 @@ fn a_dead_device_is_replaced_while_writers_go_on() {
         store.replace(0, 1, &directory, &matrix.path(), &matrix.places).expect("replace");
         writer.join().expect("the writer")
     });
-    store.wait_whole(Duration::from_secs(30)).expect("three active devices");
+    store.wait_whole(HANG_TIMEOUT).expect("three active devices");
     let status = store.status();
     assert_eq!((status.devices[1].path.as_path(), status.devices[1].state), (directory.as_path(), "active"));
     assert_holds(&store, &model);
@@ -420,7 +421,7 @@ fn a_group_is_added_while_writers_and_scans_go_on_and_takes_its_share() {
             scans.join().expect("the scans");
             writer.join().expect("the writer")
         });
-        store.wait_whole(Duration::from_secs(30)).expect("all moved");
+        store.wait_whole(HANG_TIMEOUT).expect("all moved");
         assert_holds(&store, &model);
         assert_sound(&store);
         let status = store.status();
@@ -452,7 +453,7 @@ fn a_group_that_is_being_filled_survives_being_stopped_at_any_time() {
         store = matrix.open().expect("open");
         assert_holds(&store, &model);
     }
-    store.wait_whole(Duration::from_secs(60)).expect("all moved");
+    store.wait_whole(HANG_TIMEOUT).expect("all moved");
     assert_holds(&store, &model);
     assert_sound(&store);
 }

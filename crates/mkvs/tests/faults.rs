@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Store};
 use lodestore_mkvs::{Filtering, Inline, Mkvs};
 
@@ -30,7 +31,7 @@ fn fill(switch: &Switch, full: &'static [u8]) {
 fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while store.stats().engine_counters["devices_active"] != count {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{count} devices are active in time");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{count} devices are active in time");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -39,7 +40,7 @@ fn wait_active(store: &Mkvs, count: u64) {
 fn wait_level(store: &Mkvs) {
     let begun = Instant::now();
     while store.status().devices.iter().any(|device| device.applied != device.last) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "all devices have everything in time");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "all devices have everything in time");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -240,7 +241,7 @@ fn what_too_few_devices_did_is_decided_when_there_are_enough_again_though_nobody
         let begun = std::time::Instant::now();
         let answer = loop {
             match store.get(b"k") {
-                Err(Error::TooFewDevices { .. }) if begun.elapsed().as_secs() < 60 => std::thread::yield_now(),
+                Err(Error::TooFewDevices { .. }) if begun.elapsed() < HANG_TIMEOUT => std::thread::yield_now(),
                 answer => break answer,
             }
         };

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::{Harness, Rng, seed};
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Change, Error, Store, Swap};
 use lodestore_mkvs::{Mkvs, Part};
 
@@ -132,12 +133,7 @@ fn what_is_counted_is_what_is_there_also_after_a_clean_stop_and_when_made_anew()
             // After a crash it is made anew behind.
             let begun = Instant::now();
             while counter(&store, "filter_keys") != model.len() as u64 {
-                assert!(
-                    begun.elapsed() < Duration::from_secs(20),
-                    "{} of {}",
-                    counter(&store, "filter_keys"),
-                    model.len()
-                );
+                assert!(begun.elapsed() < HANG_TIMEOUT, "{} of {}", counter(&store, "filter_keys"), model.len());
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -174,7 +170,7 @@ fn a_filter_that_is_full_is_made_anew_while_keys_come() {
     }
     let begun = Instant::now();
     while counter(&store, "filter_false_per_million") > 60_000 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.stats().engine_counters);
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.stats().engine_counters);
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!((0..12_000).all(|i| store.contains(&name(i)).expect("contains")));

@@ -10,6 +10,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Store};
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
 
@@ -98,7 +99,7 @@ fn nobody_is_active_of_whom_the_description_does_not_say_so() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     switches.host.clear();
-    store.wait_whole(std::time::Duration::from_secs(60)).expect("all come back");
+    store.wait_whole(HANG_TIMEOUT).expect("all come back");
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"old"[..]));
 }
 

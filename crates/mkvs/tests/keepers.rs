@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Event, Store};
 use lodestore_mkvs::{Acks, Inline, MatrixStatus, Mkvs, Part, Relay};
 
 const CAPACITY: u64 = 64 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// A matrix in which a copy takes longer than any test, with the switch of the store of one device.
 fn matrix(name: &'static str, groups: usize, of: &'static str) -> (Matrix, Switch) {

@@ -10,12 +10,13 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Result, Store};
 use lodestore_mkvs::{Filtering, Mkvs};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 300;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 fn key(i: u64) -> Vec<u8> {
     format!("key{i:05}").into_bytes()

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::{Harness, Rng};
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Result, Store};
 use lodestore_mkvs::{Acks, Inline, Mkvs, Part};
 
@@ -115,7 +116,7 @@ impl Bed {
         let pass = || {
             let (begun, goal) = (Instant::now(), writes.load(Ordering::Acquire) + WRITES);
             while writes.load(Ordering::Acquire) < goal && !self.is_cut.load(Ordering::Acquire) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "the threads go on");
+                assert!(begun.elapsed() < HANG_TIMEOUT, "the threads go on");
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
@@ -153,7 +154,7 @@ impl Bed {
         self.while_they_write(&store, known, || {
             store.replace(group, device, &directory, &matrix.path(), &matrix.places).expect("replace");
         });
-        store.wait_whole(Duration::from_secs(60)).expect("the new device has everything");
+        store.wait_whole(HANG_TIMEOUT).expect("the new device has everything");
         assert_holds(&store, known, "replaced");
         let report = store.verify(&mut |_| {}).expect("verify");
         assert!(report.is_clean(), "{:?}", report.findings);

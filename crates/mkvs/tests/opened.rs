@@ -11,12 +11,13 @@ use common::Matrix;
 use common::faulty::{Fault, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Durability, Error, Store};
 use lodestore_mkvs::{Acks, Mkvs, Part};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 fn key(i: u64) -> Vec<u8> {
     format!("key{i:05}").into_bytes()

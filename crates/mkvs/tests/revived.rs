@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Store};
 use lodestore_mkvs::{Acks, DeviceStatus, Filtering, Inline, Mkvs};
 
@@ -37,7 +38,7 @@ fn gated(switch: &Switch) -> Arc<AtomicBool> {
 fn wait_device(store: &Mkvs, device: usize, what: &str, is_so: impl Fn(&DeviceStatus) -> bool) {
     let begun = Instant::now();
     while !is_so(&store.status().devices[device]) {
-        assert!(begun.elapsed() < Duration::from_secs(8), "device {device} {what}: {:#?}", store.status());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "device {device} {what}: {:#?}", store.status());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -77,11 +78,7 @@ fn all_come_back(store: &Mkvs) {
     let begun = Instant::now();
     while store.stats().engine_counters["devices_active"] != 3 {
         let counts = store.stats().engine_counters;
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "for good nobody is active: {:#?}, {counts:?}",
-            store.status()
-        );
+        assert!(begun.elapsed() < HANG_TIMEOUT, "for good nobody is active: {:#?}, {counts:?}", store.status());
         std::thread::sleep(Duration::from_millis(5));
     }
     store.put(b"behind", b"v").expect("put");
@@ -171,6 +168,6 @@ fn a_device_whose_log_is_damaged_is_copied() {
     }
     assert!(flipped > 0, "the entry is in the log");
     let store = matrix.open().expect("open");
-    store.wait_whole(Duration::from_secs(20)).expect("all three are back");
+    store.wait_whole(HANG_TIMEOUT).expect("all three are back");
     assert_eq!(store.stats().engine_counters["devices_copied"], 1);
 }

@@ -12,10 +12,11 @@ use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
 use lodestore_contract::Store;
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
 
 const CAPACITY: u64 = 16 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// One group of so many devices with threads of their own and without a filter, where nobody hangs for too long.
 fn group(name: &'static str, devices: usize, acks: Acks) -> (Matrix, Switches) {

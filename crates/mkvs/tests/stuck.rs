@@ -11,6 +11,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use common::switched::{Switches, switched};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Expiry, Store};
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Reads};
 
@@ -38,7 +39,7 @@ fn states(store: &Mkvs) -> Vec<&'static str> {
 fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while store.stats().engine_counters["devices_active"] != count {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.status());
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -47,7 +48,7 @@ fn wait_active(store: &Mkvs, count: u64) {
 fn wait_level(store: &Mkvs) {
     let begun = Instant::now();
     while store.status().devices.iter().any(|device| device.applied != device.last) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.status());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -70,7 +71,7 @@ fn write_behind_a_failure(store: &Mkvs, switches: &Switches) {
         let bad = scope.spawn(|| store.put(b"bad", b"value"));
         let begun = Instant::now();
         while states(store)[0] != "failed" {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+            assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.status());
             std::thread::sleep(Duration::from_millis(1));
         }
         store.put(b"next", b"value").expect("the others are left");
@@ -151,7 +152,7 @@ impl Hang {
     fn wait_met(&self) {
         let begun = Instant::now();
         while !self.is_met.load(Ordering::Acquire) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "somebody calls the medium");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "somebody calls the medium");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -167,7 +168,7 @@ impl Drop for Hang {
 fn though_it_hangs<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
+    told.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn a_device_that_was_idle_does_not_fail_by_what_came_just_now() {
     let reader = std::thread::spawn(move || reader.get(b"k"));
     let begun = Instant::now();
     while states(&store)[0] != "failed" {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.status());
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(PATIENCE * 4 / 5);
@@ -311,7 +312,7 @@ fn who_catches_up_has_not_failed_though_that_takes_long() {
     let begun = Instant::now();
     while states(&store)[2] != "active" {
         assert_ne!(states(&store)[2], "failed", "{:?}", store.status());
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.status());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{:?}", store.status());
         store.put(b"beside", b"value").expect("two have it");
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -332,7 +333,7 @@ fn a_device_that_hangs_is_replaced() {
     store.put(b"k", b"value").expect("two have it");
     hang.wait_met();
     replace(&matrix, &store);
-    store.wait_whole(Duration::from_secs(60)).expect("the new one is copied");
+    store.wait_whole(HANG_TIMEOUT).expect("the new one is copied");
     though_it_hangs("a close", move || store.close()).expect("close");
 }
 
@@ -369,7 +370,7 @@ fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
     wait_level(&store);
     let whole = Arc::clone(&store);
     let hang = Hang::at(&switches.stores[2], Touch::Count, None);
-    though_it_hangs("who waits for all", move || whole.wait_whole(Duration::from_secs(60))).expect("all are active");
+    though_it_hangs("who waits for all", move || whole.wait_whole(HANG_TIMEOUT)).expect("all are active");
     drop(hang);
     let hang = Hang::when(&switches.stores[2], |touch, _| matches!(touch, Touch::Write | Touch::Count));
     store.put(b"l", b"value").expect("two have it");
@@ -425,7 +426,7 @@ fn a_device_that_hangs_while_it_catches_up_is_replaced_and_the_new_one_is_copied
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
     hang.wait_met();
     replace(&matrix, &store);
-    store.wait_whole(Duration::from_secs(30)).expect("the new one is copied");
+    store.wait_whole(HANG_TIMEOUT).expect("the new one is copied");
     // Who comes back from what hung does nothing more.
     drop(hang);
     store.put(b"k", b"value").expect("put");

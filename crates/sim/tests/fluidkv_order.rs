@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Direction, Durability, ScanRange, Store, Visit};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Event, LINE, LineModel, Rng, SECTOR, SimImage, SimSpec, Watch, What};
@@ -12,7 +13,7 @@ use lodestore_media::{Pool, PoolOptions};
 use lodestore_sim::subject::simulated_pool;
 
 /// Longest time that another thread is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = HANG_TIMEOUT;
 /// A window that nobody waits for.
 const WINDOW: Durability = Durability::Interval(Duration::from_secs(3600));
 /// Images at a crash point, where there are few of those, and where there are many.

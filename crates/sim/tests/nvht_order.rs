@@ -14,7 +14,7 @@ use lodestore_sim::subject::simulated_pool;
 /// Seed of the hash.
 const SEED: u64 = 7;
 /// How long another thread may wait for a stripe of the batch before it is left waiting.
-const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Images of the crash.
 const IMAGES: usize = 60;
 

@@ -23,6 +23,7 @@ use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use event::{EVENTS, Event};
 use lodestore_contract::conformance::Harness;
+use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Result, Store};
 use lodestore_media::sim::Rng;
 use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Part, Reads};
@@ -41,7 +42,7 @@ const LOAD: Load = Load { threads: 3, keys: 36, ops: 840, batches: false };
 /// Ways to read, to write, and to do the work.
 const MODES: u64 = 18;
 /// What something may take that is to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = HANG_TIMEOUT;
 
 /// The switches of all stores, by their directories, and one for all of them.
 #[derive(Clone)]
