@@ -32,6 +32,11 @@ impl Made {
         self.directories.extend(directories);
     }
 
+    /// Returns whether the store at `path` was made here.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.stores.iter().any(|store| store == path)
+    }
+
     /// Takes away the store at `path`, if it was made, and directories that were made for it: the last of those who are in one takes it away. It is not open.
     ///
     /// # Errors

@@ -142,7 +142,9 @@ impl Places for Stores {
 
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
         let path = directory.join(part.directory());
-        let removed = self.made.lock().unwrap_or_else(PoisonError::into_inner).take_back(&path);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        // A store that this process did not make is what an interrupted creation left.
+        let removed = if made.has(&path) { made.take_back(&path) } else { std::fs::remove_dir_all(&path) };
         removed.map_err(|error| Error::io("removing", path, error))
     }
 }
@@ -176,8 +178,7 @@ pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
 
 /// Makes a matrix.
 pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
-    let is_used = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-    if is_used {
+    if !lodestore_mkvs::may_create_in(path)? {
         return Err(Error::Exists { path: path.into() });
     }
     let (_, own) = Stores::of(&pool, set)?;

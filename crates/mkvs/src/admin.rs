@@ -18,7 +18,7 @@ use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
 use crate::places::{Made, Part, Places};
 use crate::planted::Fault;
-use crate::recover;
+use crate::recover::{self, why_lost};
 use crate::store::{HANGS_AFTER, Mkvs};
 use crate::{lock, write};
 
@@ -68,7 +68,7 @@ pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> 
                 last: 0,
                 queued: 0,
                 keys: 0,
-                why: found.err().map(|error| error.to_string()),
+                why: found.err().map(|error| why_lost(&error)),
             });
         }
     }

@@ -12,7 +12,7 @@ use crate::layout::VERSION;
 
 const NAME: &str = "label";
 /// Under this name it is written, and then renamed.
-const UNFINISHED: &str = "label.new";
+pub(crate) const UNFINISHED: &str = "label.new";
 const MAGIC: [u8; 8] = *b"LODELABL";
 const BYTES: usize = 48;
 

@@ -16,6 +16,7 @@ mod codec;
 mod command;
 mod commit;
 mod compete;
+mod creation;
 mod decide;
 mod device;
 mod events;
@@ -51,6 +52,7 @@ mod walk;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use admin::{DeviceStatus, MatrixStatus, describe};
+pub use creation::may_create_in;
 pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lodestore_contract::{Durability, Error, Result};
 
 use crate::commit::Enough;
+use crate::creation::Creation;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
@@ -201,6 +202,7 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
         settled_groups: options.groups as u32,
         groups: (0..options.groups).map(group).collect(),
     };
+    let creation = Creation::begin(root, &matrix, places)?;
     let maker = Maker { root, options, places, matrix: &matrix };
     let mut made = Made::new(places);
     let mut devices = Vec::new();
@@ -213,6 +215,7 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
     let store = made.create(root, new)?.store;
     let host = Arc::new(Host::create(store, matrix)?);
     made.keep();
+    creation.map_or(Ok(()), Creation::finish)?;
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
         if group.has_filter {
@@ -235,9 +238,24 @@ fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
     }
 }
 
+/// Names the matrix instead of one of its stores in an error whose advice is about the whole matrix.
+fn of_matrix(root: &Path, error: Error) -> Error {
+    match error {
+        Error::MachineRestarted { .. } => Error::MachineRestarted { path: root.into() },
+        Error::Locked { holder, .. } => Error::Locked { path: root.into(), holder },
+        other => other,
+    }
+}
+
 /// Opens the matrix whose description lies in `root`.
 pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
-    let host = Arc::new(Host::open(places.open(root, Part::Host, "")?.store, root)?);
+    let unfinished = Creation::left(root, places)?;
+    let host = places.open(root, Part::Host, "").and_then(|place| Host::open(place.store, root));
+    let host = Arc::new(host.map_err(|error| match &unfinished {
+        Some(creation) => creation.explain(error),
+        None => of_matrix(root, error),
+    })?);
+    unfinished.map_or(Ok(()), Creation::finish)?;
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
     // It was opened for this alone.
@@ -271,6 +289,18 @@ fn is_loss(error: &Error) -> bool {
     matches!(error, Error::Missing { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Foreign { .. })
 }
 
+/// Returns why a device of several is lost, with advice for a device and not for a store of its own.
+pub(crate) fn why_lost(error: &Error) -> String {
+    match error {
+        Error::Missing { path } => format!(
+            "no store at {}: put its directory back and open the matrix again, or replace the device \
+             (`lodestore mkvs replace`)",
+            path.display()
+        ),
+        other => other.to_string(),
+    }
+}
+
 /// Opens a group, and has its members follow the one that has most. With its last operation.
 fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
     let members = record.members.len();
@@ -279,8 +309,12 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         match maker.open(at, member, members) {
             Ok(device) => devices.push(device),
             // Whatever it is: whether the others are enough is looked at behind.
-            Err(error) if members > 1 => losses.push((at, member.id, error)),
-            Err(error) => return Err(error),
+            Err(error) if members > 1 => losses.push((at, member.id, of_matrix(maker.root, error))),
+            Err(Error::Missing { path }) => {
+                let what = format!("the store of the only device of group {index} is missing: put its directory back");
+                return Err(Error::corrupt(path.display().to_string(), what));
+            }
+            Err(error) => return Err(of_matrix(maker.root, error)),
         }
     }
     if members == 1 {
@@ -303,7 +337,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     };
     active.iter().for_each(|device| device.set_state(MemberState::Active));
     let sequencer = Sequencer::new(last + 1, record.epoch, active);
-    let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: error.to_string() }).collect();
+    let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: why_lost(&error) }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
     group.follow(&devices, &refused)?;
