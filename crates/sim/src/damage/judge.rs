@@ -81,6 +81,8 @@ pub struct Judge<'a> {
     pub model: Model,
     /// Whether anything was reported so far.
     reported: bool,
+    /// Whether the open store refuses writes.
+    poisoned: bool,
     /// Whether a salvage open answered an older value, and reported damage.
     pub salvaged_old: bool,
 }
@@ -88,7 +90,7 @@ pub struct Judge<'a> {
 impl<'a> Judge<'a> {
     /// For one image.
     pub fn new(engine: &'a dyn Engine, shape: Shape, model: Model) -> Self {
-        Self { engine, shape, model, reported: false, salvaged_old: false }
+        Self { engine, shape, model, reported: false, poisoned: false, salvaged_old: false }
     }
 
     /// Applies the rule to `image`.
@@ -263,6 +265,7 @@ impl<'a> Judge<'a> {
 
     fn work(&mut self, store: &dyn Subject, effort: Effort) -> Result<(), Violation> {
         let phase = "operations";
+        self.poisoned = false;
         let mut rng = Rng::new(effort.seed);
         let known = self.model.keys();
         let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -286,8 +289,14 @@ impl<'a> Judge<'a> {
     fn refused_op(&mut self, op: &Op, error: &Error) -> Result<(), Violation> {
         match error {
             Error::Corrupt { .. } => {}
+            // Nothing was done.
+            Error::TooFewDevices { may_stand: false, .. } => {}
+            Error::Poisoned { .. } if self.poisoned => {}
             // The write may be there or not.
-            Error::Poisoned { .. } | Error::Io { .. } | Error::TooFewDevices { .. } => self.model.follow_doubtful(op),
+            Error::Poisoned { .. } | Error::Io { .. } | Error::TooFewDevices { .. } => {
+                self.poisoned |= matches!(error, Error::Poisoned { .. });
+                self.model.follow_doubtful(op);
+            }
             Error::IndexFull { .. } | Error::DramBudget { .. } | Error::Unfinished { .. } => {}
             _ => {
                 let what = format!("{} answered: {error}", op.name());

@@ -36,6 +36,7 @@ fn extent_name(engine: &str, kind: u8) -> &'static str {
         ("hikv" | "mkvs", 19) => "write-ahead log",
         ("hikv" | "mkvs", 20) => "batch log",
         ("nvht", 16) => "hash table",
+        ("hikv", 21) | ("nvht", 18) => "seal",
         ("nvht", 17) => "batch log",
         ("mkvs", 16) => "index segment or hash table",
         ("fluidkv" | "hashkv", 16) => "log segment",

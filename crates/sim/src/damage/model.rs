@@ -194,8 +194,11 @@ impl Model {
             let mut done = states.clone();
             let outcome = |state: &mut State| drop(state.apply(op));
             done.iter_mut().for_each(outcome);
-            let done: Vec<State> = done.iter().map(|state| only(state, key)).collect();
-            states.extend(done);
+            for state in done.iter().map(|state| only(state, key)) {
+                if !states.contains(&state) {
+                    states.push(state);
+                }
+            }
             self.note(key, states);
         }
     }
