@@ -27,8 +27,19 @@ pub struct Record {
     pub expiry: Option<Expiry>,
 }
 
-/// Longest line taken: the longest record with every byte in its longest escape, and some room.
-pub const LINE_MAX: usize = 6 * (limits::KEY_MAX + limits::VALUE_MAX) + 1024;
+/// Bytes of a line next to the key and the value: names, quotes, an expiry.
+const LINE_REST_BYTES_MAX: usize = 1024;
+
+impl Record {
+    /// Checks the lengths of the key and the value.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        let checked = limits::check_key(&self.key).and_then(|()| limits::check_value(&self.value));
+        checked.map_err(|error| error.to_string())
+    }
+}
 
 impl Format {
     /// The format asked for, or what the file's name tells, or jsonl.
@@ -54,10 +65,18 @@ impl Format {
             Self::Jsonl => jsonl::parse(line),
             Self::Tsv => tsv::parse(line),
         }?;
-        limits::check_key(&record.key)
-            .and_then(|()| limits::check_value(&record.value))
-            .map_err(|error| error.to_string())?;
+        record.check()?;
         Ok(record)
+    }
+
+    /// Returns the length of the longest line: the largest record with every byte in its longest escape sequence.
+    pub fn line_bytes_max(self) -> usize {
+        // \u0001 and \x01.
+        let escape_bytes = match self {
+            Self::Jsonl => 6,
+            Self::Tsv => 4,
+        };
+        escape_bytes * (limits::KEY_MAX + limits::VALUE_MAX) + LINE_REST_BYTES_MAX
     }
 }
 

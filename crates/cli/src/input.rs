@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::format::LINE_MAX;
+use crate::format::{Format, Record};
+use crate::long_line::LongLine;
 
 /// Most bytes of one block.
 const BLOCK: usize = 256 << 10;
@@ -107,40 +108,78 @@ fn watch(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts blocks into lines.
-#[derive(Default)]
+/// Bytes of a line that are kept as text. A longer line is decoded as it arrives.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Cuts blocks into lines and reads them.
 pub struct Lines {
-    /// What has no newline yet.
-    rest: Vec<u8>,
+    format: Format,
+    text_bytes_max: usize,
+    /// The line that has no newline yet.
+    rest: Rest,
+}
+
+enum Rest {
+    Text(Vec<u8>),
+    Long(LongLine),
 }
 
 impl Lines {
-    /// Calls `each` for every line that `block` completes, without its newline.
-    pub fn feed<E>(&mut self, block: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn new(format: Format) -> Self {
+        Self { format, text_bytes_max: TEXT_BYTES_MAX, rest: Rest::Text(Vec::new()) }
+    }
+
+    /// Calls `each` for every line that `block` completes, with its record or what is wrong with it. A line that
+    /// cannot become a record is reported before its end.
+    pub fn feed<E>(
+        &mut self,
+        block: &[u8],
+        mut each: impl FnMut(Result<Record, String>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut block = block;
         while let Some(at) = block.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&block[..at], &block[at + 1..]);
             block = rest;
-            if self.rest.is_empty() {
-                each(line)?;
-            } else {
-                self.rest.extend_from_slice(line);
-                let line = std::mem::take(&mut self.rest);
-                each(&line)?;
+            match &mut self.rest {
+                Rest::Text(text) if text.is_empty() => each(self.format.parse(line))?,
+                _ => {
+                    let read = self.extend(line).and_then(|()| self.take().unwrap_or_else(|| self.format.parse(b"")));
+                    each(read)?;
+                }
             }
         }
-        self.rest.extend_from_slice(block);
-        Ok(())
+        self.extend(block).or_else(|what| each(Err(what)))
     }
 
-    /// Whether what waits for its newline is longer than any line may be.
-    pub fn too_long(&self) -> bool {
-        self.rest.len() > LINE_MAX
+    /// Adds to the line that has no newline yet.
+    fn extend(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match &mut self.rest {
+            Rest::Long(long) => long.feed(bytes),
+            Rest::Text(text) if text.len() + bytes.len() <= self.text_bytes_max => {
+                text.extend_from_slice(bytes);
+                Ok(())
+            }
+            Rest::Text(text) => {
+                let mut long = LongLine::new(self.format);
+                let read = long.feed(text).and_then(|()| long.feed(bytes));
+                self.rest = Rest::Long(long);
+                read
+            }
+        }
     }
 
-    /// The last line, where it has no newline.
-    pub fn finish(self) -> Option<Vec<u8>> {
-        Some(self.rest).filter(|rest| !rest.is_empty())
+    /// Takes the line that has no newline yet, if it has any bytes.
+    fn take(&mut self) -> Option<Result<Record, String>> {
+        match std::mem::replace(&mut self.rest, Rest::Text(Vec::new())) {
+            Rest::Text(text) if text.is_empty() => None,
+            Rest::Text(text) => Some(self.format.parse(&text)),
+            Rest::Long(long) => Some(long.finish()),
+        }
+    }
+
+    /// Returns the last line, if it has no newline.
+    pub fn finish(mut self) -> Option<Result<Record, String>> {
+        self.take()
     }
 }
 
@@ -152,21 +191,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_the_same_however_the_input_is_cut(
-            text in "[ab\n]{0,60}",
+        fn lines_are_the_same_however_the_input_is_cut_and_from_whatever_length_on_they_are_long(
+            lines in prop::collection::vec("k?\t?[ab\r]{0,8}", 0..8),
+            has_last_newline in any::<bool>(),
+            text_bytes_max in 0..12usize,
             cuts in prop::collection::vec(0..10usize, 0..20),
         ) {
-            let mut lines = Lines::default();
+            let mut text = lines.join("\n");
+            if has_last_newline {
+                text.push('\n');
+            }
+            let mut cutter = Lines { text_bytes_max, ..Lines::new(Format::Tsv) };
             let mut found = Vec::new();
             let mut rest = text.as_bytes();
-            for cut in cuts {
+            for cut in cuts.into_iter().chain([usize::MAX]) {
                 let (block, after) = rest.split_at(cut.min(rest.len()));
-                lines.feed(block, |line| { found.push(line.to_vec()); Ok::<(), ()>(()) }).expect("no error");
+                cutter.feed(block, |line| { found.push(line.ok()); Ok::<(), ()>(()) }).expect("no error");
                 rest = after;
             }
-            lines.feed(rest, |line| { found.push(line.to_vec()); Ok::<(), ()>(()) }).expect("no error");
-            found.extend(lines.finish());
-            let expected: Vec<_> = text.lines().map(|line| line.as_bytes().to_vec()).collect();
+            found.extend(cutter.finish().map(Result::ok));
+            let expected: Vec<_> = text.split_terminator('\n').map(|line| Format::Tsv.parse(line.as_bytes()).ok()).collect();
             prop_assert_eq!(found, expected);
         }
     }

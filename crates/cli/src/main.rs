@@ -12,6 +12,8 @@ mod format;
 mod fuzzed;
 mod input;
 mod jsonl;
+mod long_json;
+mod long_line;
 mod out;
 mod sample;
 mod text;

@@ -140,3 +140,64 @@ fn the_sample_is_the_same_in_both_formats_and_from_every_run() {
     assert_eq!(place.ok(&["count", "store"]), "2000\n");
     place.fails(&["sample", "absent/s.tsv"], 8, "writing absent/s.tsv");
 }
+
+/// Imports a line that begins with `start` and never ends, in a process that may have 1.5 GiB of addresses.
+fn import_endless(start: &str, piece: &[u8], format: &str) -> std::process::Output {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let place = Place::with_store();
+    let script = "ulimit -v 1572864; exec \"$0\" import store - --format \"$1\"";
+    let mut child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_lodestore"), format])
+        .current_dir(place.path(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    // The program ends, and with it the pipe, long before 8 GiB.
+    let _ = input.write_all(b"first\t1\n".get(..if format == "tsv" { 8 } else { 0 }).expect("a prefix"));
+    let mut written = input.write_all(start.as_bytes()).map(|()| 0);
+    while let Ok(bytes) = written
+        && bytes < 8 << 30
+    {
+        written = input.write_all(piece).map(|()| bytes + piece.len());
+    }
+    assert!(written.is_err(), "the import read 8 GiB of one line");
+    drop(input);
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_line_that_never_ends_is_refused_within_a_memory_limit() {
+    let args = ["import", "store", "-"];
+    // A key that never ends is refused at its limit.
+    let output = import_endless("", &[b'k'; 1 << 16], "tsv");
+    failed(&output, 10, "line 2 of -: a key of more than 65536 bytes", &args);
+    let output = import_endless("{\"key\":\"", &[b'k'; 1 << 16], "jsonl");
+    failed(&output, 10, "line 1 of -: a key of more than 65536 bytes", &args);
+    // A value that never ends is refused where the memory ends, or at its limit of 1 GiB.
+    let output = import_endless("{\"key\":\"k\",\"value\":\"", "\\u0001".repeat(1 << 16).as_bytes(), "jsonl");
+    failed(&output, 10, "line 1 of -: ", &args);
+    assert!(text(&output.stderr).contains(" value of more than "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_long_line_of_escapes_is_imported_within_a_memory_limit_below_its_length() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--size", "256M"]);
+    // 64 MiB as 384 MiB of JSON.
+    let value = "\\u0001".repeat(64 << 20);
+    place.write("long.jsonl", format!("{{\"key\":\"k\",\"value\":\"{value}\"}}\n"));
+    let script = "ulimit -v \"$1\"; exec \"$0\" import store long.jsonl";
+    // Twice the value, the mapped store, and the stacks and arenas of the threads.
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_lodestore"), "720000"])
+        .current_dir(place.path(""))
+        .output()
+        .expect("sh starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let got = place.run(&["get", "store", "k", "--raw"]).stdout;
+    assert!(got.len() == 64 << 20 && got.iter().all(|byte| *byte == 1), "{}", got.len());
+}

@@ -11,7 +11,7 @@ use lodestore::{Lodestore, format_size};
 use super::{bar, object, with_store};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, file_failure};
-use crate::format::Format;
+use crate::format::{Format, Record};
 use crate::input::{Input, Item, Lines};
 use crate::out::{Out, thousands};
 
@@ -70,32 +70,28 @@ struct Import<'a> {
 
 impl Import<'_> {
     fn all(&mut self, input: &Input) -> Outcome {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(self.format);
         loop {
             let patience = (self.args.acks && self.acked < self.imported).then_some(PAUSE);
             match input.next(patience) {
                 Item::Block(block) => {
                     lines.feed(&block, |line| self.line(line, input))?;
-                    if lines.too_long() {
-                        self.line += 1;
-                        return Err(self.bad_line("longer than any record: is there a newline missing?".into()));
-                    }
                     self.bar.inc(block.len() as u64);
                 }
                 Item::Pause => self.acknowledge()?,
-                Item::End => return lines.finish().map_or(Ok(()), |line| self.line(&line, input)),
+                Item::End => return lines.finish().map_or(Ok(()), |line| self.line(line, input)),
                 Item::Failed(error) => return Err(file_failure("reading", &self.args.file)(error)),
                 Item::Signal => return Err(self.stopped(input.signal().unwrap_or(0))),
             }
         }
     }
 
-    fn line(&mut self, line: &[u8], input: &Input) -> Outcome {
+    fn line(&mut self, line: Result<Record, String>, input: &Input) -> Outcome {
         if let Some(number) = input.signal() {
             return Err(self.stopped(number));
         }
         self.line += 1;
-        let record = self.format.parse(line).map_err(|what| self.bad_line(what))?;
+        let record = line.map_err(|what| self.bad_line(what))?;
         self.store.put_expiring(&record.key, &record.value, record.expiry).map_err(|error| Failure::Import {
             error,
             imported: self.imported,

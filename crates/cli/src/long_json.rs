@@ -1,0 +1,330 @@
+//! A JSON object of an import that is decoded piece by piece (`long_line.rs`).
+
+use data_encoding::BASE64;
+use lodestore::Expiry;
+
+use crate::format::Record;
+use crate::long_line::Bounded;
+
+/// Longest name in the object that is kept; all known names are shorter.
+const NAME_BYTES_MAX: usize = 64;
+/// Longest number or word that is kept.
+const WORD_BYTES_MAX: usize = 64;
+/// Bytes of base64 that are decoded at once: a multiple of 4.
+const BASE64_CHUNK_BYTES: usize = 16 << 10;
+const NAMES: [&str; 5] = ["key", "key_b64", "value", "value_b64", "expires_at_ms"];
+const EXPIRY: usize = 4;
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Start,
+    NameOrEnd,
+    Name,
+    InName,
+    Colon,
+    Value,
+    InText,
+    InWord,
+    CommaOrEnd,
+    End,
+}
+
+/// The object, as far as it has been read.
+#[derive(Debug)]
+pub struct Json {
+    at: At,
+    string: StringDecoder,
+    name: Bounded,
+    /// The field being read, an index into [`NAMES`].
+    field: usize,
+    seen: [bool; NAMES.len()],
+    /// The key and the value, whichever of their fields they come from.
+    texts: [Option<Text>; 2],
+    word: Bounded,
+    millis: Option<u64>,
+}
+
+/// A key or a value.
+#[derive(Debug)]
+struct Text {
+    decoded: Bounded,
+    /// Of base64, the characters that are not decoded yet.
+    base64: Option<Vec<u8>>,
+}
+
+impl Json {
+    pub fn new() -> Self {
+        Self {
+            at: At::Start,
+            string: StringDecoder::default(),
+            name: Bounded::new("name", NAME_BYTES_MAX),
+            field: 0,
+            seen: [false; NAMES.len()],
+            texts: [None, None],
+            word: Bounded::new("number", WORD_BYTES_MAX),
+            millis: None,
+        }
+    }
+
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let used = match self.at {
+                At::InName => self.read_name(rest)?,
+                At::InText => self.read_text(rest)?,
+                At::InWord => self.read_word(rest)?,
+                _ => {
+                    self.read_mark(rest[0])?;
+                    usize::from(self.at != At::InWord)
+                }
+            };
+            rest = &rest[used..];
+        }
+        Ok(())
+    }
+
+    /// Reads a byte between names and values.
+    fn read_mark(&mut self, byte: u8) -> Result<(), String> {
+        if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+            return Ok(());
+        }
+        self.at = match (self.at, byte) {
+            (At::Start, b'{') => At::NameOrEnd,
+            (At::NameOrEnd | At::Name, b'"') => At::InName,
+            (At::NameOrEnd | At::CommaOrEnd, b'}') => At::End,
+            (At::Colon, b':') => At::Value,
+            (At::Value, b'"') => {
+                self.begin_text()?;
+                At::InText
+            }
+            (At::Value, b'0'..=b'9' | b'-' | b'a'..=b'z') => At::InWord,
+            (At::CommaOrEnd, b',') => At::Name,
+            (at, _) => {
+                let expected = match at {
+                    At::Start => "an object",
+                    At::NameOrEnd | At::Name => "a name",
+                    At::Colon => "a colon",
+                    At::CommaOrEnd => "a comma or the end of the object",
+                    At::End => "nothing after the object",
+                    _ => "a string, a number or null",
+                };
+                return Err(format!("{:?} is no part of a record: {expected} is expected", char::from(byte)));
+            }
+        };
+        Ok(())
+    }
+
+    fn read_name(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let name = &mut self.name;
+        let (used, ended) = self.string.read(bytes, &mut |decoded| name.extend(decoded))?;
+        if ended {
+            let name = String::from_utf8_lossy(self.name.as_bytes()).into_owned();
+            let known = NAMES.iter().position(|known| *known == name);
+            self.field = known.ok_or_else(|| format!("unknown field {name:?}, use {}", NAMES.join(", ")))?;
+            if std::mem::replace(&mut self.seen[self.field], true) {
+                return Err(format!("{name:?} is given twice"));
+            }
+            self.name.clear();
+            self.at = At::Colon;
+        }
+        Ok(used)
+    }
+
+    fn begin_text(&mut self) -> Result<(), String> {
+        if self.field == EXPIRY {
+            return Err("\"expires_at_ms\" is no number of milliseconds".into());
+        }
+        let is_value = self.field / 2 == 1;
+        let text = &mut self.texts[self.field / 2];
+        if text.is_some() {
+            let name = NAMES[self.field / 2 * 2];
+            return Err(format!("give \"{name}\" or \"{name}_b64\", not both"));
+        }
+        let decoded = if is_value { Bounded::value() } else { Bounded::key() };
+        *text = Some(Text { decoded, base64: (self.field % 2 == 1).then(Vec::new) });
+        Ok(())
+    }
+
+    fn read_text(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let name = NAMES[self.field];
+        let text = self.texts[self.field / 2].as_mut().ok_or("there is no such field")?;
+        let (used, ended) = self.string.read(bytes, &mut |decoded| text.extend(name, decoded))?;
+        if ended {
+            text.end(name)?;
+            self.at = At::CommaOrEnd;
+        }
+        Ok(used)
+    }
+
+    fn read_word(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let ends = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'}');
+        let end = bytes.iter().position(ends);
+        let used = end.unwrap_or(bytes.len());
+        self.word.extend(&bytes[..used])?;
+        if end.is_some() {
+            let word = String::from_utf8_lossy(self.word.as_bytes()).into_owned();
+            self.word.clear();
+            self.at = At::CommaOrEnd;
+            if word != "null" {
+                let digits = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
+                let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY);
+                let what = || format!("invalid type: {word} is no {}", NAMES[self.field]);
+                self.millis = Some(millis.ok_or_else(what)?);
+            }
+        }
+        Ok(used)
+    }
+
+    pub fn finish(self) -> Result<Record, String> {
+        if self.at != At::End {
+            return Err("EOF: the line ends before its object".into());
+        }
+        let [key, value] = self.texts;
+        let bytes = |text: Option<Text>, name: &str| {
+            let text = text.ok_or_else(|| format!("there is no \"{name}\" and no \"{name}_b64\""))?;
+            Ok::<_, String>(text.decoded.into_bytes())
+        };
+        Ok(Record {
+            key: bytes(key, "key")?,
+            value: bytes(value, "value")?,
+            expiry: self.millis.map(Expiry::at_millis),
+        })
+    }
+}
+
+impl Text {
+    fn extend(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        let Some(pending) = &mut self.base64 else { return self.decoded.extend(bytes) };
+        // Appending by chunks keeps the text that waits short.
+        for part in bytes.chunks(BASE64_CHUNK_BYTES) {
+            pending.extend_from_slice(part);
+            if pending.len() >= BASE64_CHUNK_BYTES {
+                let rest = pending.split_off(pending.len() / 4 * 4);
+                let whole = std::mem::replace(pending, rest);
+                decode(name, &whole, &mut self.decoded)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, name: &str) -> Result<(), String> {
+        match self.base64.take() {
+            Some(pending) => decode(name, &pending, &mut self.decoded),
+            None => std::str::from_utf8(self.decoded.as_bytes())
+                .map(drop)
+                .map_err(|_| format!("\"{name}\" is no UTF-8: use \"{name}_b64\"")),
+        }
+    }
+}
+
+fn decode(name: &str, text: &[u8], decoded: &mut Bounded) -> Result<(), String> {
+    let bytes = BASE64.decode(text).map_err(|error| format!("{name} is no base64: {error}"))?;
+    decoded.extend(&bytes)
+}
+
+/// The state of a string of JSON after its opening quote.
+#[derive(Debug, Default)]
+struct StringDecoder {
+    escape: Escape,
+    /// The first half of a surrogate pair.
+    high: Option<u16>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Escape {
+    #[default]
+    No,
+    Backslash,
+    Unicode {
+        digits: u8,
+        unit: u16,
+    },
+}
+
+impl StringDecoder {
+    /// Decodes `bytes` up to the closing quote. Returns how many were used, and whether the quote was among them.
+    fn read(
+        &mut self,
+        bytes: &[u8],
+        out: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<(usize, bool), String> {
+        let mut rest = bytes;
+        while let Some(&byte) = rest.first() {
+            match self.escape {
+                Escape::No => {
+                    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+                    let (run, after) = rest.split_at(rest.iter().position(special).unwrap_or(rest.len()));
+                    if self.high.is_some() && (!run.is_empty() || byte != b'\\') {
+                        return Err("half a surrogate pair is no character".into());
+                    }
+                    out(run)?;
+                    rest = after;
+                    let Some((&byte, after)) = rest.split_first() else { break };
+                    rest = after;
+                    match byte {
+                        b'"' => return Ok((bytes.len() - rest.len(), true)),
+                        b'\\' => self.escape = Escape::Backslash,
+                        _ => return Err("a control character in a string must be escaped".into()),
+                    }
+                }
+                Escape::Backslash => {
+                    rest = &rest[1..];
+                    self.read_escaped(byte, out)?;
+                }
+                Escape::Unicode { digits, unit } => {
+                    rest = &rest[1..];
+                    self.read_digit(byte, (digits, unit), out)?;
+                }
+            }
+        }
+        Ok((bytes.len(), false))
+    }
+
+    fn read_escaped(&mut self, byte: u8, out: &mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+        if byte == b'u' {
+            self.escape = Escape::Unicode { digits: 0, unit: 0 };
+            return Ok(());
+        }
+        if self.high.is_some() {
+            return Err("half a surrogate pair is no character".into());
+        }
+        self.escape = Escape::No;
+        out(match byte {
+            b'"' => b"\"",
+            b'\\' => b"\\",
+            b'/' => b"/",
+            b'b' => b"\x08",
+            b'f' => b"\x0c",
+            b'n' => b"\n",
+            b'r' => b"\r",
+            b't' => b"\t",
+            _ => return Err(format!("\\{} is no escape sequence", char::from(byte))),
+        })
+    }
+
+    fn read_digit(
+        &mut self,
+        byte: u8,
+        (digits, unit): (u8, u16),
+        out: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let digit = char::from(byte).to_digit(16).ok_or("\\u needs four hexadecimal digits")?;
+        let unit = unit << 4 | digit as u16;
+        if digits < 3 {
+            self.escape = Escape::Unicode { digits: digits + 1, unit };
+            return Ok(());
+        }
+        self.escape = Escape::No;
+        let units = match (self.high.take(), unit) {
+            (None, 0xd800..0xdc00) => {
+                self.high = Some(unit);
+                return Ok(());
+            }
+            (None, _) => [unit].to_vec(),
+            (Some(high), _) => [high, unit].to_vec(),
+        };
+        let text = String::from_utf16(&units).map_err(|_| "half a surrogate pair is no character")?;
+        out(text.as_bytes())
+    }
+}

@@ -1,0 +1,370 @@
+//! A line of an import that is decoded piece by piece, without keeping its text.
+//!
+//! A record of 1 GiB is up to six times as long as a line. Only the decoded key and value are kept,
+//! each up to its limit, in memory that is requested so that a refusal is an error of the line.
+//! [`Format::parse`] reads short lines; both accept the same lines (a test compares them).
+
+use lodestore::{Expiry, limits};
+
+use crate::format::{Format, Record};
+use crate::long_json::Json;
+
+/// Longest text of an expiry that is read.
+const EXPIRY_BYTES_MAX: usize = 4096;
+
+/// Decoded bytes with an upper limit.
+#[derive(Debug)]
+pub struct Bounded {
+    name: &'static str,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl Bounded {
+    pub fn new(name: &'static str, bytes_max: usize) -> Self {
+        Self { name, bytes: Vec::new(), bytes_max }
+    }
+
+    pub fn key() -> Self {
+        Self::new("key", limits::KEY_MAX)
+    }
+
+    pub fn value() -> Self {
+        Self::new("value", limits::VALUE_MAX)
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// What is wrong, if the limit is exceeded or the memory is refused.
+    pub fn extend(&mut self, more: &[u8]) -> Result<(), String> {
+        let (len, needed) = (self.bytes.len(), self.bytes.len() + more.len());
+        if needed > self.bytes_max {
+            let Self { name, bytes_max, .. } = self;
+            return Err(format!(
+                "a {name} of more than {bytes_max} bytes: use fewer, or add the newline that is missing"
+            ));
+        }
+        if needed > self.bytes.capacity() {
+            let doubled = needed.max(2 * self.bytes.capacity()).min(self.bytes_max);
+            let reserved = self.bytes.try_reserve_exact(doubled - len);
+            reserved.or_else(|_| self.bytes.try_reserve_exact(more.len())).map_err(|_| {
+                let name = self.name;
+                format!(
+                    "there is no memory for a {name} of more than {len} bytes: free memory, raise the limit on it \
+                     (ulimit -v), or split the value over several keys"
+                )
+            })?;
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// A long line, as far as it has been read.
+#[derive(Debug)]
+pub struct LongLine {
+    decoder: Decoder,
+    bytes_read: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+enum Decoder {
+    Jsonl(Box<Json>),
+    Tsv(Box<Tsv>),
+}
+
+impl LongLine {
+    pub fn new(format: Format) -> Self {
+        let decoder = match format {
+            Format::Jsonl => Decoder::Jsonl(Box::new(Json::new())),
+            Format::Tsv => Decoder::Tsv(Box::new(Tsv::new())),
+        };
+        Self { decoder, bytes_read: 0, bytes_max: format.line_bytes_max() }
+    }
+
+    /// Reads more of the line, without its newline.
+    ///
+    /// # Errors
+    /// What is wrong with the line.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.bytes_read = self.bytes_read.saturating_add(bytes.len());
+        if self.bytes_read > self.bytes_max {
+            return Err("longer than any record: is there a newline missing?".into());
+        }
+        match &mut self.decoder {
+            Decoder::Jsonl(json) => json.feed(bytes),
+            Decoder::Tsv(tsv) => tsv.feed(bytes),
+        }
+    }
+
+    /// Returns the record at the end of the line.
+    ///
+    /// # Errors
+    /// What is wrong with the line.
+    pub fn finish(self) -> Result<Record, String> {
+        let record = match self.decoder {
+            Decoder::Jsonl(json) => json.finish(),
+            Decoder::Tsv(tsv) => tsv.finish(),
+        }?;
+        record.check()?;
+        Ok(record)
+    }
+}
+
+/// The state of an escape sequence in a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    No,
+    Backslash,
+    HighDigit,
+    LowDigit(u8),
+}
+
+#[derive(Debug)]
+struct Tsv {
+    fields: [Bounded; 3],
+    /// The field being read, from 0.
+    field: usize,
+    escape: Escape,
+    /// A carriage return was read: data if anything follows, else part of the line's end.
+    has_return: bool,
+}
+
+impl Tsv {
+    fn new() -> Self {
+        let expiry = Bounded::new("third field", EXPIRY_BYTES_MAX);
+        Self { fields: [Bounded::key(), Bounded::value(), expiry], field: 0, escape: Escape::No, has_return: false }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.fields[self.field].extend(bytes)
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut rest = bytes;
+        while let Some(&byte) = rest.first() {
+            if std::mem::take(&mut self.has_return) {
+                self.put(b"\r")?;
+            }
+            if self.escape != Escape::No {
+                self.read_escaped(byte)?;
+                rest = &rest[1..];
+                continue;
+            }
+            let special = |byte: &u8| matches!(byte, b'\t' | b'\\' | b'\r');
+            let (run, after) = rest.split_at(rest.iter().position(special).unwrap_or(rest.len()));
+            self.put(run)?;
+            rest = after;
+            let Some((&byte, after)) = rest.split_first() else { break };
+            rest = after;
+            match byte {
+                b'\t' if self.field == 2 => {
+                    return Err("there are more than three fields; write a tab in a value as \\t".into());
+                }
+                b'\t' => self.field += 1,
+                b'\r' => self.has_return = true,
+                // No escape is part of an expiry: it is refused at the end.
+                _ if self.field == 2 => self.put(b"\\")?,
+                _ => self.escape = Escape::Backslash,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_escaped(&mut self, byte: u8) -> Result<(), String> {
+        let digit = || {
+            let digit = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            digit.ok_or("\\x needs two hexadecimal digits")
+        };
+        let decoded = match self.escape {
+            Escape::HighDigit => {
+                self.escape = Escape::LowDigit(digit()?);
+                return Ok(());
+            }
+            Escape::LowDigit(high) => high << 4 | digit()?,
+            _ => match byte {
+                b't' => b'\t',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b'\\' => b'\\',
+                b'x' => {
+                    self.escape = Escape::HighDigit;
+                    return Ok(());
+                }
+                _ => return Err("a backslash needs t, n, r, x or another backslash after it".into()),
+            },
+        };
+        self.escape = Escape::No;
+        self.put(&[decoded])
+    }
+
+    fn finish(self) -> Result<Record, String> {
+        if self.escape != Escape::No {
+            return Err("the line ends within an escape sequence that a backslash begins".into());
+        }
+        if self.field == 0 {
+            return Err("there is no tab between a key and a value".into());
+        }
+        let [key, value, expiry] = self.fields.map(Bounded::into_bytes);
+        let millis = || std::str::from_utf8(&expiry).ok()?.parse().ok();
+        let expiry = match self.field {
+            2 => Some(Expiry::at_millis(
+                millis().ok_or("the third field is no expiry in milliseconds; write a tab in a value as \\t")?,
+            )),
+            _ => None,
+        };
+        Ok(Record { key, value, expiry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads a line in pieces of these lengths.
+    fn in_pieces(format: Format, line: &[u8], cuts: &[usize]) -> Result<Record, String> {
+        let (mut long, mut rest) = (LongLine::new(format), line);
+        for cut in cuts {
+            let (piece, after) = rest.split_at((*cut).min(rest.len()));
+            long.feed(piece)?;
+            rest = after;
+        }
+        long.feed(rest)?;
+        long.finish()
+    }
+
+    /// Pieces of lines, right and wrong.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        const WORDS: [&str; 40] = [
+            "{",
+            "}",
+            "\"key\":",
+            "\"key_b64\":",
+            "\"value\":",
+            "\"value_b64\":",
+            "\"expires_at_ms\":",
+            ",",
+            " ",
+            "\t",
+            "\"k\"",
+            "\"aw==\"",
+            "\"aw==aw==\"",
+            "\"a\"",
+            "\"",
+            "null",
+            "7",
+            "-1",
+            "01",
+            "0",
+            "18446744073709551615",
+            "18446744073709551616",
+            "1.5",
+            "1e3",
+            "\\",
+            "\\u00e9",
+            "\"\\ud83d\\ude00\"",
+            "\"\\ud83d\"",
+            "\"\\udc00\"",
+            "\"\\u006bey\":",
+            "\\n",
+            "\\x41",
+            "\\xg",
+            "\r",
+            "\"\u{7f}é\"",
+            "\"\\/\\b\\f\"",
+            "\"ttl\":",
+            "\u{1}",
+            "k",
+            "v",
+        ];
+        let word = prop::sample::select(WORDS.to_vec()).prop_map(|word| word.as_bytes().to_vec());
+        prop_oneof![8 => word, 1 => prop::collection::vec(any::<u8>(), 0..4)]
+    }
+
+    /// Whole lines that are mostly right.
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        const STARTS: [&str; 6] = [
+            "{\"key\":\"k\",\"value\":",
+            "{\"value_b64\":\"/w==\" , \"key_b64\":",
+            "{\"key\":\"k\",\"value\":\"v\",\"expires_at_ms\":",
+            "{\"key\":null,\"key_b64\":\"aw==\",\"value\":\"",
+            "k\t",
+            "k\\x00\tv\t",
+        ];
+        let start = prop::sample::select(STARTS.to_vec()).prop_map(|start| start.as_bytes().to_vec());
+        (prop_oneof![start, Just(Vec::new())], prop::collection::vec(piece(), 0..10)).prop_map(|(start, pieces)| {
+            let mut line = [start, pieces.concat()].concat();
+            line.retain(|byte| *byte != b'\n');
+            line
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+        #[test]
+        fn a_line_read_in_pieces_is_what_it_is_as_a_whole(
+            line in line(),
+            cuts in prop::collection::vec(0..6usize, 0..12),
+        ) {
+            for format in [Format::Jsonl, Format::Tsv] {
+                let (whole, pieces) = (format.parse(&line), in_pieces(format, &line, &cuts));
+                prop_assert_eq!(whole.as_ref().ok(), pieces.as_ref().ok(), "{:?} {:?} {:?}", format, &whole, &pieces);
+            }
+        }
+
+        #[test]
+        fn any_record_is_read_in_pieces(
+            key in prop::collection::vec(any::<u8>(), 1..40),
+            value in prop::collection::vec(any::<u8>(), 0..100),
+            millis in any::<Option<u64>>(),
+            cuts in prop::collection::vec(0..30usize, 0..12),
+        ) {
+            let record = Record { key, value, expiry: millis.map(Expiry::at_millis) };
+            for format in [Format::Jsonl, Format::Tsv] {
+                let mut line = Vec::new();
+                format.write(&mut line, &record.key, &record.value, record.expiry).expect("writes to memory");
+                line.pop();
+                prop_assert_eq!(in_pieces(format, &line, &cuts), Ok(record.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn base64_that_is_longer_than_a_chunk_is_decoded_and_checked() {
+        let value: Vec<u8> = (0..200_000u32).map(|at| (at * 7) as u8).collect();
+        let mut line = Vec::new();
+        Format::Jsonl.write(&mut line, b"k", &value, None).expect("writes to memory");
+        line.pop();
+        assert_eq!(in_pieces(Format::Jsonl, &line, &[10_000, 3, 70_001]).map(|record| record.value), Ok(value));
+        line[150_000] = b'!';
+        let what = in_pieces(Format::Jsonl, &line, &[5]).expect_err("no base64");
+        assert!(what.contains("value_b64 is no base64"), "{what}");
+    }
+
+    #[test]
+    fn a_key_beyond_its_limit_is_refused_before_its_end() {
+        let key = vec![b'k'; limits::KEY_MAX + 1];
+        for (format, start) in [(Format::Tsv, ""), (Format::Jsonl, "{\"key\":\"")] {
+            let mut long = LongLine::new(format);
+            long.feed(start.as_bytes()).and_then(|()| long.feed(&key[1..])).expect("within the limit");
+            let what = long.feed(&key[..1]).expect_err("beyond it");
+            assert!(what.contains("more than 65536 bytes") && what.contains("newline"), "{what}");
+        }
+    }
+}
