@@ -210,3 +210,23 @@ fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them
     large.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=131072"]);
     large.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=131073"], 2, "option hard-lag");
 }
+
+#[test]
+fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
+    let place = Place::new();
+    let begun = std::time::Instant::now();
+    place.ok(&CREATE);
+    let whole = begun.elapsed();
+    for part in 0..20 {
+        std::fs::remove_dir_all(place.path("matrix")).expect("removed");
+        let mut child = place.command(&CREATE).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+        std::thread::sleep(whole * part / 20);
+        child.kill().and_then(|()| child.wait()).expect("it dies");
+        let again = place.run(&CREATE);
+        let error = common::text(&again.stderr);
+        // One that was described before it was killed is there, and is opened.
+        assert!(again.status.success() || error.contains("exists already: open it"), "part {part}: {error}");
+        place.ok(&["put", "matrix", "key", "value"]);
+        assert_eq!(place.ok(&["get", "matrix", "key", "--raw"]), "value");
+    }
+}

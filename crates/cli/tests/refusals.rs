@@ -442,3 +442,23 @@ fn engines_names_what_set_takes() {
     assert!(text(&place.run(&["engines", "--json"]).stdout).starts_with("{\"engine\":\"hikv\",\"about\":"));
     assert!(place.ok(&["completions", "bash"]).contains("lodestore"));
 }
+
+#[test]
+fn an_import_under_any_limit_of_open_files_works_or_says_to_raise_it() {
+    let place = Place::with_store();
+    place.write("in.tsv", "k\tv\n");
+    let mut done = 0;
+    for limit in 5..32 {
+        let script = "ulimit -n \"$1\"; exec \"$0\" import store in.tsv";
+        let output = std::process::Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_lodestore"), &limit.to_string()])
+            .current_dir(place.path(""))
+            .output()
+            .expect("sh starts");
+        let error = common::text(&output.stderr);
+        let is_done = output.status.success();
+        done += usize::from(is_done);
+        assert!(is_done || error.contains("ulimit -n"), "limit {limit}: {error}");
+    }
+    assert!(done > 0, "no limit was high enough");
+}

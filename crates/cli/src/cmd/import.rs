@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use lodestore::{Lodestore, format_size};
+use lodestore::{Lodestore, format_size, io_advice};
 
 use super::{bar, object, with_store};
 use crate::args::ImportArgs;
@@ -26,7 +26,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
     let (source, size) = open(&args.file)?;
     let format = Format::of(args.format, &args.file);
     with_store(&args.store, false, |store, out| {
-        let input = Input::start(source).map_err(|error| Failure::Other(format!("starting to read: {error}")))?;
+        let input = Input::start(source).map_err(|error| start_failure(&error))?;
         let bar = bar("importing", size, true);
         let mut import = Import { args, format, store, out, bar, line: 0, imported: 0, acked: 0, bytes: 0 };
         let begin = Instant::now();
@@ -36,6 +36,18 @@ pub fn run(args: &ImportArgs) -> Outcome {
         let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
         done.and(told)
     })
+}
+
+/// Returns the failure of an import whose threads and signal handlers cannot be started.
+fn start_failure(error: &io::Error) -> Failure {
+    let advice = match error.raw_os_error() {
+        // EAGAIN
+        Some(11) => "an import needs 2 threads of its own: raise the limit of threads (ulimit -u, or the container's)",
+        // ENFILE and EMFILE
+        Some(23 | 24) => "an import needs 8 file descriptors of its own: raise the limit of open files (ulimit -n)",
+        _ => io_advice(error),
+    };
+    Failure::Other(format!("starting to read: {error}; {advice}"))
 }
 
 /// The file, and its length where it has one.
@@ -144,5 +156,18 @@ impl Import<'_> {
 
     fn stopped(&self, number: i32) -> Failure {
         Failure::Signal { number, imported: self.imported }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_that_cannot_start_says_which_limit_to_raise() {
+        for (number, says) in [(11, "ulimit -u"), (23, "ulimit -n"), (24, "ulimit -n"), (12, "free memory")] {
+            let text = start_failure(&io::Error::from_raw_os_error(number)).to_string();
+            assert!(text.starts_with("starting to read: ") && text.contains(says), "{text}");
+        }
     }
 }
