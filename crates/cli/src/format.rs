@@ -34,7 +34,7 @@ impl Record {
     /// Checks the lengths of the key and the value.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The limit that is exceeded.
     pub fn check(&self) -> Result<(), String> {
         let checked = limits::check_key(&self.key).and_then(|()| limits::check_value(&self.value));
         checked.map_err(|error| error.to_string())
@@ -69,7 +69,8 @@ impl Format {
         Ok(record)
     }
 
-    /// Returns the length of the longest line: the largest record with every byte in its longest escape sequence.
+    /// Returns the length of the longest line: the largest record with every byte in its
+    /// longest escape sequence.
     pub fn line_bytes_max(self) -> usize {
         // \u0001 and \x01.
         let escape_bytes = match self {

@@ -129,8 +129,8 @@ impl Lines {
         Self { format, text_bytes_max: TEXT_BYTES_MAX, rest: Rest::Text(Vec::new()) }
     }
 
-    /// Calls `each` for every line that `block` completes, with its record or what is wrong with it. A line that
-    /// cannot become a record is reported before its end.
+    /// Calls `each` for every line that `block` completes, with its record or the line's fault.
+    /// A line that cannot become a record is reported before its end.
     pub fn feed<E>(
         &mut self,
         block: &[u8],

@@ -15,7 +15,7 @@ const BASE64_CHUNK_BYTES: usize = 16 << 10;
 const NAMES: [&str; 5] = ["key", "key_b64", "value", "value_b64", "expires_at_ms"];
 const EXPIRY: usize = 4;
 
-/// What comes next.
+/// The token that is expected next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Start,
@@ -243,7 +243,8 @@ enum Escape {
 }
 
 impl StringDecoder {
-    /// Decodes `bytes` up to the closing quote. Returns how many were used, and whether the quote was among them.
+    /// Decodes `bytes` up to the closing quote. Returns the number of bytes used, and whether the
+    /// quote was among them.
     fn read(
         &mut self,
         bytes: &[u8],

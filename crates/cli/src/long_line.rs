@@ -36,7 +36,7 @@ impl Bounded {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What is wrong, if the limit is exceeded or the memory is refused.
+    /// The limit that is exceeded, or the memory that is refused.
     pub fn extend(&mut self, more: &[u8]) -> Result<(), String> {
         let (len, needed) = (self.bytes.len(), self.bytes.len() + more.len());
         if needed > self.bytes_max {
@@ -99,7 +99,7 @@ impl LongLine {
     /// Reads more of the line, without its newline.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The line's fault.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.bytes_read = self.bytes_read.saturating_add(bytes.len());
         if self.bytes_read > self.bytes_max {
@@ -114,7 +114,7 @@ impl LongLine {
     /// Returns the record at the end of the line.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The line's fault.
     pub fn finish(self) -> Result<Record, String> {
         let record = match self.decoder {
             Decoder::Jsonl(json) => json.finish(),

@@ -74,7 +74,12 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 /// Changes both header copies of a store and gives them a matching checksum (docs/format/pool.md).
 fn patch_header(place: &Place, at: usize, bytes: &[u8]) {
-    let path = place.path("store/pool.0000");
+    patch_header_of(place, "store", at, bytes);
+}
+
+/// Changes both header copies of the pool in this directory.
+fn patch_header_of(place: &Place, store: &str, at: usize, bytes: &[u8]) {
+    let path = place.path(store).join("pool.0000");
     let mut region = std::fs::read(&path).expect("the first region");
     for copy in region[..2 * 4096].chunks_exact_mut(4096) {
         assert_eq!(&copy[..8], b"LODEPOOL");
@@ -251,6 +256,31 @@ fn a_store_whose_machine_restarted_is_code_9_until_it_is_salvaged() {
     place.fails(&["get", "store", "k"], 9, "lodestore verify --salvage");
     assert!(place.ok(&["verify", "store", "--salvage"]).starts_with("checked 1 records"));
     assert_eq!(place.ok(&["get", "store", "k"]), "v");
+}
+
+#[test]
+fn a_matrix_whose_machine_restarted_is_named_itself_and_is_salvaged() {
+    let place = Place::new();
+    let create = ["create", "k", "--engine", "mkvs", "--size", "48M", "--set", "region=4M", "--set", "devices=3"];
+    place.ok(&create);
+    place.ok(&["put", "k", "key", "value"]);
+    let devices = (0..3).flat_map(|at| ["store", "log"].map(|part| format!("k/group0.device{at}/{part}")));
+    let stores: Vec<_> = devices.chain(["k/host".into()]).collect();
+    let restart = |stores: &[String]| {
+        for store in stores {
+            patch_header_of(&place, store, 40, &[7; 16]);
+            patch_header_of(&place, store, 92, &0u32.to_le_bytes());
+        }
+    };
+    let says = "lodestore: k: the machine restarted under a store";
+    // The devices alone, then the host too.
+    for count in [6, 7] {
+        restart(&stores[..count]);
+        place.fails(&["get", "k", "key"], 9, says);
+        let checked = place.run(&["verify", "k", "--salvage"]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+        assert_eq!(place.ok(&["get", "k", "key"]), "value");
+    }
 }
 
 #[test]

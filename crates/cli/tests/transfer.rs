@@ -141,7 +141,8 @@ fn the_sample_is_the_same_in_both_formats_and_from_every_run() {
     place.fails(&["sample", "absent/s.tsv"], 8, "writing absent/s.tsv");
 }
 
-/// Imports a line that begins with `start` and never ends, in a process that may have 700,000 KiB of addresses.
+/// Imports a line that begins with `start` and never ends, in a process limited to 700,000 KiB of
+/// addresses.
 fn import_endless(start: &str, piece: &[u8], format: &str) -> std::process::Output {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
@@ -192,7 +193,8 @@ fn a_long_line_of_escapes_is_imported_within_a_memory_limit_below_its_length() {
     let value = "\\u0001".repeat(32 << 20);
     place.write("long.jsonl", format!("{{\"key\":\"k\",\"value\":\"{value}\"}}\n"));
     let script = "ulimit -v \"$1\"; exec \"$0\" import store long.jsonl";
-    // The mapped store and the threads use 400,000 KiB of addresses, the text alone would use 260,000 more.
+    // The mapped store and the threads use 400,000 KiB of addresses. The text alone would use
+    // 260,000 KiB more.
     let output = std::process::Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_lodestore"), "700000"])
         .current_dir(place.path(""))
