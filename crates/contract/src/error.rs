@@ -289,7 +289,8 @@ impl Error {
             Self::MachineRestarted { path } => write!(
                 f,
                 "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
-                 salvage it with `lodestore verify --salvage`, or restore it",
+                 salvage it with `lodestore verify --salvage {}`, or restore it",
+                path.display(),
                 path.display()
             ),
             _ => Ok(()),
