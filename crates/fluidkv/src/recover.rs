@@ -372,6 +372,7 @@ impl Job<'_> {
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
         let known_end = segment.known_end.max(segment.least_end);
         let reader = SegmentReader::new(bytes, &segment.header, mode, known_end);
+        let reader = reader.ignoring_end(self.pool.mutant(Mutant::LogEndIgnored));
         let mut reader = reader.skipping_holes(self.pool.mutant(Mutant::HoleSkipped));
         let base = segment.header.frame.base;
         for record in reader.by_ref() {

@@ -256,6 +256,8 @@ pub(crate) struct SegmentReader<'a> {
     lost: (u64, u64),
     /// A planted fault: what stands behind a hole counts.
     skips_holes: bool,
+    /// A planted fault: end marks do not count.
+    ignores_marks: bool,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -276,12 +278,18 @@ impl<'a> SegmentReader<'a> {
             failed: false,
             lost: (0, 0),
             skips_holes: false,
+            ignores_marks: false,
         }
     }
 
     /// A planted fault.
     pub(crate) fn skipping_holes(self, on: bool) -> Self {
         Self { skips_holes: on, ..self }
+    }
+
+    /// A planted fault.
+    pub(crate) fn ignoring_end(self, on: bool) -> Self {
+        Self { ignores_marks: on, durable_to: if on { 0 } else { self.durable_to }, ..self }
     }
 
     /// How it went, once the iterator gave its last item. `None` before, and after damage that was reported.
@@ -294,7 +302,8 @@ impl<'a> SegmentReader<'a> {
     }
 
     fn is_marked(&self, at: u64) -> bool {
-        self.at(at).first_chunk().is_some_and(|word| u64::from_le_bytes(*word) == end_mark(self.frame, at))
+        !self.ignores_marks
+            && self.at(at).first_chunk().is_some_and(|word| u64::from_le_bytes(*word) == end_mark(self.frame, at))
     }
 
     fn record_at(&self, at: u64) -> Option<(u64, Record<'a>)> {

@@ -177,6 +177,12 @@ pub enum Mutant {
     MovedDeletedFirst = 130,
     /// A device of a matrix is replaced before the others have all that it acknowledged.
     ReplacedEarly = 131,
+    /// The checksum of a record is not compared.
+    RecordChecksumIgnored = 150,
+    /// The index is not compared with the seal of a clean stop.
+    SealIgnored = 151,
+    /// A replay takes the end of a log's whole records for the log's end.
+    LogEndIgnored = 152,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -189,7 +195,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 88] = [
+    pub const ALL: [Self; 91] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -274,6 +280,9 @@ impl Mutant {
         Self::OpenAsksForAll,
         Self::MovedDeletedFirst,
         Self::ReplacedEarly,
+        Self::RecordChecksumIgnored,
+        Self::SealIgnored,
+        Self::LogEndIgnored,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -101,6 +101,10 @@ impl Engine for FluidEngine {
         &[Mutant::ReplayIgnoresNumbers, Mutant::PublishedBeforeSync, Mutant::ReadsBeforePending]
     }
 
+    fn damage_mutants(&self) -> &'static [Mutant] {
+        &[Mutant::LogEndIgnored]
+    }
+
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
         start(pool, &report, shape)

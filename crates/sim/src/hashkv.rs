@@ -105,6 +105,10 @@ impl Engine for HashEngine {
         scripts::all(seed, round)
     }
 
+    fn damage_mutants(&self) -> &'static [Mutant] {
+        &[Mutant::LogEndIgnored]
+    }
+
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let options = options(shape);
         let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options.pool())?;

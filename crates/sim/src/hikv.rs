@@ -100,6 +100,10 @@ impl Engine for HiKvEngine {
         &[Mutant::ReadUnpersisted]
     }
 
+    fn damage_mutants(&self) -> &'static [Mutant] {
+        &[Mutant::RecordChecksumIgnored]
+    }
+
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
         start(pool, &report, shape)

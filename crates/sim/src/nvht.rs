@@ -97,6 +97,10 @@ impl Engine for NvhtEngine {
         &[Mutant::ReadUnpersisted]
     }
 
+    fn damage_mutants(&self) -> &'static [Mutant] {
+        &[Mutant::RecordChecksumIgnored]
+    }
+
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options(shape).pool)?;
         start(pool, &report, shape)

@@ -15,6 +15,7 @@ use std::{env, process, thread};
 use lodestore_media::Mutant;
 use lodestore_sim::damage::fault::Kind;
 use lodestore_sim::damage::minimize::minimize;
+use lodestore_sim::damage::planted::seen_case;
 use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, explore, print, table};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::{HashEngine, MODE_NOSEP};
@@ -187,12 +188,14 @@ fn run() -> Result<bool, String> {
 /// Prints which planted faults are seen; whether all are.
 fn mutants(engine: &dyn Engine, args: &Args, progress: &'static Progress) -> bool {
     let mut unseen = 0;
+    let without = explore(engine, &args.config, Some(progress));
     for mutant in engine.damage_mutants() {
-        let config = Config { mutant: Some(*mutant), stops: true, ..args.config.clone() };
-        let report = explore(engine, &config, Some(progress));
-        let seen = report.failures.values().next();
-        let what = seen.map_or_else(|| "NOT SEEN".into(), |(failure, _)| failure.violation.what.clone());
-        println!("{:<28} {:>8} images  {what}", format!("{mutant:?}"), report.images);
+        let seen = seen_case(engine, &args.config, *mutant, &without, Some(progress));
+        let what = seen.as_ref().map_or_else(
+            || "NOT SEEN".into(),
+            |(id, violation)| format!("case {}.{}: {}", id.base, id.image, violation.what),
+        );
+        println!("{:<24} {what}", format!("{mutant:?}"));
         unseen += usize::from(seen.is_none());
     }
     println!("{unseen} not seen");

@@ -1,6 +1,6 @@
 //! The damage explorer: stores whose files are damaged, judged by one rule.
 //!
-//! * [`base`] runs a history of operations, which ends in a clean stop, a kill or a legal crash image.
+//! * [`base`] runs a history of operations: it ends in a clean stop, a kill or a crash image.
 //! * [`fault`] and [`plan`] damage its files.
 //! * [`judge`] opens the damaged image, reads and writes, and judges each answer.
 //!
@@ -13,6 +13,7 @@ pub mod map;
 pub mod minimize;
 pub mod model;
 pub mod plan;
+pub mod planted;
 pub mod print;
 pub mod scripts;
 pub mod table;
@@ -151,6 +152,8 @@ pub struct Report {
     pub rows: BTreeMap<RowKey, Row>,
     /// The first failure of each signature and the number of images with it.
     pub failures: BTreeMap<Signature, (Failure, u64)>,
+    /// The violation of every case that breaks the rule.
+    pub broken: BTreeMap<CaseId, Violation>,
     /// Time used.
     pub took: Duration,
 }
@@ -173,6 +176,7 @@ impl Report {
             Ok(Verdict::Indistinguishable) => row.indistinguishable += 1,
             Err(failure) => {
                 row.violations += 1;
+                self.broken.insert(failure.id, failure.violation.clone());
                 let signature = (failure.violation.breach, key.0, key.1, key.2);
                 let known = self.failures.entry(signature).or_insert_with(|| ((*failure).clone(), 0));
                 if failure.id < known.0.id {

@@ -13,8 +13,8 @@ use crate::subject::{Engine, Shape};
 /// Operations of a history of the crash explorer, at most.
 const OPS_MAX: usize = 160;
 
-/// Returns the history of base `index`. Half of the histories are scripts of the crash explorer, cut
-/// at a random step.
+/// Returns the history of base `index`. Half of the histories are scripts of the crash explorer,
+/// cut at a random step.
 pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) -> History {
     let mut rng = Rng::part(seed ^ 0xda3a_6ed0, index);
     let (mut shape, mut ops) = if index % 2 == 1 {

@@ -6,15 +6,6 @@ use std::fmt::Write as _;
 use super::fault::Kind;
 use super::{Report, Row};
 
-fn share(part: u64, row: &Row) -> String {
-    let all = row.correct + row.reported + row.refused + row.indistinguishable + row.violations;
-    match part {
-        0 => "-".into(),
-        part if part == all => "all".into(),
-        part => format!("{:.1} %", part as f64 * 100.0 / all as f64),
-    }
-}
-
 fn add(sum: &mut Row, row: &Row) {
     sum.correct += row.correct;
     sum.reported += row.reported;
@@ -23,20 +14,49 @@ fn add(sum: &mut Row, row: &Row) {
     sum.violations += row.violations;
 }
 
-/// Prints the table as Markdown, one row for each structure and damage.
+/// The columns of the table, each with the damage that it sums.
+const COLUMNS: [(&str, &[Kind]); 6] = [
+    ("bits flipped", &[Kind::Flip, Kind::Flips]),
+    ("line zeroed", &[Kind::ZeroLine]),
+    ("page zeroed or random", &[Kind::ZeroPage, Kind::Garbage]),
+    ("line or page stale", &[Kind::StaleLine, Kind::StalePage]),
+    ("misplaced", &[Kind::Misplaced]),
+    ("file stale, cut, missing or swapped", &[Kind::StaleFile, Kind::Truncated, Kind::Swapped]),
+];
+
+fn cell(row: Option<&Row>) -> String {
+    let Some(row) = row else { return String::new() };
+    let all = row.correct + row.reported + row.refused + row.indistinguishable + row.violations;
+    let parts = [
+        ("correct", row.correct),
+        ("reported", row.reported),
+        ("refused", row.refused),
+        ("indistinguishable", row.indistinguishable),
+        ("**violated**", row.violations),
+    ];
+    let shown: Vec<String> = parts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{name} {:.1} %", *count as f64 * 100.0 / all as f64))
+        .collect();
+    shown.join(", ")
+}
+
+/// Prints the table as Markdown: one row for each structure and end, one column for each damage.
 pub fn markdown(engine: &str, report: &Report) -> String {
-    let mut rows: BTreeMap<(String, Kind), Row> = BTreeMap::new();
-    for ((structure, kind, _), row) in &report.rows {
-        add(rows.entry((structure.clone(), *kind)).or_default(), row);
+    let mut rows: BTreeMap<(String, &str), BTreeMap<usize, Row>> = BTreeMap::new();
+    for ((structure, kind, end), row) in &report.rows {
+        let Some(column) = COLUMNS.iter().position(|(_, kinds)| kinds.contains(kind)) else { continue };
+        let end = if *end == "clean stop" { "clean stop" } else { "kill or crash" };
+        let structure = structure.trim_end_matches(": head").to_owned();
+        add(rows.entry((structure, end)).or_default().entry(column).or_default(), row);
     }
-    let mut out = format!("### {engine}\n\n");
-    out.push_str("| structure | damage | images | correct | reported | refused | indistinguishable | violations |\n");
-    out.push_str("|---|---|---:|---:|---:|---:|---:|---:|\n");
-    for ((structure, kind), row) in &rows {
-        let images = row.correct + row.reported + row.refused + row.indistinguishable + row.violations;
-        let parts = [row.correct, row.reported, row.refused, row.indistinguishable, row.violations];
-        let cells: Vec<String> = parts.iter().map(|part| share(*part, row)).collect();
-        let _ = writeln!(out, "| {structure} | {kind} | {images} | {} |", cells.join(" | "));
+    let heads: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let mut out = format!("### {engine}: {} images\n\n| structure | end | {} |\n", report.images, heads.join(" | "));
+    let _ = writeln!(out, "|---|---|{}", "---|".repeat(COLUMNS.len()));
+    for ((structure, end), columns) in &rows {
+        let cells: Vec<String> = (0..COLUMNS.len()).map(|column| cell(columns.get(&column))).collect();
+        let _ = writeln!(out, "| {structure} | {end} | {} |", cells.join(" | "));
     }
     out
 }
