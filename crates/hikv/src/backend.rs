@@ -56,6 +56,10 @@ const TIMED_BATCH: usize = 8;
 pub trait Retire {
     /// Nothing new reaches this position: its space is reused once nobody pinned now is left.
     fn retire(&self, position: NvPtr);
+    /// Whether this stands for a record whose position was damaged, so that the tree may have another one.
+    fn is_lost(&self, _position: NvPtr) -> bool {
+        false
+    }
     /// Runs `work` pinned: no position that it may come upon is reused meanwhile. Reentrant.
     fn pinned<T>(&self, work: impl FnOnce() -> T) -> T;
 }
@@ -318,6 +322,11 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                 found
             }
             Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
+            Change::Delete(old) if records.is_lost(old) => {
+                // A walk that met the damage left the key out.
+                tree.remove(records, key, None);
+                true
+            }
             Change::Delete(old) => tree.remove(records, key, Some(old.raw())).is_some(),
         });
         if !expected && !upsert {

@@ -28,15 +28,16 @@ use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
 use lodestore_inplace::{Counted, Engine, Quick, Stored};
 use lodestore_media::{BatchTurn, NvPtr, Word};
 
+use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY};
 use crate::record::Record;
 use crate::split::split;
 use crate::stripe::Held;
-use crate::table::{Hit, Probe, Segment, Table};
+use crate::table::{Hit, Home, Probe, Segment, Table, Verdict, unbound};
 use crate::tree_op::TreeOp;
-use crate::write::{Target, position_of};
+use crate::write::{Target, is_of_another_key, position_of};
 
 /// Entries more than the keys have, where damaged ones are cleared: what a log is asked for when that happens.
 const DAMAGED_MORE: usize = 64;
@@ -58,7 +59,7 @@ struct Effect {
     slot: NvPtr,
     /// Null where the entry goes.
     new: NvPtr,
-    /// What the entry names now; null where it is free.
+    /// What the entry names now; null where it is free; the slot itself where the entry is damaged.
     old: NvPtr,
     /// Length of the old record; `None` where it cannot be read.
     old_len: Option<usize>,
@@ -67,7 +68,7 @@ struct Effect {
 /// What stands in the buckets of a key that a batch holds.
 struct Found<'a> {
     hit: Option<Hit<'a>>,
-    damaged: Vec<(NvPtr, NvPtr)>,
+    damaged: Vec<NvPtr>,
 }
 
 impl Inner {
@@ -188,7 +189,7 @@ impl Inner {
                 None => first = end,
                 Some(sig) => {
                     effects.truncate(planned);
-                    split(&self.table, &self.pool, sig)?;
+                    split(&self.table, &self.pool, sig, self.is_careful())?;
                 }
             }
         }
@@ -224,9 +225,12 @@ impl Inner {
             let old_len = Some(hit.record.len());
             effects.push(Effect { item: index, slot: hit.slot, new, old: hit.position, old_len });
             new = NvPtr::NULL;
+        } else if damaged.is_empty() && new.is_null() {
+            // A delete of a key that may be in a damaged slot.
+            self.check_miss(segment, target.sig)?;
         }
-        for (slot, old) in damaged {
-            effects.push(Effect { item: index, slot, new, old, old_len: None });
+        for slot in damaged {
+            effects.push(Effect { item: index, slot, new, old: slot, old_len: None });
             new = NvPtr::NULL;
         }
         if !new.is_null() {
@@ -239,15 +243,17 @@ impl Inner {
     /// The key's entry, and those of its signature that name nothing readable, or a record whose key is damaged.
     fn find_all(&self, probe: &Probe, target: &Target<'_>) -> Found<'_> {
         let mut found = Found { hit: None, damaged: Vec::new() };
-        for (slot, position) in probe.candidates() {
+        for (slot, entry) in probe.candidates() {
+            let position = entry.position();
             match Record::read(&self.pool, position) {
-                Ok(record) if record.key() == target.key => found.hit = Some(Hit { slot, position, record }),
-                // A whole record of another key shares the signature.
-                Ok(record) if record.check(position).is_ok() => {}
+                Ok(record) if record.key() == target.key && entry.is_bound(slot, record.binding()) => {
+                    found.hit = Some(Hit { slot, entry, position, record });
+                }
+                _ if is_of_another_key(&self.pool, slot, entry) => {}
                 read => {
                     let error = read.and_then(|record| record.check(position)).err();
-                    error.iter().for_each(|error| self.corrupt(error));
-                    found.damaged.push((slot, position));
+                    self.corrupt(&error.unwrap_or_else(|| unbound(slot)));
+                    found.damaged.push(slot);
                 }
             }
         }
@@ -257,7 +263,11 @@ impl Inner {
     /// A free slot that no other key of the batch has, by the same rule as a single put's (`table.rs`).
     fn claim(&self, segment: Segment, sig: Signature, claimed: &mut [u8]) -> Option<NvPtr> {
         let (home, other) = self.table.place.buckets(sig);
+        let careful = self.is_careful();
         let look = |bucket: usize| {
+            if careful {
+                return self.sound_free_slots(segment, sig, bucket) & !claimed[bucket];
+            }
             let words = self.pool.load_words::<16>(Table::bucket(segment, bucket));
             let is_free =
                 |entry: &usize| self.table.is_free(sig, (words[entry * 2], words[entry * 2 + 1]), segment.depth);
@@ -279,11 +289,27 @@ impl Inner {
         Some(Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY))
     }
 
+    /// A bit for each slot of a bucket that is free without doubt.
+    #[cold]
+    fn sound_free_slots(&self, segment: Segment, sig: Signature, bucket: usize) -> u8 {
+        let prefix = self.table.place.index(sig, segment.depth);
+        let home = Home { segment, partition: self.table.place.partition(sig), prefix };
+        let slots = Table::bucket_slots(&self.pool, segment, bucket).enumerate();
+        let is_free = |slot| matches!(self.table.judge(&self.pool, home, slot), Verdict::Free);
+        slots.fold(0, |free, (index, slot)| free | u8::from(is_free(slot)) << index)
+    }
+
     /// Writes the entries and queues the tree's changes.
     fn commit_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], effects: &[Effect]) -> Result<()> {
         let word = |effect: &Effect| {
-            let sig = if effect.new.is_null() { 0 } else { items[effect.item].target.sig.0 };
-            (effect.slot, Word::U128(sig, effect.new.raw()))
+            let item = &items[effect.item];
+            let entry = match &item.stored {
+                Some(stored) if !effect.new.is_null() => {
+                    Entry::naming(effect.slot, item.target.sig.0, effect.new, stored.binding)
+                }
+                _ => Entry::free(&self.pool, effect.slot),
+            };
+            (effect.slot, Word::U128(entry.sig, entry.word))
         };
         let stores: Vec<_> = effects.iter().map(word).collect();
         for effect in effects {
@@ -293,8 +319,8 @@ impl Inner {
         }
         let done = turn.commit(&self.pool, &stores);
         let is_there = |(slot, word): &(NvPtr, Word)| {
-            let (sig, position) = self.pool.load_u128(*slot);
-            *word == Word::U128(sig, position)
+            let Entry { sig, word: second } = Entry::load(&self.pool, *slot);
+            *word == Word::U128(sig, second)
         };
         if done.is_err() && !stores.iter().all(is_there) {
             return done;

@@ -10,6 +10,7 @@ use lodestore_inplace::{Base, lock};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
+use crate::damage::Damage;
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
@@ -18,8 +19,9 @@ use crate::table::{READ_AHEAD, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
-/// Keys that a write named and whose old record cannot be read any more: a queued change of the tree finds its place by the key of
-/// that record. At most one for each damaged record that was written over; they stay until the store is closed.
+/// Keys whose damaged entry a write cleared. What the entry named is not known, so the queued change of the tree
+/// names the entry's slot in place of a record, and finds the key here. At most one for each slot; they stay until
+/// the store is closed.
 #[derive(Default)]
 pub(crate) struct LostKeys {
     some: AtomicBool,
@@ -27,15 +29,20 @@ pub(crate) struct LostKeys {
 }
 
 impl LostKeys {
-    /// Notes the key of the record that was at `position`.
-    pub(crate) fn note(&self, position: NvPtr, key: &[u8]) {
-        lock(&self.keys).insert(position.raw(), key.into());
+    /// Notes the key whose entry was in `slot`.
+    pub(crate) fn note(&self, slot: NvPtr, key: &[u8]) {
+        lock(&self.keys).insert(slot.raw(), key.into());
         self.some.store(true, Ordering::Release);
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
         !self.some.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn has(&self, position: NvPtr) -> bool {
+        !self.is_empty() && lock(&self.keys).contains_key(&position.raw())
     }
 
     /// The key noted for `position`, or else `found`.
@@ -77,9 +84,17 @@ impl KeyResolver for Records {
 
 impl Retire for Records {
     fn retire(&self, position: NvPtr) {
+        if self.lost.has(position) {
+            // A damaged entry may have named another key's record.
+            return;
+        }
         if let Ok(record) = Record::read(&self.pool, position) {
             self.pool.epochs().retire(&self.pool, position.untagged(), record.len());
         }
+    }
+
+    fn is_lost(&self, position: NvPtr) -> bool {
+        self.lost.has(position)
     }
 
     fn pinned<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -98,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
+    pub(crate) damage: Damage,
     /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     /// Extents of the run that was loaded; it is kept until the next clean stop.

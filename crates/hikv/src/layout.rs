@@ -6,22 +6,25 @@
 //!  0        8    12         16            20    24    32          36
 //! | LSHIKV\0\1 | ver | partitions | segment_bytes | modes | seed | crc32c | 0...
 //!  64           72
-//! | generation | run |          both are words of their own, changed by one 8-byte store
+//! | generation | run | run sum |  words of their own, each changed by one 8-byte store
 //!  128
 //! | root word of partition 0 | of 1 | ...
 //!  2304
 //! | root words of the eight batch logs |
 //! ```
-//! Root word: directory position, its depth in the low 6 bits. Directory word: segment position, its depth in the low 6 bits.
+//! Root word: directory position and its depth. Directory word: segment position and its depth.
+//! Both have 13 check bits ([`Deep`]). The last 64 bytes of the root area are the seal of a clean stop
+//! (`lodestore_inplace::Seal`).
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
+use lodestore_inplace::Seal;
+use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 use crate::options::MODES;
 
 /// Version of the engine's format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The engine's name in the pool header.
 pub const ENGINE: &str = "hikv";
 
@@ -34,6 +37,18 @@ pub(crate) const KIND_RUN: ExtentKind = ExtentKind(18);
 
 /// Extents of batch logs. (19 is the log of `wal`.)
 pub(crate) const KIND_BATCH: ExtentKind = ExtentKind(20);
+
+/// Extents of the seal of a clean stop.
+pub(crate) const KIND_SEAL: ExtentKind = ExtentKind(21);
+
+/// The seal of a clean stop: it covers the root area, directories and segments.
+pub(crate) const SEAL: Seal = Seal {
+    kind: KIND_SEAL,
+    name: |kind| match kind {
+        KIND_SEGMENT => "segment",
+        _ => "directory",
+    },
+};
 
 /// Bytes of an index entry: signature, position (HiKV, section 3.4).
 pub(crate) const ENTRY: u64 = 16;
@@ -52,11 +67,11 @@ const GENERATION_AT: u64 = 64;
 const RUN_AT: u64 = 72;
 const ROOTS_AT: u64 = 128;
 const BATCH_AT: u64 = 2304;
-const DEPTH_BITS: u64 = 63;
+const DEPTH_MASK: u64 = 31;
 
 const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * 8 <= BATCH_AT);
-const _: () = assert!(BATCH_AT + BatchLogs::ROOT_BYTES <= Pool::ROOT_BYTES);
-const _: () = assert!((DEPTH_MAX as u64) < DEPTH_BITS);
+const _: () = assert!(BATCH_AT + BatchLogs::ROOT_BYTES <= Seal::ROOT_BYTES);
+const _: () = assert!((DEPTH_MAX as u64) < DEPTH_MASK);
 
 /// What is fixed when a store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +119,9 @@ impl Superblock {
         if version > FORMAT {
             return Err(Error::NewerFormat { part: ENGINE.into(), found: version, known: FORMAT });
         }
+        if version < FORMAT {
+            return Err(Error::OlderFormat { part: ENGINE.into(), found: version, oldest: FORMAT });
+        }
         let found = Self {
             partitions: u32_at(bytes, 12),
             segment_bytes: u32_at(bytes, 16),
@@ -140,7 +158,32 @@ pub(crate) fn root_word(pool: &Pool, partition: usize) -> NvPtr {
     pool.root().add(ROOTS_AT + partition as u64 * 8)
 }
 
+/// Which words a [`Deep`] belongs to. Its check bits depend on this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The root word of this partition.
+    Root(usize),
+    /// The directory of this partition.
+    Directory(usize),
+}
+
+impl Owner {
+    fn number(self) -> u64 {
+        match self {
+            Self::Root(partition) => partition as u64 * 2 + 1,
+            Self::Directory(partition) => partition as u64 * 2 + 2,
+        }
+    }
+}
+
 /// A position and a depth in one word: what root and directory words hold.
+///
+/// ```text
+/// bit 63     60 59      48 47     40 39          6   5    4      0
+///     | check  |  region  |  check  | offset / 64 | check | depth |
+/// ```
+/// The check bits depend on position, depth, owner and pool. Readers ignore the check bits; an open
+/// compares all of them before it serves anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deep {
     pub(crate) at: NvPtr,
@@ -148,15 +191,29 @@ pub(crate) struct Deep {
 }
 
 impl Deep {
-    #[inline]
-    pub(crate) fn pack(self) -> u64 {
-        debug_assert!(self.at.raw() & DEPTH_BITS == 0 && self.depth <= DEPTH_MAX);
-        self.at.raw() | u64::from(self.depth)
+    const AT_MASK: u64 = 0x0fff_00ff_ffff_ffc0;
+    const CHECK_MASK: u64 = !(Self::AT_MASK | DEPTH_MASK);
+
+    pub(crate) fn pack(self, pool: &Pool, owner: Owner) -> u64 {
+        debug_assert!(self.at.raw() & !Self::AT_MASK == 0 && self.depth <= DEPTH_MAX);
+        let word = self.at.raw() | u64::from(self.depth);
+        word | Self::check_bits(word, pool, owner)
     }
 
     #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
-        Self { at: NvPtr::from_raw(word & !DEPTH_BITS), depth: (word & DEPTH_BITS) as u32 }
+        Self { at: NvPtr::from_raw(word & Self::AT_MASK), depth: (word & DEPTH_MASK) as u32 }
+    }
+
+    /// Whether the word is one that `pack` makes for this owner.
+    pub(crate) fn is_valid(word: u64, pool: &Pool, owner: Owner) -> bool {
+        word & Self::AT_MASK != 0 && word & Self::CHECK_MASK == Self::check_bits(word & !Self::CHECK_MASK, pool, owner)
+    }
+
+    fn check_bits(word: u64, pool: &Pool, owner: Owner) -> u64 {
+        let seed = pool.identity() ^ owner.number().wrapping_mul(0xaf25_1af3_b0f0_25b5);
+        let mixed = (word ^ seed).wrapping_mul(0xd134_2543_de82_ef95);
+        (mixed ^ mixed >> 32) & Self::CHECK_MASK
     }
 }
 
@@ -166,6 +223,7 @@ impl Deep {
 ///  0      4           8            12      16       24
 /// | LSEG | partition | depth born | crc32c | prefix | 0 ... 128
 /// ```
+/// The checksum starts from a seed of the segment's position and the pool's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
@@ -176,41 +234,34 @@ pub(crate) struct SegmentHeader {
 impl SegmentHeader {
     const MAGIC: [u8; 4] = *b"LSEG";
 
-    pub(crate) fn to_bytes(self) -> [u8; BUCKET as usize] {
+    /// The header's bytes for a segment at `at`.
+    pub(crate) fn to_bytes(self, pool: &Pool, at: NvPtr) -> [u8; BUCKET as usize] {
         let mut bytes = [0; BUCKET as usize];
         bytes[..4].copy_from_slice(&Self::MAGIC);
         bytes[4..8].copy_from_slice(&self.partition.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.depth.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.prefix.to_le_bytes());
-        let crc = crc32c(&[&bytes[..12], &bytes[16..24]]);
+        let crc = Self::sum(pool, at, &bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    /// Whether what stands at `at` is so unlike the header that belongs there that the directory's word is to be doubted: more
-    /// than one of its fields is another's.
-    pub(crate) fn is_foreign(pool: &Pool, at: NvPtr, partition: usize, depth: u32, prefix: u64) -> bool {
-        let Some(bytes) = pool.bytes(at, BUCKET as usize) else { return true };
-        let born = u32_at(bytes, 8);
-        let found = u64_at(bytes, 16);
-        let wrong = [
-            bytes[..4] != Self::MAGIC,
-            u32_at(bytes, 4) as usize != partition,
-            born > depth || found != prefix >> (depth - born.min(depth)),
-        ];
-        let whole = crc32c(&[&bytes[..12], &bytes[16..24]]) == u32_at(bytes, 12);
-        let wrong = wrong.into_iter().filter(|wrong| *wrong).count();
-        wrong > 1 || whole && wrong > 0
+    fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
+        let seed = ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        crc32c_seeded(seed, &[&bytes[..12], &bytes[16..BUCKET as usize]])
     }
 
     /// The header at `at`, if it is whole.
-    pub(crate) fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
+    fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
         let bytes = pool.bytes(at, BUCKET as usize)?;
-        let whole = bytes[..4] == Self::MAGIC && crc32c(&[&bytes[..12], &bytes[16..24]]) == u32_at(bytes, 12);
+        let whole = bytes[..4] == Self::MAGIC && Self::sum(pool, at, bytes) == u32_at(bytes, 12);
         whole.then(|| Self { partition: u32_at(bytes, 4), depth: u32_at(bytes, 8), prefix: u64_at(bytes, 16) })
     }
 
-    /// Whether the segment at `at` is of this partition and covers this prefix at this depth.
+    /// Checks that the segment at `at` is of this partition and covers this prefix at this depth.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
     pub(crate) fn check(pool: &Pool, at: NvPtr, partition: usize, depth: u32, prefix: u64) -> Result<()> {
         let fits = |found: Self| {
             found.partition as usize == partition
@@ -224,7 +275,6 @@ impl SegmentHeader {
     }
 }
 
-/// A store that was made has no superblock any more.
 #[cold]
 pub(crate) fn superblock_lost() -> Error {
     wrong(

@@ -7,9 +7,10 @@
 //! |---|---|
 //! | `store` | opening, closing, the contract's operations |
 //! | `inner`, `options` | what all of it shares, and how it is set up |
-//! | `layout`, `record` | bytes on the medium |
+//! | `layout`, `entry`, `record` | bytes on the medium |
 //! | `hash`, `table`, `split`, `stripe` | the hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
+//! | `damage` | what the store knows of damage to its index, and how misses are checked |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |
 //! | `recover`, `extents`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
 //! | `wal` | the paper's HiKV_wal, for comparison |
@@ -25,6 +26,8 @@ mod adapt;
 mod backend;
 mod batch;
 mod collect;
+mod damage;
+mod entry;
 mod extents;
 mod hash;
 mod inner;

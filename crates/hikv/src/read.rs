@@ -10,6 +10,7 @@
 //! under the stripe (`batch.rs`).
 //!
 //! A miss counts only if the directory still names the same segment: a split may have moved the key meanwhile.
+//! In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is damaged.
 
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,7 @@ use lodestore_contract::limits::check_key;
 use lodestore_contract::{Expiry, Result};
 use lodestore_media::{Mutant, NvPtr};
 
+use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET;
@@ -39,8 +41,8 @@ const ROUND: usize = 256;
 struct Underway {
     sig: Signature,
     segment: Segment,
-    /// The entry seen, slot and position.
-    entry: Option<(NvPtr, NvPtr)>,
+    /// The entry seen, and its slot.
+    entry: Option<(NvPtr, Entry)>,
 }
 
 impl Inner {
@@ -82,6 +84,7 @@ impl Inner {
                 }
                 None if self.table.segment(&self.pool, sig).at == segment.at => {
                     self.persist_read(sig, segment, None);
+                    self.check_miss(segment, sig)?;
                     return Ok(None);
                 }
                 None => {}
@@ -179,8 +182,8 @@ impl Inner {
                 for index in from(start, BUCKETS_AHEAD)..from(start + GROUP, BUCKETS_AHEAD).min(keys.len()) {
                     let way = &mut ring[index % RING];
                     way.entry = self.table.candidate(&self.pool, way.segment, way.sig);
-                    if let Some((_, position)) = way.entry {
-                        self.pool.prefetch(position.untagged(), READ_AHEAD);
+                    if let Some((_, entry)) = way.entry {
+                        self.pool.prefetch(entry.position().untagged(), READ_AHEAD);
                     }
                 }
                 let behind = BUCKETS_AHEAD + RECORDS_AHEAD;
@@ -198,13 +201,14 @@ impl Inner {
     #[inline]
     fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
         let Underway { sig, segment, entry } = way;
-        if let Some((slot, position)) = entry
-            && self.pool.load_u128(slot) == (sig.0, position.raw())
+        if let Some((slot, entry)) = entry
+            && Entry::load(&self.pool, slot) == entry
         {
+            let position = entry.position();
             let record = Record::read(&self.pool, position)?;
-            if record.key() == key && !self.is_in_batch(sig) {
+            if record.key() == key && entry.is_bound(slot, record.binding()) && !self.is_in_batch(sig) {
                 self.persist_read(sig, segment, Some(slot));
-                return self.vet(Hit { slot, position, record });
+                return self.vet(Hit { slot, entry, position, record });
             }
         }
         self.lookup(sig, key)

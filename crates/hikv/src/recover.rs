@@ -9,19 +9,22 @@
 //! 3. The collected are sorted and loaded into the tree in bulk. Changes made meanwhile wait in the backend and are applied after.
 //! 4. The allocator frees what was not marked.
 //!
-//! After a clean stop the sorted run replaces steps 2 and 3 where the allocator has its occupancy read back.
+//! After a clean stop the whole index is compared with its seal before step 1. Then the sorted run replaces steps 2
+//! and 3 where the allocator has its occupancy read back.
 
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::lock;
+use lodestore_inplace::{SealedExtent, lock};
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::collect::walk_all;
 use crate::inner::Inner;
-use crate::layout::{KIND_RUN, run_word};
+use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, run_word};
 use crate::record::TAG_EXPIRY;
 use crate::run;
+use crate::split::directory_bytes;
+use crate::table::walk;
 
 /// Makes tree and occupancy anew.
 ///
@@ -62,7 +65,7 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         pool.allocator().finish_recovery(pool);
     }
     if extents.is_empty() && pool.load_u64(run_word(pool)) != 0 {
-        run::name(pool, NvPtr::NULL);
+        run::forget(pool);
         if !pool.allocator().is_recovering() {
             // A run that could not be read after a clean stop: where its extents are, only their kind tells.
             pool.allocator().free_kind(pool, KIND_RUN);
@@ -82,7 +85,7 @@ impl Inner {
         if !kept.is_empty() && !self.written.load(Ordering::Acquire) {
             return Ok(());
         }
-        run::name(&self.pool, NvPtr::NULL);
+        run::forget(&self.pool);
         run::free(&self.pool, &kept);
         if self.recovery.left_out() > 0 {
             // A run would make the next open believe that what is missing from it was never there.
@@ -98,6 +101,25 @@ impl Inner {
             Ok(()) | Err(Error::Full { .. }) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Seals the whole index. Nothing works any more.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Io`], [`Error::Corrupt`]: the store is left as after a crash.
+    pub(crate) fn save_seal(&self) -> Result<()> {
+        let mut sealed = Vec::new();
+        for partition in 0..self.table.shape.partitions as usize {
+            let directory = self.table.directory(&self.pool, partition);
+            let bytes = directory_bytes(directory.depth);
+            sealed.push(SealedExtent { at: directory.at, bytes, kind: KIND_DIRECTORY });
+            walk(&self.table, &self.pool, partition, |home, _| {
+                let bytes = u64::from(self.table.shape.segment_bytes);
+                sealed.push(SealedExtent { at: home.segment.at, bytes, kind: KIND_SEGMENT });
+                Ok(true)
+            })?;
+        }
+        SEAL.save(&self.pool, &sealed)
     }
 }
 

@@ -7,9 +7,10 @@
 //! | LRUN | crc32c | next    | count   | position * count
 //! ```
 //! `next` names the next extent or is 0; `crc32c` covers everything behind it. The run word in the root area names
-//! the first. A run counts only if the pool's clean flag is set: any later write could have changed what it names.
+//! the first, and the word after it is the checksum of all extents' checksums, so that no run of an earlier stop
+//! counts. A run counts only if the pool's clean flag is set: any later write could have changed what it names.
 //!
-//! Persist order: all extents, fence, the run word, flush, fence; then the pool's clean flag.
+//! Persist order: all extents, fence, both words, flush, fence; then the seal, and the pool's clean flag.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
@@ -28,7 +29,7 @@ const PART: usize = 128 << 10;
 pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
     let part = PART.min(pool.options().region_bytes as usize / 64).max(8);
     let mut next = NvPtr::NULL;
-    let mut stored = Vec::new();
+    let (mut stored, mut sums) = (Vec::new(), Vec::new());
     for chunk in positions.chunks(part).rev() {
         let mut bytes = Vec::with_capacity(HEADER + chunk.len() * 8);
         bytes.extend_from_slice(&MAGIC);
@@ -40,6 +41,7 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
         }
         let crc = crc32c(&[&bytes[8..]]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        sums.splice(0..0, crc.to_le_bytes());
         let at = match pool.allocator().alloc_extent(pool, bytes.len() as u64, KIND_RUN) {
             Ok(at) => at,
             Err(error) => {
@@ -52,16 +54,27 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
         next = at;
     }
     pool.fence();
-    name(pool, next);
+    name(pool, next, run_sum(&sums));
     Ok(())
 }
 
-/// Lets the root area name this extent as the run's first; durable when this returns.
-pub(crate) fn name(pool: &Pool, first: NvPtr) {
+/// Makes the root area name no run; durable when this returns.
+pub(crate) fn forget(pool: &Pool) {
+    name(pool, NvPtr::NULL, 0);
+}
+
+/// Makes the root area name this extent as the run's first; durable when this returns.
+fn name(pool: &Pool, first: NvPtr, sum: u64) {
     let word = run_word(pool);
+    pool.publish_u64(word.add(8), sum);
     pool.publish_u64(word, first.raw());
-    pool.flush(word, 8);
+    pool.flush(word, 16);
     pool.fence();
+}
+
+/// The checksum of the extents' checksums, first to last.
+fn run_sum(sums: &[u8]) -> u64 {
+    u64::from(crc32c(&[sums]))
 }
 
 /// The run that the root area names: its positions, and its extents. `None` where there is none.
@@ -74,7 +87,8 @@ pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
         return Ok(None);
     }
     let wrong = |at: NvPtr, what: &str| Error::corrupt(format!("sorted run at {at:?}"), what);
-    let mut positions = Vec::new();
+    let first = at;
+    let (mut positions, mut sums) = (Vec::new(), Vec::new());
     let mut extents = Vec::new();
     while !at.is_null() {
         let Some(header) = pool.bytes(at, HEADER) else { return Err(wrong(at, "outside the pool")) };
@@ -84,12 +98,16 @@ pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
         if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
             return Err(wrong(at, "magic or checksum differs"));
         }
+        sums.extend_from_slice(&bytes[4..8]);
         positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
         extents.push(at);
         if extents.len() as u64 > pool.options().capacity / 64 {
             return Err(wrong(at, "its extents form a ring"));
         }
         at = NvPtr::from_raw(u64_at(bytes, 8));
+    }
+    if pool.load_u64(run_word(pool).add(8)) != run_sum(&sums) {
+        return Err(wrong(first, "it is not the run of the last clean stop"));
     }
     Ok(Some((positions, extents)))
 }

@@ -18,7 +18,7 @@ use lodestore_media::NvPtr;
 use crate::inner::{Inner, Records};
 use crate::record::Record;
 
-use crate::table::{AHEAD, READ_AHEAD, walk};
+use crate::table::{AHEAD, READ_AHEAD, Verdict, walk};
 
 /// Positions taken from the tree at once.
 const CHUNK: usize = 256;
@@ -85,6 +85,9 @@ impl Inner {
                 break;
             }
         }
+        if visited < range.limit && !stopped {
+            self.check_complete()?;
+        }
         Ok(visited)
     }
 
@@ -92,28 +95,44 @@ impl Inner {
         let (mut visited, mut wrong) = (0, None);
         for partition in 0..self.table.shape.partitions as usize {
             let _guard = self.enter()?;
-            let went_on = walk(&self.table, &self.pool, partition, |_, _, mut entries| {
+            let went_on = walk(&self.table, &self.pool, partition, |home, mut slots| {
                 // A key that is deleted and put again while its segment is copied can appear twice in the copy.
-                entries.sort_unstable_by_key(|(sig, _)| *sig);
-                for (index, (sig, position)) in entries.iter().enumerate() {
-                    if let Some((_, next)) = entries.get(index + AHEAD) {
-                        self.pool.prefetch(next.untagged(), READ_AHEAD);
+                slots.sort_unstable_by_key(|slot| slot.entry.sig);
+                let mut shown: Vec<Record<'_>> = Vec::new();
+                for (index, slot) in slots.iter().enumerate() {
+                    if let Some(next) = slots.get(index + AHEAD) {
+                        self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
                     }
-                    let record = match self.live(*position) {
-                        Ok(Some(record)) => record,
-                        Ok(None) => continue,
-                        Err(error) => {
+                    if index > 0 && slots[index - 1].entry.sig != slot.entry.sig {
+                        shown.clear();
+                    }
+                    let record = match self.table.judge(&self.pool, home, *slot) {
+                        Verdict::Free => continue,
+                        Verdict::Whole(record) => record,
+                        // As a get does, where checksums are not compared.
+                        Verdict::BadRecord(Some(record), _)
+                            if !self.options.verify_reads
+                                && self.table.place.sign(record.key()).0 == slot.entry.sig =>
+                        {
+                            record
+                        }
+                        Verdict::BadRecord(_, error) => {
+                            self.corrupt(&error);
+                            wrong.get_or_insert(error);
+                            continue;
+                        }
+                        Verdict::Damaged(error) => {
+                            self.note_damage(&error);
                             wrong.get_or_insert(error);
                             continue;
                         }
                     };
-                    let again =
-                        entries[..index].iter().rev().take_while(|(other, _)| other == sig).any(|(_, other)| {
-                            Record::read(&self.pool, *other).is_ok_and(|other| other.key() == record.key())
-                        });
-                    if again {
+                    if record.expiry().is_some_and(Expiry::is_past)
+                        || shown.iter().any(|other| other.key() == record.key())
+                    {
                         continue;
                     }
+                    shown.push(record);
                     visited += 1;
                     if visit(record.key(), record.value()) == Visit::Stop {
                         return Ok(false);
@@ -125,6 +144,7 @@ impl Inner {
                 return Ok(visited);
             }
         }
+        self.check_complete()?;
         wrong.map_or(Ok(visited), Err)
     }
 }
@@ -266,7 +286,14 @@ impl Iterator for OwnedScan {
                 Ok(true)
             });
             match chunk {
-                Ok(more) => self.more = more,
+                Ok(true) => {}
+                Ok(false) => {
+                    self.more = false;
+                    let is_limited = self.ready.len() >= self.left;
+                    if !is_limited && let Err(error) = self.running.inner.check_complete() {
+                        self.ready.push_back(Err(error));
+                    }
+                }
                 Err(error) => {
                     self.ready.push_back(Err(error));
                     self.more = false;

@@ -3,23 +3,30 @@
 //!
 //! Persist order of a split of segment S of depth L into S and N, under all stripes of the partition:
 //! 1. N's extent word durable (by the allocator);
-//! 2. N's header and its half of S's entries, at the same buckets and slots; fence;
+//! 2. N's header and its half of S's entries, at the same buckets and slots, all other slots free; in S, what
+//!    an earlier split that crashed left behind is freed; fence;
 //! 3. the first directory word of the upper half names (N, L+1); flush, fence: **the split is done**;
-//! 4. the other words: upper half (N, L+1), lower half (S, L+1); flush, fence.
+//! 4. the other words: upper half (N, L+1), lower half (S, L+1); then the moved entries of S become free;
+//!    flush, fence.
 //!
 //! A crash before 3 leaves N unreachable, to be swept. A crash after it leaves words of depth L in a range
 //! whose first upper word has L+1; [`repair`] completes them, and does the same again if it is cut short.
-//! Until a writer may change N or S again (the stripes), both hold each moved entry, so a reader of either is right.
+//! A crash in step 4 leaves moved entries in S. They are of the sibling's prefix, and free.
+//! A reader that came by an old word and misses in S reads the directory again, which names N by then.
 //!
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old one is retired.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
+use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
-use crate::layout::{BUCKET, Deep, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, root_word};
+use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, root_word};
 use crate::options::INDEX_FULL;
-use crate::table::{Segment, Table};
+use crate::table::{Form, Home, Segment, Table, Verdict, used_slots};
+
+/// What to do about a directory that cannot be followed.
+const ADVICE: &str = ": restore the store from a backup or an export";
 
 /// Bytes of a directory of this depth.
 pub(crate) fn directory_bytes(depth: u32) -> u64 {
@@ -33,24 +40,40 @@ pub(crate) fn directory_bytes(depth: u32) -> u64 {
 pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
     for partition in 0..table.shape.partitions {
         let segment = pool.allocator().alloc_extent(pool, u64::from(table.shape.segment_bytes), KIND_SEGMENT)?;
-        pool.zero(segment, table.shape.segment_bytes as usize);
-        pool.flush(segment, table.shape.segment_bytes as usize);
-        pool.store_durable(segment, &[&SegmentHeader { partition, depth: 0, prefix: 0 }.to_bytes()]);
+        let header = SegmentHeader { partition, depth: 0, prefix: 0 };
+        pool.store_durable(segment, &[&free_segment(table, pool, segment, header)]);
         let directory = pool.allocator().alloc_extent(pool, directory_bytes(0), KIND_DIRECTORY)?;
-        pool.store_durable(directory, &[&Deep { at: segment, depth: 0 }.pack().to_le_bytes()]);
+        let word = Deep { at: segment, depth: 0 }.pack(pool, Owner::Directory(partition as usize));
+        pool.store_durable(directory, &[&word.to_le_bytes()]);
         pool.fence();
         let root = root_word(pool, partition as usize);
-        pool.publish_u64(root, Deep { at: directory, depth: 0 }.pack());
+        pool.publish_u64(root, Deep { at: directory, depth: 0 }.pack(pool, Owner::Root(partition as usize)));
         pool.flush(root, 8);
     }
     Ok(())
 }
 
-/// Splits the segment of `sig`. The caller holds all stripes of its partition.
+/// The bytes of a segment at `at` whose slots are all free.
+fn free_segment(table: &Table, pool: &Pool, at: NvPtr, header: SegmentHeader) -> Vec<u8> {
+    let mut image = vec![0u8; table.shape.segment_bytes as usize];
+    image[..BUCKET as usize].copy_from_slice(&header.to_bytes(pool, at));
+    for offset in (BUCKET as usize..image.len()).step_by(ENTRY as usize) {
+        put_entry(&mut image, offset, Entry::free(pool, at.add(offset as u64)));
+    }
+    image
+}
+
+fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
+    image[offset..offset + 8].copy_from_slice(&entry.sig.to_le_bytes());
+    image[offset + 8..offset + 16].copy_from_slice(&entry.word.to_le_bytes());
+}
+
+/// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`, entries are
+/// checked against their records, and each damaged slot is damaged in both segments afterwards.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open completes what was begun.
-pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature) -> Result<()> {
+pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.place.partition(sig);
     let old = table.segment(pool, sig);
     if old.depth == DEPTH_MAX {
@@ -60,17 +83,20 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature) -> Result<()> {
         double(table, pool, partition)?;
     }
     let depth = old.depth + 1;
-    let prefix = table.place.index(sig, old.depth) << 1 | 1;
-    let sibling = Segment { at: fill_sibling(table, pool, partition, old, depth, prefix)?, depth };
+    let home = Home { segment: old, partition, prefix: table.place.index(sig, old.depth) };
+    let (at, moved) = fill_sibling(table, pool, home, careful)?;
+    let sibling = Segment { at, depth };
     let directory = table.directory(pool, partition);
     let range = 1u64 << (directory.depth - old.depth);
     let first = table.place.index(sig, old.depth) << (directory.depth - old.depth);
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
     let upper = first + range / 2;
-    publish(pool, directory, upper, 1, sibling);
+    let owner = Owner::Directory(partition);
+    publish(pool, (directory, owner), upper, 1, sibling);
     fence_checked(pool)?;
-    publish(pool, directory, upper + 1, range / 2 - 1, sibling);
-    publish(pool, directory, first, range / 2, Segment { at: old.at, depth });
+    publish(pool, (directory, owner), upper + 1, range / 2 - 1, sibling);
+    publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
+    replace_entries(pool, &moved);
     fence_checked(pool)?;
     debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
@@ -86,8 +112,8 @@ fn fence_checked(pool: &Pool) -> Result<()> {
 }
 
 /// Stores `count` directory words from `first` on, and flushes them.
-fn publish(pool: &Pool, directory: Deep, first: u64, count: u64, segment: Segment) {
-    let word = Deep { at: segment.at, depth: segment.depth }.pack();
+fn publish(pool: &Pool, (directory, owner): (Deep, Owner), first: u64, count: u64, segment: Segment) {
+    let word = Deep { at: segment.at, depth: segment.depth }.pack(pool, owner);
     for index in first..first + count {
         pool.publish_u64(directory.at.add(index * 8), word);
     }
@@ -96,35 +122,70 @@ fn publish(pool: &Pool, directory: Deep, first: u64, count: u64, segment: Segmen
     }
 }
 
-/// A new segment that holds the entries of `old` that belong to `prefix`; durable when this returns.
-fn fill_sibling(table: &Table, pool: &Pool, partition: usize, old: Segment, depth: u32, prefix: u64) -> Result<NvPtr> {
+/// An entry of the split segment, and what replaces it.
+struct Replaced {
+    slot: NvPtr,
+    old: Entry,
+    new: Entry,
+}
+
+/// Replaces entries of a segment whose stripes are all held, and flushes them.
+fn replace_entries(pool: &Pool, replaced: &[Replaced]) {
+    for Replaced { slot, old, new } in replaced {
+        let swapped = pool.cas_u128(*slot, old.pair(), new.pair());
+        assert!(swapped.is_ok(), "an entry changes only under its stripe");
+        pool.flush(*slot, ENTRY as usize);
+    }
+}
+
+/// Makes a new segment with the entries of the upper half of `home`; durable when this returns, and so is that
+/// entries which an earlier split left behind are free. Returns the segment, and the entries of the old segment
+/// to replace once the directory names the new one.
+fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result<(NvPtr, Vec<Replaced>)> {
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
-    let mut image = vec![0u8; bytes];
-    let header = SegmentHeader { partition: partition as u32, depth, prefix };
-    image[..BUCKET as usize].copy_from_slice(&header.to_bytes());
-    for bucket in 0..table.shape.buckets() as usize {
-        let from = Table::bucket(old, bucket);
-        let words = pool.load_words::<16>(from);
-        for entry in 0..8 {
-            let (sig, position) = (words[entry * 2], words[entry * 2 + 1]);
-            if sig != 0 && position != 0 && table.place.belongs(sig, partition, depth, prefix) {
-                if pool.mutant(Mutant::SplitDropsEntry) && entry == 0 {
-                    continue;
-                }
-                let slot = (bucket + 1) * BUCKET as usize + entry * 16;
-                image[slot..slot + 8].copy_from_slice(&sig.to_le_bytes());
-                image[slot + 8..slot + 16].copy_from_slice(&position.to_le_bytes());
+    let Home { segment: old, partition, prefix } = home;
+    let (depth, prefix) = (old.depth + 1, prefix << 1 | 1);
+    let mut image = free_segment(table, pool, at, SegmentHeader { partition: partition as u32, depth, prefix });
+    let (mut moved, mut left_behind) = (Vec::new(), Vec::new());
+    for slot in used_slots(table, pool, old) {
+        let offset = slot.at.raw() - old.at.raw();
+        let to = at.add(offset);
+        let free = Entry::free(pool, slot.at);
+        let is_upper = table.place.belongs(slot.entry.sig, partition, depth, prefix);
+        let form = table.form(pool, home, slot);
+        let is_damaged =
+            form == Form::Damaged || careful && matches!(table.judge(pool, home, slot), Verdict::Damaged(_));
+        let entry = if is_damaged {
+            if form == Form::Live && is_upper {
+                // The evidence goes with the signature.
+                moved.push(Replaced { slot: slot.at, old: slot.entry, new: Entry::damaged(pool, slot.at) });
+                slot.entry.moved(slot.at, to)
+            } else {
+                Entry::damaged(pool, to)
             }
-        }
+        } else if form == Form::Live && is_upper {
+            moved.push(Replaced { slot: slot.at, old: slot.entry, new: free });
+            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET) {
+                continue;
+            }
+            slot.entry.moved(slot.at, to)
+        } else {
+            if form == Form::Stray {
+                left_behind.push(Replaced { slot: slot.at, old: slot.entry, new: free });
+            }
+            continue;
+        };
+        put_entry(&mut image, offset as usize, entry);
     }
+    replace_entries(pool, &left_behind);
     if pool.mutant(Mutant::SplitFlipsEarly) {
         pool.store(at, &image);
-        return Ok(at);
+        return Ok((at, moved));
     }
     pool.store_durable(at, &[&image]);
     fence_checked(pool)?;
-    Ok(at)
+    Ok((at, moved))
 }
 
 /// Doubles a partition's directory.
@@ -143,7 +204,7 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     let root = root_word(pool, partition);
     // A recovery that reads the new root never meets the old directory: it must not sweep what is still to be retired.
     pool.allocator().keep_extent(old.at);
-    pool.publish_u64(root, Deep { at, depth }.pack());
+    pool.publish_u64(root, Deep { at, depth }.pack(pool, Owner::Root(partition)));
     pool.flush(root, 8);
     fence_checked(pool)?;
     pool.epochs().retire_extent(pool, old.at);
@@ -158,22 +219,26 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
 pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
     pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
     for partition in 0..table.shape.partitions as usize {
-        let Deep { at, depth } = named_directory(table, pool, partition)?;
+        let Deep { at, depth } = named_directory(pool, partition)?;
         pool.flush(at, directory_bytes(depth) as usize);
     }
     pool.fence_checked()
 }
 
-/// The directory that a root word names, if it lies in the pool.
-fn named_directory(table: &Table, pool: &Pool, partition: usize) -> Result<Deep> {
-    let directory = table.directory(pool, partition);
-    let is_there = !directory.at.is_null()
+/// Returns the directory that a root word names.
+///
+/// # Errors
+/// [`Error::Corrupt`] where the word's check bits are wrong, or the directory is not in the pool.
+fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
+    let word = pool.load_u64(root_word(pool, partition));
+    let directory = Deep::unpack(word);
+    let is_there = Deep::is_valid(word, pool, Owner::Root(partition))
         && directory.depth <= DEPTH_MAX
         && pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_some();
     if is_there {
         return Ok(directory);
     }
-    Err(Error::corrupt(format!("directory of partition {partition}"), "root word names no directory"))
+    Err(Error::corrupt(format!("directory of partition {partition}"), format!("its root word is damaged{ADVICE}")))
 }
 
 /// Completes a split that a crash cut short, and checks that the directory is one that splits leave. Idempotent.
@@ -182,10 +247,14 @@ fn named_directory(table: &Table, pool: &Pool, partition: usize) -> Result<Deep>
 /// # Errors
 /// [`Error::Corrupt`].
 pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec<(Segment, u64)>> {
-    let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), what);
-    let directory = named_directory(table, pool, partition)?;
+    let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), format!("{what}{ADVICE}"));
+    let owner = Owner::Directory(partition);
+    let directory = named_directory(pool, partition)?;
     let words = 1u64 << directory.depth;
     let word_at = |index: u64| Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
+    if (0..words).any(|index| !Deep::is_valid(pool.load_u64(directory.at.add(index * 8)), pool, owner)) {
+        return Err(wrong("a word is damaged"));
+    }
     let mut segments = Vec::new();
     let mut mended = false;
     let mut index = 0;
@@ -217,7 +286,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
                 pool.flush(word, 8);
                 pool.fence();
             }
-            pool.publish_u64(word, named.pack());
+            pool.publish_u64(word, named.pack(pool, owner));
             pool.flush(word, 8);
             mended = true;
         }
@@ -225,9 +294,6 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         let prefix = index >> (directory.depth - named.depth);
         if pool.bytes(segment.at, table.shape.segment_bytes as usize).is_none() {
             return Err(wrong("a word that names no segment"));
-        }
-        if SegmentHeader::is_foreign(pool, segment.at, partition, segment.depth, prefix) {
-            return Err(wrong("a word that names something else than its segment"));
         }
         segments.push((segment, prefix));
         index += range;

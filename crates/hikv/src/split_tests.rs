@@ -5,7 +5,7 @@ use lodestore_contract::testing::Scratch;
 use lodestore_media::{Pool, PoolOptions, Prefault};
 
 use crate::hash::{DEPTH_MAX, Signature};
-use crate::layout::{Deep, ENGINE, FORMAT, Superblock};
+use crate::layout::{Deep, ENGINE, FORMAT, Owner, Superblock};
 use crate::split::{format, split};
 use crate::table::Table;
 
@@ -18,13 +18,16 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
     let table = Table::new(Superblock { partitions: 1, segment_bytes: 512, seed: 1, modes: 0 });
     format(&table, &pool).expect("room");
     let sig = Signature(1);
-    split(&table, &pool, sig).expect("one that can be split");
+    split(&table, &pool, sig, false).expect("one that can be split");
     let segment = table.segment(&pool, sig);
     let directory = table.directory(&pool, 0);
     for index in 0..1 << directory.depth {
-        pool.publish_u64(directory.at.add(index * 8), Deep { at: segment.at, depth: DEPTH_MAX }.pack());
+        pool.publish_u64(
+            directory.at.add(index * 8),
+            Deep { at: segment.at, depth: DEPTH_MAX }.pack(&pool, Owner::Directory(0)),
+        );
     }
-    let refused = split(&table, &pool, sig);
+    let refused = split(&table, &pool, sig, false);
     match refused {
         Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => assert!(error.to_string().contains("--set segment=")),
         other => panic!("{other:?}"),

@@ -10,13 +10,14 @@ use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, Shape, Step, When, random_seed};
+use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, SealCheck, Shape, Step, When, random_seed};
 use lodestore_media::{BatchLogs, OpenReport, Pool};
 
 use crate::backend::{Backend, Config};
+use crate::damage::Damage;
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, KIND_BATCH, Superblock, batch_roots, generation_word, superblock_lost};
+use crate::layout::{ENGINE, FORMAT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover;
 use crate::sampler::Sampler;
@@ -73,6 +74,7 @@ impl HiKv {
         let shape = begun.shape;
         options.set_modes(shape.modes);
         let table = Table::new(shape);
+        let sealed = SEAL.check(&pool, report, options.recovery_threads)?;
         if !begun.settled {
             settle(&table, &pool)?;
         }
@@ -103,12 +105,16 @@ impl HiKv {
             table,
             sampler,
             options: options.clone(),
+            damage: Damage::new(sealed == SealCheck::Whole),
         };
+        if sealed == SealCheck::Damaged {
+            inner.note_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
+        }
         inner.recovery.expect_parts(segments);
         inner.backend.begin_rebuild();
         let behind = Behind {
             clean: report.clean,
-            trusted: report.clean,
+            trusted: sealed == SealCheck::Whole && report.clean,
             recovers: options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
@@ -227,7 +233,7 @@ impl Engine for Inner {
     }
 
     fn is_whole(&self) -> bool {
-        self.backend.check().is_ok()
+        self.backend.check().is_ok() && !self.has_damage()
     }
 
     fn save(&self) -> Result<()> {
@@ -235,7 +241,8 @@ impl Engine for Inner {
         if let Some(wal) = &self.wal {
             wal.free(&self.pool);
         }
-        saved
+        saved?;
+        self.save_seal()
     }
 }
 
@@ -307,6 +314,7 @@ impl Store for HiKv {
     fn len(&self) -> Result<u64> {
         drop(self.inner().enter()?);
         self.inner().settle()?;
+        self.inner().check_complete()?;
         Ok(self.inner().backend.trees().len() as u64)
     }
 

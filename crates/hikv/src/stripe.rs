@@ -62,15 +62,6 @@ impl Stripes {
         }
     }
 
-    /// Takes a stripe that is free just now: for who must not wait, since its holder may wait for it.
-    pub(crate) fn try_lock(&self, partition: usize, home: usize) -> Option<Held<'_>> {
-        let word = self.word(partition, home);
-        let now = word.load(Ordering::Relaxed);
-        let taken =
-            now & LOCKED == 0 && word.compare_exchange(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        taken.then_some(Held { word, sequence: now >> 1 })
-    }
-
     /// Takes all stripes of a partition. The caller holds none.
     pub(crate) fn lock_partition(&self, partition: usize) -> Vec<Held<'_>> {
         (0..self.per_partition).map(|home| self.lock(partition, home)).collect()

@@ -6,7 +6,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
 use crate::record::{Record, TAG_EXPIRY};
-use crate::table::walk;
+use crate::table::{Form, walk};
 
 impl Inner {
     /// Removes every key that has expired; how many. Reads no record without an expiry.
@@ -15,11 +15,12 @@ impl Inner {
         for partition in 0..self.table.shape.partitions as usize {
             let mut expired = Vec::new();
             let guard = self.enter_write()?;
-            walk(&self.table, &self.pool, partition, |_, _, entries| {
-                for (_, position) in &entries {
-                    if position.tag() & TAG_EXPIRY == 0 {
+            walk(&self.table, &self.pool, partition, |home, slots| {
+                for slot in slots.iter().filter(|slot| slot.entry.position().tag() & TAG_EXPIRY != 0) {
+                    if self.table.form(&self.pool, home, *slot) != Form::Live {
                         continue;
                     }
+                    let position = &slot.entry.position();
                     self.expiring.store(true, Ordering::Relaxed);
                     // A record that is wrong is for verify to tell, and stays: the damage may be in its expiry.
                     let record = Record::read(&self.pool, *position);

@@ -1,21 +1,26 @@
 //! The partitioned hash index on the medium: looking up, and the one store that publishes.
 //!
 //! Invariants:
-//! 1. An entry is (signature, position); half-zero means free. It changes only by one 16-byte compare-and-swap.
+//! 1. An entry is a pair of words (`entry.rs`). It changes only by one 16-byte compare-and-swap.
 //! 2. A key's entry stands in one of its two buckets, of the one segment that its directory names; it moves only by a split.
-//! 3. An entry whose hash does not belong to the segment at its present depth is free: a split left it behind.
+//! 3. An entry whose signature belongs to the sibling of the segment's last split is free: a crash came
+//!    before the split cleared it. Any other entry of a foreign signature or bucket is damage.
 //! 4. At most one entry of a segment names a record of a given key; writers of a key hold its stripe.
 //! 5. Segments are never given back while the store is open, so a reader may use one it found a moment ago.
-//! 6. The position in a reachable entry names a durable record.
+//! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch for it.
+//! 7. A damaged entry is never overwritten, except by a write of the key whose signature it has. A split
+//!    carries damage to both segments.
 //!
 //! Readers take no lock. Writers hold the stripe of the key.
 
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::copied_key;
 use lodestore_media::{NvPtr, Pool};
 
+use crate::entry::{Entry, names_record, position_of};
 use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET, BUCKET_ENTRIES, Deep, ENTRY, Superblock, root_word};
-use crate::record::Record;
+use crate::record::{OWN, Record};
 
 /// The index: shape and access, no state of its own but the medium's.
 #[derive(Clone, Copy)]
@@ -31,8 +36,49 @@ pub(crate) struct Segment {
     pub(crate) depth: u32,
 }
 
-/// A slot with a free entry, and what stands in it.
-pub(crate) type FreeSlot = (NvPtr, (u64, u64));
+/// A segment and where the directory has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) segment: Segment,
+    pub(crate) partition: usize,
+    pub(crate) prefix: u64,
+}
+
+/// A slot and the entry that was read from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) at: NvPtr,
+    pub(crate) bucket: usize,
+    pub(crate) entry: Entry,
+}
+
+/// What the words of a slot say, without a look at the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Free: its own mark, or half of a swap that a crash tore.
+    Free,
+    /// Names a record of this segment and bucket.
+    Live,
+    /// Names a record of the sibling of the segment's last split.
+    Stray,
+    /// Nothing that the engine stores.
+    Damaged,
+}
+
+/// What a slot and its record say together.
+pub(crate) enum Verdict<'a> {
+    /// No key is in it.
+    Free,
+    /// A whole record whose key has the entry's signature.
+    Whole(Record<'a>),
+    /// The entry is right and its record is damaged. The record is there if its lengths are possible.
+    BadRecord(Option<Record<'a>>, Error),
+    /// The entry is damaged: any key of this bucket may have been in it.
+    Damaged(Error),
+}
+
+/// A slot with a free entry.
+pub(crate) type FreeSlot = (NvPtr, Entry);
 
 /// An entry that names a record of the key looked for.
 #[derive(Clone, Copy)]
@@ -40,16 +86,19 @@ pub(crate) struct Hit<'a> {
     /// Where the entry stands.
     pub(crate) slot: NvPtr,
     /// What it holds.
+    pub(crate) entry: Entry,
+    /// The record's position; its tag is the expiry bit.
     pub(crate) position: NvPtr,
     pub(crate) record: Record<'a>,
 }
 
 /// What a writer finds in a key's two buckets.
 pub(crate) struct Probe {
-    /// Entries with the key's signature: slot and position. More than one only if two keys share a hash.
-    same: [(NvPtr, NvPtr); BUCKET_ENTRIES * 2],
+    /// Entries with the key's signature: slot and second word. More than one only if two keys share a hash.
+    same: [(NvPtr, u64); BUCKET_ENTRIES * 2],
     same_len: usize,
-    /// A free slot and what stands in it, by the paper's rule of a home bucket with a second choice.
+    sig: u64,
+    /// A free slot and its entry, by the paper's rule of a home bucket with a second choice.
     pub(crate) free: Option<FreeSlot>,
 }
 
@@ -94,17 +143,18 @@ impl Table {
         pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
     }
 
-    /// The first entry with this signature, slot and position, without a look at its record: what a batch of reads prefetches.
+    /// Returns the first entry with this signature and its slot, without a look at its record: what a
+    /// batch of reads prefetches.
     #[inline]
-    pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, NvPtr)> {
+    pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, Entry)> {
         let (home, other) = self.place.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
             let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
             if named != 0 {
                 let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
-                let (now, position) = pool.load_u128(slot);
-                return (now == sig.0 && position != 0).then_some((slot, NvPtr::from_raw(position)));
+                let entry = Entry::load(pool, slot);
+                return (entry.sig == sig.0 && names_record(entry.word)).then_some((slot, entry));
             }
         }
         None
@@ -130,17 +180,17 @@ impl Table {
                 let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
                 named &= named - 1;
                 // The words were read one by one; the pair is read as one.
-                let (now, position) = pool.load_u128(slot);
-                if now != sig.0 || position == 0 {
+                let entry = Entry::load(pool, slot);
+                if entry.sig != sig.0 || !names_record(entry.word) {
                     continue;
                 }
-                let position = NvPtr::from_raw(position);
+                let position = entry.position();
                 pool.prefetch(position.untagged(), READ_AHEAD);
                 let record = Record::read(pool, position)?;
-                if record.key() == key {
-                    return Ok(Some(Hit { slot, position, record }));
+                if record.key() == key && entry.is_bound(slot, record.binding()) {
+                    return Ok(Some(Hit { slot, entry, position, record }));
                 }
-                is_another(&record, position)?;
+                is_another(&record, slot, entry)?;
             }
         }
         Ok(None)
@@ -150,7 +200,8 @@ impl Table {
     #[inline]
     pub(crate) fn probe(&self, pool: &Pool, segment: Segment, sig: Signature) -> Probe {
         let (home, other) = self.place.buckets(sig);
-        let mut probe = Probe { same: [(NvPtr::NULL, NvPtr::NULL); BUCKET_ENTRIES * 2], same_len: 0, free: None };
+        let same = [(NvPtr::NULL, 0); BUCKET_ENTRIES * 2];
+        let mut probe = Probe { same, same_len: 0, sig: sig.0, free: None };
         let (home_used, home_free) = self.probe_bucket(pool, segment, sig, home, &mut probe);
         let (other_used, other_free) = self.probe_bucket(pool, segment, sig, other, &mut probe);
         probe.free =
@@ -167,7 +218,7 @@ impl Table {
     /// Whether an entry of the segment of this depth to which `sig` belongs is free.
     #[inline]
     pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
-        entry.0 == 0 || entry.1 == 0 || !self.place.same_segment(sig, entry.0, depth)
+        entry.0 == 0 || !names_record(entry.1) || !self.place.same_segment(sig, entry.0, depth)
     }
 
     #[inline]
@@ -184,14 +235,14 @@ impl Table {
         let mut used = 0;
         let mut free = None;
         for entry in 0..BUCKET_ENTRIES {
-            let (found, position) = (words[entry * 2], words[entry * 2 + 1]);
+            let (found, word) = (words[entry * 2], words[entry * 2 + 1]);
             let slot = at.add(entry as u64 * ENTRY);
-            if self.is_free(sig, (found, position), segment.depth) {
-                free = free.or(Some((slot, (found, position))));
+            if self.is_free(sig, (found, word), segment.depth) {
+                free = free.or(Some((slot, Entry { sig: found, word })));
             } else {
                 used += 1;
                 if found == sig.0 {
-                    probe.same[probe.same_len] = (slot, NvPtr::from_raw(position));
+                    probe.same[probe.same_len] = (slot, word);
                     probe.same_len += 1;
                 }
             }
@@ -207,16 +258,16 @@ impl Probe {
         self.same_len > 0
     }
 
-    /// Entries with the key's signature: slot and position.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = (NvPtr, NvPtr)> {
-        self.same[..self.same_len].iter().copied()
+    /// Entries with the key's signature, each with its slot.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = (NvPtr, Entry)> {
+        self.same[..self.same_len].iter().map(|(slot, word)| (*slot, Entry { sig: self.sig, word: *word }))
     }
 
     /// Starts to load the records of the candidates.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool) {
-        for (_, position) in &self.same[..self.same_len] {
-            pool.prefetch(position.untagged(), 64);
+        for (_, word) in &self.same[..self.same_len] {
+            pool.prefetch(position_of(*word).untagged(), 64);
         }
     }
 
@@ -226,68 +277,181 @@ impl Probe {
     /// [`Error::Corrupt`] where a candidate names no record, or one of a damaged key.
     #[inline]
     pub(crate) fn find<'a>(&self, pool: &'a Pool, key: &[u8]) -> Result<Option<Hit<'a>>> {
-        for (slot, position) in &self.same[..self.same_len] {
-            let record = Record::read(pool, *position)?;
-            if record.key() == key {
-                return Ok(Some(Hit { slot: *slot, position: *position, record }));
+        for (slot, word) in &self.same[..self.same_len] {
+            let entry = Entry { sig: self.sig, word: *word };
+            let position = entry.position();
+            let record = Record::read(pool, position)?;
+            if record.key() == key && entry.is_bound(*slot, record.binding()) {
+                return Ok(Some(Hit { slot: *slot, entry, position, record }));
             }
-            is_another(&record, *position)?;
+            is_another(&record, *slot, entry)?;
         }
         Ok(None)
     }
 }
 
-/// Two keys hardly ever share a signature: an entry with the key's signature whose record has another key is damaged, unless the record's
-/// checksum says otherwise.
+/// Accepts a whole record of another key that has the same signature, which is very rare. Anything else is
+/// damage: of the record, or of an entry that names a record which is not its own.
+///
+/// # Errors
+/// [`Error::Corrupt`].
 #[cold]
-fn is_another(record: &Record<'_>, position: NvPtr) -> Result<()> {
-    record.check(position)
+fn is_another(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Result<()> {
+    record.check(entry.position())?;
+    if entry.is_bound(slot, record.binding()) { Ok(()) } else { Err(unbound(slot)) }
 }
 
-/// The live entries of one segment, each signature and position, in no order: one copy, taken at once.
-pub(crate) fn entries(
-    table: &Table,
-    pool: &Pool,
-    partition: usize,
-    segment: Segment,
-    prefix: u64,
-) -> Vec<(u64, NvPtr)> {
+/// The damage of an entry whose check bits do not fit its record.
+#[cold]
+pub(crate) fn unbound(slot: NvPtr) -> Error {
+    Error::corrupt(format!("index entry {slot:?}"), "its check bits do not fit the record that it names")
+}
+
+/// The slots of one segment that are not free by their own mark, in no order. Each pair of words may be of two
+/// moments: [`Table::judge`] reads a suspicious one again.
+pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Slot> {
     let buckets = table.shape.buckets() as usize;
     let mut found = Vec::with_capacity(buckets * BUCKET_ENTRIES);
     for bucket in 0..buckets {
-        let words = pool.load_words::<16>(Table::bucket(segment, bucket));
-        for entry in 0..BUCKET_ENTRIES {
-            let (sig, position) = (words[entry * 2], words[entry * 2 + 1]);
-            if sig != 0 && position != 0 && table.place.belongs(sig, partition, segment.depth, prefix) {
-                found.push((sig, NvPtr::from_raw(position)));
+        let first = Table::bucket(segment, bucket);
+        let words = pool.load_words::<16>(first);
+        for index in 0..BUCKET_ENTRIES {
+            let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
+            let at = first.add(index as u64 * ENTRY);
+            if entry.sig != 0 || entry != Entry::free(pool, at) {
+                found.push(Slot { at, bucket, entry });
             }
         }
     }
     found
 }
 
-/// Entries of a segment that do not belong to it: their signatures, positions and slots. A split leaves such entries behind
-/// (invariant 3); so does a flipped bit of a signature.
-pub(crate) fn strays(
-    table: &Table,
-    pool: &Pool,
-    partition: usize,
-    segment: Segment,
-    prefix: u64,
-) -> impl Iterator<Item = (u64, NvPtr, NvPtr)> {
-    (0..table.shape.buckets() as usize).flat_map(move |bucket| {
-        let at = Table::bucket(segment, bucket);
-        let words = pool.load_words::<16>(at);
-        (0..BUCKET_ENTRIES).filter_map(move |entry| {
-            let (sig, position) = (words[entry * 2], words[entry * 2 + 1]);
-            let is_stray = sig != 0 && position != 0 && !table.place.belongs(sig, partition, segment.depth, prefix);
-            is_stray.then(|| (sig, NvPtr::from_raw(position), at.add(entry as u64 * ENTRY)))
+impl Table {
+    /// The slots of a bucket, each read as one pair.
+    pub(crate) fn bucket_slots(pool: &Pool, segment: Segment, bucket: usize) -> impl Iterator<Item = Slot> {
+        let first = Self::bucket(segment, bucket);
+        (0..BUCKET_ENTRIES as u64).map(move |index| {
+            let at = first.add(index * ENTRY);
+            Slot { at, bucket, entry: Entry::load(pool, at) }
         })
-    })
+    }
+
+    /// Tells the form of a slot of this segment.
+    pub(crate) fn form(&self, pool: &Pool, home: Home, slot: Slot) -> Form {
+        let Entry { sig, word } = slot.entry;
+        let is_own_mark = word == Entry::free(pool, slot.at).word;
+        match (sig, names_record(word)) {
+            (0, true) => Form::Free,
+            (_, false) if is_own_mark => Form::Free,
+            (_, false) => Form::Damaged,
+            (sig, true) => {
+                let Home { segment, partition, prefix } = home;
+                let (first, second) = self.place.buckets(Signature(sig));
+                if slot.bucket != first && slot.bucket != second {
+                    Form::Damaged
+                } else if self.place.belongs(sig, partition, segment.depth, prefix) {
+                    Form::Live
+                } else if segment.depth > 0 && self.place.belongs(sig, partition, segment.depth - 1, prefix >> 1) {
+                    Form::Stray
+                } else {
+                    Form::Damaged
+                }
+            }
+        }
+    }
+
+    /// Judges a slot by its form and the record that it names. The caller holds an epoch guard from before the
+    /// slot was read.
+    pub(crate) fn judge<'a>(&self, pool: &'a Pool, home: Home, slot: Slot) -> Verdict<'a> {
+        let verdict = self.judge_as_read(pool, home, slot);
+        let now = Entry::load(pool, slot.at);
+        if now == slot.entry || !matches!(verdict, Verdict::Damaged(_) | Verdict::BadRecord(..)) {
+            return verdict;
+        }
+        // A writer changed the slot, or the pair was of two moments.
+        self.judge_as_read(pool, home, Slot { entry: now, ..slot })
+    }
+
+    fn judge_as_read<'a>(&self, pool: &'a Pool, home: Home, slot: Slot) -> Verdict<'a> {
+        let place = || format!("index entry {:?} of segment {:?}", slot.at, home.segment.at);
+        let damaged = |what: &str| Verdict::Damaged(Error::corrupt(place(), what));
+        match self.form(pool, home, slot) {
+            Form::Free => Verdict::Free,
+            Form::Damaged => damaged("it is neither free nor an entry of this place"),
+            Form::Stray if self.is_stray_damaged(pool, slot) => {
+                damaged("its signature is not that of its record's key")
+            }
+            Form::Stray => Verdict::Free,
+            Form::Live => {
+                let position = slot.entry.position();
+                if !binding_at(pool, position).is_some_and(|binding| slot.entry.is_bound(slot.at, binding)) {
+                    return Verdict::Damaged(unbound(slot.at));
+                }
+                match Record::read(pool, position) {
+                    Err(error) => Verdict::BadRecord(None, error),
+                    Ok(record) => match record.check(position) {
+                        Err(error) => Verdict::BadRecord(Some(record), error),
+                        Ok(()) if self.place.sign(record.key()).0 == slot.entry.sig => Verdict::Whole(record),
+                        Ok(()) => damaged("its signature is not that of its record's key"),
+                    },
+                }
+            }
+        }
+    }
+
+    /// Whether an entry that seems to be of the sibling was written for a record with another signature.
+    fn is_stray_damaged(&self, pool: &Pool, slot: Slot) -> bool {
+        let position = slot.entry.position();
+        let Some(binding) = binding_at(pool, position) else { return false };
+        // The place may hold another record by now, which a writer may be storing.
+        let Some(key) = copied_key::<OWN>(pool, position) else { return false };
+        let truth = Entry { sig: self.place.sign(&key).0, word: slot.entry.word };
+        truth.sig != slot.entry.sig && truth.is_bound(slot.at, binding)
+    }
+
+    /// Checks both buckets of a signature for damage, slot by slot. The caller holds an epoch guard.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a key that is not found may have been in a damaged slot.
+    #[cold]
+    pub(crate) fn check_buckets(&self, pool: &Pool, segment: Segment, sig: Signature) -> Result<()> {
+        let prefix = self.place.index(sig, segment.depth);
+        let home = Home { segment, partition: self.place.partition(sig), prefix };
+        let (first, second) = self.place.buckets(sig);
+        for bucket in [first, second] {
+            for slot in Self::bucket_slots(pool, segment, bucket) {
+                if let Verdict::Damaged(error) = self.judge(pool, home, slot) {
+                    return Err(Error::corrupt(
+                        format!("index bucket {:?}", Self::bucket(segment, bucket)),
+                        format!("a key that is not found may have been in it: {error}"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first slot of a signature's buckets that is free without doubt.
+    #[cold]
+    pub(crate) fn sound_free(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<FreeSlot> {
+        let prefix = self.place.index(sig, segment.depth);
+        let home = Home { segment, partition: self.place.partition(sig), prefix };
+        let (first, second) = self.place.buckets(sig);
+        let mut slots = [first, second].into_iter().flat_map(|bucket| Self::bucket_slots(pool, segment, bucket));
+        slots
+            .find(|slot| matches!(self.judge_as_read(pool, home, *slot), Verdict::Free))
+            .map(|slot| (slot.at, slot.entry))
+    }
+}
+
+/// The checksum that the record at this position stores, if the position is in the pool.
+pub(crate) fn binding_at(pool: &Pool, position: NvPtr) -> Option<u32> {
+    let at = position.untagged();
+    pool.contains(at, 8).then(|| pool.load_u64(at) as u32)
 }
 
 /// Walks the segments of a partition in the order of their prefixes, safe beside splits: `each` gets a
-/// segment's entries only if the directory still named it after they were copied.
+/// segment's used slots only if the directory still named it after they were copied.
 ///
 /// # Errors
 /// What `each` answers; [`Error::Corrupt`] for a directory that no split could have left.
@@ -295,7 +459,7 @@ pub(crate) fn walk(
     table: &Table,
     pool: &Pool,
     partition: usize,
-    mut each: impl FnMut(Segment, u64, Vec<(u64, NvPtr)>) -> Result<bool>,
+    mut each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
 ) -> Result<bool> {
     let mut covered = 0u64;
     while covered < 1 << 32 {
@@ -310,12 +474,12 @@ pub(crate) fn walk(
         }
         let segment = Segment { at, depth };
         let prefix = covered >> (32 - depth);
-        let found = entries(table, pool, partition, segment, prefix);
+        let found = used_slots(table, pool, segment);
         let now = table.directory(pool, partition);
         if pool.load_u64(now.at.add((covered >> (32 - now.depth)) * 8)) != word {
             continue;
         }
-        if !each(segment, prefix, found)? {
+        if !each(Home { segment, partition, prefix }, found)? {
             return Ok(false);
         }
         covered += 1 << (32 - depth);

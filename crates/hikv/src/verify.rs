@@ -3,19 +3,16 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Progress, Result, VerifyReport};
-use lodestore_inplace::{copied_key, note_finding};
+use lodestore_inplace::note_finding;
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
-use crate::record::{OWN, Record};
-use crate::table::{AHEAD, READ_AHEAD, Segment, strays, walk};
+use crate::record::Record;
+use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK: usize = 1024;
-
-/// Bits of a signature that may differ from the truth for it to count as damaged, and not as another's.
-const FLIPS_MAX: u32 = 8;
 
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in use meanwhile; what only shows
@@ -37,12 +34,12 @@ impl Inner {
         for partition in 0..partitions {
             progress(Progress { done: partition as u64, total: partitions as u64 + 1 });
             let _guard = self.enter()?;
-            let walked = walk(&self.table, &self.pool, partition, |segment, prefix, entries| {
+            let walked = walk(&self.table, &self.pool, partition, |home, slots| {
+                let Home { segment, prefix, .. } = home;
                 if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
                     note_finding(&mut report, &error);
                 }
-                self.verify_segment(segment, &entries, &mut report);
-                self.verify_strays(partition, segment, prefix, &mut report);
+                self.verify_segment(home, &slots, &mut report);
                 Ok(true)
             });
             if let Err(error) = walked {
@@ -58,55 +55,32 @@ impl Inner {
         Ok(report)
     }
 
-    fn verify_segment(&self, segment: Segment, entries: &[(u64, NvPtr)], report: &mut VerifyReport) {
-        let mut keys = HashSet::with_capacity(entries.len());
-        for (index, (sig, position)) in entries.iter().enumerate() {
-            if let Some((_, next)) = entries.get(index + AHEAD) {
-                self.pool.prefetch(next.untagged(), READ_AHEAD);
+    fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {
+        let mut keys = HashSet::with_capacity(slots.len());
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(next) = slots.get(index + AHEAD) {
+                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
             }
-            let place = format!("segment {:?}", segment.at);
-            match Record::read(&self.pool, *position).and_then(|record| record.check(*position).map(|()| record)) {
-                Err(error) => note_finding(report, &error),
-                Ok(record) => {
+            let place = format!("segment {:?}", home.segment.at);
+            let position = slot.entry.position();
+            match self.table.judge(&self.pool, home, *slot) {
+                Verdict::Free => {}
+                Verdict::Damaged(error) => {
+                    self.note_damage(&error);
+                    note_finding(report, &error);
+                }
+                Verdict::BadRecord(_, error) => note_finding(report, &error),
+                Verdict::Whole(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
-                    if self.table.place.sign(record.key()).0 != *sig {
-                        report.find(place, format!("an entry's signature is not that of its record {position:?}"));
-                    } else if u64::from_le_bytes(record.own()) >> crate::store::GENERATION_SHIFT > self.generation() {
+                    if u64::from_le_bytes(record.own()) >> crate::store::GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} is of an open that never was"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries of one key, one names {position:?}"));
-                    } else if position.tag() & !crate::record::TAG_EXPIRY != 0
-                        || (position.tag() != 0) != record.expiry().is_some()
-                    {
+                    } else if (position.tag() != 0) != record.expiry().is_some() {
                         report.find(place, format!("the tag of {position:?} does not fit its record"));
                     }
                 }
-            }
-        }
-    }
-
-    /// An entry that does not belong to its segment is one that a split left behind, unless its record says that its key belongs
-    /// here and no other entry has it: then a bit of its signature is wrong, and the key cannot be found.
-    fn verify_strays(&self, partition: usize, segment: Segment, prefix: u64, report: &mut VerifyReport) {
-        for (sig, position, slot) in strays(&self.table, &self.pool, partition, segment, prefix) {
-            let Some(key) = copied_key::<OWN>(&self.pool, position) else { continue };
-            let truth = self.table.place.sign(&key);
-            // What was left behind may name a place that holds another record by now, or what is left of one.
-            if (truth.0 ^ sig).count_ones() > FLIPS_MAX {
-                continue;
-            }
-            let is_home = self.table.place.belongs(truth.0, partition, segment.depth, prefix);
-            let is_lost = is_home && matches!(self.table.find(&self.pool, segment, truth, &key), Ok(None));
-            // A record of this place that was put, or moved, meanwhile.
-            let is_still = self.pool.load_u128(slot) == (sig, position.raw());
-            if is_lost && is_still {
-                report.find(
-                    format!("segment {:?}", segment.at),
-                    format!(
-                        "the signature of the entry of record {position:?} is damaged, so that its key is not found"
-                    ),
-                );
             }
         }
     }

@@ -2,22 +2,23 @@
 //!
 //! Persist order, under the key's stripe:
 //! * put, update: the record; **fence 1**; the entry by one 16-byte swap; flush; **fence 2**.
-//! * delete: the entry to zero by one 16-byte swap; flush; **fence 1**.
+//! * delete: the entry to its free mark by one 16-byte swap; flush; **fence 1**.
 //!
 //! Then the tree's change is queued, still under the stripe, so that the queue has the order of the entries, and the
 //! stripe is freed. What a replaced or deleted record took is given back by whoever applies the change to the
 //! tree: by then its unlinking has long been durable, and after that no reader can find it.
 //!
 //! A crash before the swap leaves a record that nothing names: its space is free again after recovery. A crash between
-//! swap and fence 2 leaves the entry old or new, or half of it: a half is free (`table.rs`, invariant 1).
+//! swap and fence 2 leaves the entry old or new, or half of it: a half is free (`entry.rs`, invariant 3).
 
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{Engine, Quick, Step, Stored, When};
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_media::{Mutant, NvPtr, Pool};
 
+use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::ENTRY;
@@ -42,7 +43,7 @@ struct Spot<'a> {
     probe: Probe,
 }
 
-/// What an entry that names a stored record holds.
+/// The position of a stored record, its expiry bit as the tag.
 #[inline]
 pub(crate) fn position_of(stored: &Stored) -> NvPtr {
     stored.at.with_tag(if stored.expires { TAG_EXPIRY } else { 0 })
@@ -98,7 +99,7 @@ impl Inner {
             if when == When::Always {
                 stored = Some(self.store_under(&mut held, key, value, expiry)?);
             }
-            let probe = self.table.probe(&self.pool, segment, target.sig);
+            let probe = self.probe(segment, target.sig);
             let mut spot = Spot { held, segment, probe };
             if when == When::Present && spot.probe.has_candidates() {
                 spot.probe.prefetch(&self.pool);
@@ -119,6 +120,12 @@ impl Inner {
                 Err(_) if when == When::Always => true,
                 Err(error) => return Err(self.give_back(stored, error)),
             };
+            if old.is_none()
+                && when != When::Always
+                && let Err(error) = self.check_miss(spot.segment, target.sig)
+            {
+                return Err(self.give_back(stored, error));
+            }
             if when == When::Absent && present || when == When::Present && !present {
                 self.free_stored(stored);
                 return Ok(false);
@@ -147,9 +154,12 @@ impl Inner {
         let target = self.target(key);
         loop {
             let (held, segment) = self.hold(&target)?;
-            let probe = self.table.probe(&self.pool, segment, target.sig);
+            let probe = self.probe(segment, target.sig);
             let mut spot = Spot { held, segment, probe };
             let old = self.find_old(&spot, key)?;
+            if old.is_none() {
+                self.check_miss(spot.segment, target.sig)?;
+            }
             if old.is_none() && spot.probe.free.is_none() {
                 drop(spot);
                 self.make_room(&target)?;
@@ -193,7 +203,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let target = self.target(key);
         let (held, segment) = self.hold(&target)?;
-        let probe = self.table.probe(&self.pool, segment, target.sig);
+        let probe = self.probe(segment, target.sig);
         let spot = Spot { held, segment, probe };
         let deleted = match self.find_old(&spot, key) {
             // What is damaged goes as well.
@@ -201,7 +211,11 @@ impl Inner {
                 self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
                 true
             }
-            Ok(_) => false,
+            Ok(Some(_)) => false,
+            Ok(None) => {
+                self.check_miss(spot.segment, target.sig)?;
+                false
+            }
             Err(_) => {
                 self.discard_unreadable(&target, &spot);
                 true
@@ -211,20 +225,20 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// Clears entries that carry the held key's signature and name no readable record, or one whose key is damaged: what a put or a delete of
-    /// a key does whose old record is corrupt. The record's space is free again after the next recovery.
+    /// Clears entries that have the held key's signature and name no record of their own, no readable record, or
+    /// one whose key is damaged: what a put or a delete of a key does whose old record is corrupt. The record's space
+    /// is free again after the next recovery.
     #[cold]
     fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
-        for (slot, position) in spot.probe.candidates() {
-            // A whole record of another key shares the signature.
-            if Record::read(&self.pool, position).is_ok_and(|record| record.check(position).is_ok()) {
+        for (slot, entry) in spot.probe.candidates() {
+            if is_of_another_key(&self.pool, slot, entry) {
                 continue;
             }
-            let swapped = self.pool.cas_u128(slot, (target.sig.0, position.raw()), (0, 0));
+            let swapped = self.pool.cas_u128(slot, entry.pair(), Entry::free(&self.pool, slot).pair());
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             self.persist(slot, ENTRY as usize, Mutant::DeleteNotFlushed);
-            self.records.lost.note(position, target.key);
-            self.follow(target.sig.0, TreeOp::new(target.key, position, NvPtr::NULL));
+            self.records.lost.note(slot, target.key);
+            self.follow(target.sig.0, TreeOp::new(target.key, slot, NvPtr::NULL));
         }
     }
 
@@ -234,7 +248,7 @@ impl Inner {
         let record = Record::read(&self.pool, position)?;
         let target = self.target(record.key());
         let (held, segment) = self.hold(&target).map_err(|error| *error)?;
-        let probe = self.table.probe(&self.pool, segment, target.sig);
+        let probe = self.probe(segment, target.sig);
         let spot = Spot { held, segment, probe };
         match self.find_old(&spot, target.key)? {
             Some(hit) if hit.position == position && hit.record.is_expired(hit.position)? => {
@@ -251,7 +265,7 @@ impl Inner {
             wal.log(&self.pool, target.sig, NvPtr::NULL);
         }
         self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
-        let swapped = self.pool.cas_u128(hit.slot, (target.sig.0, hit.position.raw()), (0, 0));
+        let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), Entry::free(&self.pool, hit.slot).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
         self.persist(hit.slot, ENTRY as usize, not_flushed);
         self.follow(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
@@ -262,8 +276,8 @@ impl Inner {
     fn make_room(&self, target: &Target<'_>) -> Result<()> {
         let _held = self.stripes.lock_partition(target.partition);
         let segment = self.table.segment(&self.pool, target.sig);
-        if self.table.probe(&self.pool, segment, target.sig).free.is_none() {
-            split(&self.table, &self.pool, target.sig)?;
+        if self.probe(segment, target.sig).free.is_none() {
+            split(&self.table, &self.pool, target.sig, self.is_careful())?;
         }
         Ok(())
     }
@@ -308,7 +322,7 @@ impl Inner {
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, target.sig, position);
         }
-        let Some(slot) = self.swap_entry(target, spot, old.as_ref(), (target.sig.0, position.raw())) else {
+        let Some(slot) = self.swap_entry(target, spot, old.as_ref(), &new) else {
             return Err(Lost::Room(new));
         };
         let mut replaced = old.as_ref().map_or(NvPtr::NULL, |hit| hit.position);
@@ -329,14 +343,10 @@ impl Inner {
     /// Swaps the entry of a held key: the old one, or else a free one. A free slot may be taken by a writer of
     /// another stripe that shares the bucket; then another is tried, until there is none.
     #[inline]
-    fn swap_entry(
-        &self,
-        target: &Target<'_>,
-        spot: &Spot<'_>,
-        old: Option<&Hit<'_>>,
-        new: (u64, u64),
-    ) -> Option<NvPtr> {
+    fn swap_entry(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<&Hit<'_>>, new: &Stored) -> Option<NvPtr> {
+        let naming = |slot| Entry::naming(slot, target.sig.0, position_of(new), new.binding).pair();
         if let Some(hit) = old {
+            let new = naming(hit.slot);
             if self.pool.mutant(Mutant::EntryInHalves) {
                 self.pool.publish_u64(hit.slot, 0);
                 self.persist(hit.slot, ENTRY as usize, Mutant::EntryNotFlushed);
@@ -345,23 +355,31 @@ impl Inner {
                 return Some(hit.slot);
             }
             self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
-            let swapped = self.pool.cas_u128(hit.slot, (target.sig.0, hit.position.raw()), new);
+            let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), new);
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             return Some(hit.slot);
         }
         let mut free = spot.probe.free;
         loop {
             let (slot, mut found) = free?;
-            // What a split left behind, or half of a swap that a crash tore, goes first: a swap over it that tears would join
-            // this key to that record. Both stores are in one line, so no crash sees the second without the first.
-            let left_behind = found != (0, 0) && !self.pool.mutant(Mutant::TornEntryAccepted);
-            if left_behind && self.pool.cas_u128(slot, found, (0, 0)).is_ok() {
-                found = (0, 0);
+            // What a crashed split left behind, or half of a swap that a crash tore, goes first: a swap over it that
+            // tears would join this key to that record. Both stores are in one line, so no crash sees the second
+            // without the first.
+            let cleared = Entry::free(&self.pool, slot);
+            let left_behind = found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted);
+            if left_behind && self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() {
+                found = cleared;
             }
-            if self.pool.cas_u128(slot, found, new).is_ok() {
+            if self.pool.cas_u128(slot, found.pair(), naming(slot)).is_ok() {
                 return Some(slot);
             }
-            free = self.table.probe(&self.pool, spot.segment, target.sig).free;
+            free = self.probe(spot.segment, target.sig).free;
         }
     }
+}
+
+/// Whether an entry names a whole record of its own, which has another key with the same signature.
+pub(crate) fn is_of_another_key(pool: &Pool, slot: NvPtr, entry: Entry) -> bool {
+    let record = Record::read(pool, entry.position());
+    record.is_ok_and(|record| record.check(entry.position()).is_ok() && entry.is_bound(slot, record.binding()))
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{ScanRange, Store, Visit};
+use lodestore_contract::{Error, ScanRange, Store, Visit};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -28,7 +28,7 @@ fn filled(path: &Path) -> HiKv {
     store
 }
 
-/// Flips a bit of every copy of the key's signature; how many there were.
+/// Flips a bit of every copy of the key's signature. Returns the number of copies.
 fn flip(path: &Path, index: u32, bit: u32) -> usize {
     let file = path.join("pool.0000");
     let mut bytes = std::fs::read(&file).expect("readable");
@@ -42,41 +42,126 @@ fn flip(path: &Path, index: u32, bit: u32) -> usize {
     found
 }
 
-#[test]
-fn recovery_mends_a_signature_that_went_to_another_partition() {
-    let scratch = Scratch::new();
-    let path = scratch.store();
-    drop(filled(&path));
-    for index in [3, 1500, 2999] {
-        assert!(flip(&path, index, 63) > 0);
-    }
-    let store = HiKv::open(&path, &options()).expect("open");
-    store.wait_recovered().expect("recovered");
-    assert!(store.stats().recovery.corrupt >= 3);
-    assert_eq!(store.len().expect("len"), u64::from(KEYS));
-    for index in 0..KEYS {
-        assert_eq!(store.get(&key(index)).expect("get"), Some(format!("value {index}").into_bytes()), "{index}");
-    }
-    let report = store.verify(&mut |_| ()).expect("verify");
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
+fn is_corrupt<T: std::fmt::Debug>(done: Result<T, Error>) {
+    assert!(matches!(done, Err(Error::Corrupt { .. })), "{done:?}");
 }
 
 #[test]
-fn verify_finds_a_signature_that_looks_as_if_a_split_had_left_it_behind() {
-    let scratch = Scratch::new();
-    let path = scratch.store();
-    let store = filled(&path);
-    let report = store.verify(&mut |_| ()).expect("verify");
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
-    store.close().expect("close");
-    drop(store);
-    for bit in [61, 60, 59] {
-        assert!(flip(&path, 100 + bit, bit) > 0);
+fn a_key_whose_signature_was_damaged_is_corrupt_and_the_others_are_found() {
+    for bit in [63, 61, 60, 59, 40, 33, 20, 3] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        drop(filled(&path));
+        for index in [3, 1500, 2999] {
+            assert_eq!(flip(&path, index, bit), 1);
+        }
+        // Again: the damage stays.
+        for round in 0..2 {
+            let store = HiKv::open(&path, &options()).expect("open");
+            store.wait_recovered().expect("recovered");
+            assert!(store.stats().recovery.corrupt >= 3, "bit {bit}");
+            for index in 0..KEYS {
+                let found = store.get(&key(index));
+                if [3, 1500, 2999].contains(&index) {
+                    is_corrupt(found);
+                } else {
+                    assert_eq!(found.expect("get"), Some(format!("value {index}").into_bytes()), "{index}");
+                }
+            }
+            is_corrupt(store.insert(&key(3), b"new"));
+            is_corrupt(store.update(&key(3), b"new"));
+            is_corrupt(store.delete(&key(3)));
+            is_corrupt(store.len());
+            is_corrupt(store.for_each(&mut |_, _| Visit::More));
+            is_corrupt(store.scan_each(&ScanRange::all(), &mut |_, _| Visit::More));
+            let told = store.verify(&mut |_| ()).expect("verify").findings.len();
+            assert!(told >= 3, "bit {bit}, round {round}: {told}");
+            store.close().expect("close");
+        }
+        let store = HiKv::open(&path, &options()).expect("open");
+        store.put(&key(3), b"again").expect("put");
+        assert_eq!(store.get(&key(3)).expect("get"), Some(b"again".to_vec()));
     }
-    let store = HiKv::open(&path, &options()).expect("open");
-    let report = store.verify(&mut |_| ()).expect("verify");
-    let told = report.findings.iter().filter(|found| found.what.contains("signature")).count();
-    assert_eq!(told, 3, "{:?}", report.findings);
+}
+
+#[test]
+fn a_deleted_value_does_not_come_back_through_a_damaged_signature() {
+    for bit in [63, 60, 40, 33, 17, 3, 0] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        drop(filled(&path));
+        assert_eq!(flip(&path, 7, bit), 1);
+        let store = HiKv::open(&path, &options()).expect("open");
+        is_corrupt(store.get(&key(7)));
+        store.put(&key(7), b"v2").expect("put");
+        assert_eq!(store.get(&key(7)).expect("get"), Some(b"v2".to_vec()));
+        assert!(store.delete(&key(7)).expect("delete"));
+        is_corrupt(store.get(&key(7)));
+        store.put(b"another", b"value").expect("put");
+        drop(store);
+        for _again in 0..2 {
+            let store = HiKv::open(&path, &options()).expect("open");
+            store.wait_recovered().expect("recovered");
+            is_corrupt(store.get(&key(7)));
+            assert!(!store.verify(&mut |_| ()).expect("verify").findings.is_empty());
+        }
+    }
+}
+
+#[test]
+fn damage_after_a_clean_stop_refuses_the_open_and_a_salvage_gives_the_rest() {
+    for bit in [63, 60, 33, 0] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        filled(&path).close().expect("close");
+        assert_eq!(flip(&path, 100, bit), 1);
+        for _again in 0..2 {
+            let refused = HiKv::open(&path, &options()).map(|_| ()).expect_err("damaged");
+            assert!(refused.to_string().contains("segment"), "{refused}");
+            assert!(refused.to_string().contains("export --salvage"), "{refused}");
+        }
+        let mut salvage = options();
+        salvage.pool.salvage = true;
+        let store = HiKv::open(&path, &salvage).expect("salvage");
+        let mut seen = 0;
+        is_corrupt(store.for_each(&mut |_, _| {
+            seen += 1;
+            Visit::More
+        }));
+        assert_eq!(seen, KEYS - 1);
+        is_corrupt(store.get(&key(100)));
+        assert_eq!(store.get(&key(101)).expect("get"), Some(b"value 101".to_vec()));
+        store.close().expect("close");
+        is_corrupt(HiKv::open(&path, &options()).map(|_| ()));
+    }
+}
+
+#[test]
+fn a_split_carries_damage_to_both_segments() {
+    for bit in [63, 50, 40, 3] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let store = HiKv::create(&path, &options()).expect("create");
+        for index in 0..200 {
+            store.put(&key(index), b"value").expect("put");
+        }
+        drop(store);
+        for index in 0..20 {
+            assert_eq!(flip(&path, index, bit), 1);
+        }
+        let store = HiKv::open(&path, &options()).expect("open");
+        for index in 200..KEYS {
+            store.put(&key(index), b"value").expect("put");
+        }
+        drop(store);
+        let store = HiKv::open(&path, &options()).expect("open");
+        for index in 0..KEYS {
+            match store.get(&key(index)) {
+                Err(Error::Corrupt { .. }) if index < 20 => {}
+                found => assert_eq!(found.expect("get"), Some(b"value".to_vec()), "{index}, bit {bit}"),
+            }
+        }
+    }
 }
 
 #[test]
@@ -103,6 +188,11 @@ fn a_long_key_whose_old_record_was_damaged_is_written_again_and_scanned_once() {
     let store = HiKv::open(&path, &options()).expect("open");
     store.put(&long(7), b"again").expect("put");
     assert!(store.delete(&long(20)).expect("delete"));
+    // This open has met damage, and says so to its end.
+    is_corrupt(store.scan_each(&ScanRange::all(), &mut |_, _| Visit::More));
+    store.close().expect("close");
+    drop(store);
+    let store = HiKv::open(&path, &options()).expect("open");
     let mut keys = Vec::new();
     store
         .scan_each(&ScanRange::all(), &mut |key, _| {

@@ -1,0 +1,114 @@
+//! What the store knows of damage to its index, and how a miss is checked.
+//!
+//! *Careful mode*: a miss checks every slot of the key's two buckets, and is [`Error::Corrupt`] where one is
+//! damaged, since the key may have been in it. Careful mode is on after a crash until the walk has checked every
+//! slot, and for good in this open if the walk or the seal found damage.
+//!
+//! Rules with a damaged slot in a key's buckets:
+//! * A key that is found is answered, replaced and deleted as ever: its entry vouches for its record.
+//! * A get, insert, update, delete or compare-and-swap of a key that is not found is `Corrupt`.
+//! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the key is
+//!   `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can come back.
+//! * Entries with the key's own signature that name no readable record are cleared by a put or delete of the key.
+//! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open finds it again.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lodestore_contract::{Error, Result};
+use lodestore_inplace::lock;
+
+use crate::hash::Signature;
+use crate::inner::Inner;
+use crate::table::{Probe, Segment};
+
+/// The state of careful mode, and the first damage found.
+pub(crate) struct Damage {
+    careful: AtomicBool,
+    first: Mutex<Option<Found>>,
+}
+
+#[derive(Clone)]
+struct Found {
+    place: String,
+    what: String,
+}
+
+impl Damage {
+    /// Of a store whose index is, or is not, known to be whole.
+    pub(crate) fn new(is_whole: bool) -> Self {
+        Self { careful: AtomicBool::new(!is_whole), first: Mutex::new(None) }
+    }
+}
+
+impl Inner {
+    /// Whether a miss has to be checked.
+    #[inline]
+    pub(crate) fn is_careful(&self) -> bool {
+        self.damage.careful.load(Ordering::Acquire)
+    }
+
+    /// Records damage to the index, for good in this open.
+    #[cold]
+    pub(crate) fn note_damage(&self, error: &Error) {
+        self.corrupt(error);
+        self.recovery.count_corrupt();
+        let Error::Corrupt { place, what } = error else { return };
+        let mut first = lock(&self.damage.first);
+        first.get_or_insert_with(|| Found { place: place.clone(), what: what.clone() });
+        self.damage.careful.store(true, Ordering::Release);
+    }
+
+    /// Ends careful mode, if the walk that just ended found no damage.
+    pub(crate) fn end_careful(&self) {
+        let first = lock(&self.damage.first);
+        if first.is_none() {
+            self.damage.careful.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether damage to the index was found in this open.
+    pub(crate) fn has_damage(&self) -> bool {
+        self.is_careful() && lock(&self.damage.first).is_some()
+    }
+
+    /// Refuses an answer about all keys where some may be missing. Waits for the walk after a crash.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] where recovery failed.
+    pub(crate) fn check_complete(&self) -> Result<()> {
+        if !self.is_careful() {
+            return Ok(());
+        }
+        self.recovery.wait_ordered()?;
+        match &*lock(&self.damage.first) {
+            None => Ok(()),
+            Some(Found { place, what }) => {
+                Err(Error::corrupt(place.clone(), format!("{what}: keys that were there are missing from this answer")))
+            }
+        }
+    }
+
+    /// Checks that a key that was not found is absent. The caller holds a guard.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the key may have been in a damaged slot.
+    #[inline]
+    pub(crate) fn check_miss(&self, segment: Segment, sig: Signature) -> Result<()> {
+        if !self.is_careful() {
+            return Ok(());
+        }
+        self.table.check_buckets(&self.pool, segment, sig).inspect_err(|error| self.corrupt(error))
+    }
+
+    /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the free slot is one
+    /// that is free without doubt.
+    #[inline]
+    pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
+        let mut probe = self.table.probe(&self.pool, segment, sig);
+        if self.is_careful() {
+            probe.free = self.table.sound_free(&self.pool, segment, sig);
+        }
+        probe
+    }
+}
