@@ -56,7 +56,8 @@ const TIMED_BATCH: usize = 8;
 pub trait Retire {
     /// Nothing new reaches this position: its space is reused once nobody pinned now is left.
     fn retire(&self, position: NvPtr);
-    /// Whether this stands for a record whose position was damaged, so that the tree may have another one.
+    /// Whether this stands for a record whose position was damaged, so that the tree may have
+    /// another one.
     fn is_lost(&self, _position: NvPtr) -> bool {
         false
     }

@@ -3,9 +3,9 @@
 //! Safe beside readers and writers. A writer's old record may be unlinked before the walk comes by: it has told the
 //! allocator to keep it (`write.rs`). The walk takes no stripe, since a writer may wait with one for the rebuild.
 //!
-//! A record that is wrong keeps its entry, so that a get says so, and its space, so that nothing else is stored under
-//! that entry. Damage to the index is noted and never repaired: no entry can prove that its record is the newest of
-//! its key.
+//! A record that is wrong keeps its entry, so that a get says so, and its space, so that nothing
+//! else is stored under that entry. Damage to the index is noted and never repaired: no entry can
+//! prove that its record is the newest of its key.
 
 use std::cmp::Ordering as KeyOrder;
 use std::sync::atomic::Ordering;
@@ -148,7 +148,8 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
                 match record {
-                    // A record whose key is right stays in the tree, so that a scan says where it is wrong.
+                    // A record whose key is right stays in the tree, so that a scan says where it
+                    // is wrong.
                     Some(record) if table.place.sign(record.key()).0 == slot.entry.sig => {
                         take(inner, position, &record, marks, share);
                     }

@@ -1,16 +1,20 @@
 //! What the store knows of damage to its index, and how a miss is checked.
 //!
-//! *Careful mode*: a miss checks every slot of the key's two buckets, and is [`Error::Corrupt`] where one is
-//! damaged, since the key may have been in it. Careful mode is on after a crash until the walk has checked every
-//! slot, and for good in this open if the walk or the seal found damage.
+//! *Careful mode*: a miss checks every slot of the key's two buckets, and is [`Error::Corrupt`]
+//! where one is damaged, since the key may have been in it. Careful mode is on after a crash until
+//! the walk has checked every slot, and for good in this open if the walk or the seal found damage.
 //!
 //! Rules with a damaged slot in a key's buckets:
-//! * A key that is found is answered, replaced and deleted as ever: its entry vouches for its record.
+//! * A key that is found is answered, replaced and deleted as ever: its entry vouches for its
+//! record.
 //! * A get, insert, update, delete or compare-and-swap of a key that is not found is `Corrupt`.
-//! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the key is
-//!   `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can come back.
-//! * Entries with the key's own signature that name no readable record are cleared by a put or delete of the key.
-//! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open finds it again.
+//! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the
+//! key is   `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can
+//! come back.
+//! * Entries with the key's own signature that name no readable record are cleared by a put or
+//! delete of the key.
+//! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open
+//! finds it again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +76,8 @@ impl Inner {
         self.is_careful() && lock(&self.damage.first).is_some()
     }
 
-    /// Refuses an answer about all keys where some may be missing. Waits for the walk after a crash.
+    /// Refuses an answer about all keys where some may be missing. Waits for the walk after a
+    /// crash.
     ///
     /// # Errors
     /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] where recovery failed.
@@ -89,6 +94,22 @@ impl Inner {
         }
     }
 
+    /// As [`Self::check_complete`], for answers from the tree, which lacks the keys of damaged
+    /// records.
+    ///
+    /// # Errors
+    /// As [`Self::check_complete`].
+    pub(crate) fn check_tree_complete(&self) -> Result<()> {
+        self.check_complete()?;
+        match self.recovery.left_out() {
+            0 => Ok(()),
+            count => {
+                let what = format!("{count} records are damaged: their keys are missing from this answer");
+                Err(Error::corrupt("the ordered index", what))
+            }
+        }
+    }
+
     /// Checks that a key that was not found is absent. The caller holds a guard.
     ///
     /// # Errors
@@ -101,8 +122,8 @@ impl Inner {
         self.table.check_buckets(&self.pool, segment, sig).inspect_err(|error| self.corrupt(error))
     }
 
-    /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the free slot is one
-    /// that is free without doubt.
+    /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the
+    /// free slot is one that is free without doubt.
     #[inline]
     pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
         let mut probe = self.table.probe(&self.pool, segment, sig);

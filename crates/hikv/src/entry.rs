@@ -160,7 +160,8 @@ mod tests {
                 for second in first..64 {
                     let flips = 1 << first | 1 << second;
                     let word = entry.word ^ flips;
-                    // Another position holds another record; a changed check or expiry bit, the same one.
+                    // Another position holds another record; a changed check or expiry bit, the
+                    // same one.
                     let moved = flips & (OFFSET_MASK | REGION_MASK) != 0;
                     let found = if moved { noise(&mut state) as u32 } else { binding };
                     tried += 1;

@@ -19,9 +19,9 @@ use crate::table::{READ_AHEAD, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
-/// Keys whose damaged entry a write cleared. What the entry named is not known, so the queued change of the tree
-/// names the entry's slot in place of a record, and finds the key here. At most one for each slot; they stay until
-/// the store is closed.
+/// Keys whose damaged entry a write cleared. What the entry named is not known, so the queued
+/// change of the tree names the entry's slot in place of a record, and finds the key here. At most
+/// one for each slot; they stay until the store is closed.
 #[derive(Default)]
 pub(crate) struct LostKeys {
     some: AtomicBool,

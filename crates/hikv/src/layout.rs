@@ -13,8 +13,8 @@
 //! | root words of the eight batch logs |
 //! ```
 //! Root word: directory position and its depth. Directory word: segment position and its depth.
-//! Both have 13 check bits ([`Deep`]). The last 64 bytes of the root area are the seal of a clean stop
-//! (`lodestore_inplace::Seal`).
+//! Both have 13 check bits ([`Deep`]). The last 64 bytes of the root area are the seal of a clean
+//! stop (`lodestore_inplace::Seal`).
 
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::Seal;

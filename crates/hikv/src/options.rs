@@ -64,7 +64,8 @@ pub struct HiKvOptions {
     pub dram_budget: u64,
 }
 
-/// Longest region: an index entry has 40 bits for the offset, and an extent can make a region 1 GiB longer.
+/// Longest region: an index entry has 40 bits for the offset, and an extent can make a region 1
+/// GiB longer.
 const REGION_BYTES_MAX: u64 = (1 << 40) - (1 << 30);
 
 /// Modes that are kept in the store, as bits.

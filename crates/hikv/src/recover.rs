@@ -9,8 +9,8 @@
 //! 3. The collected are sorted and loaded into the tree in bulk. Changes made meanwhile wait in the backend and are applied after.
 //! 4. The allocator frees what was not marked.
 //!
-//! After a clean stop the whole index is compared with its seal before step 1. Then the sorted run replaces steps 2
-//! and 3 where the allocator has its occupancy read back.
+//! After a clean stop the whole index is compared with its seal before step 1. Then the sorted run
+//! replaces steps 2 and 3 where the allocator has its occupancy read back.
 
 use std::sync::atomic::Ordering;
 

@@ -7,10 +7,12 @@
 //! | LRUN | crc32c | next    | count   | position * count
 //! ```
 //! `next` names the next extent or is 0; `crc32c` covers everything behind it. The run word in the root area names
-//! the first, and the word after it is the checksum of all extents' checksums, so that no run of an earlier stop
-//! counts. A run counts only if the pool's clean flag is set: any later write could have changed what it names.
+//! the first, and the word after it is the checksum of all extents' checksums, so that no run of
+//! an earlier stop counts. A run counts only if the pool's clean flag is set: any later write
+//! could have changed what it names.
 //!
-//! Persist order: all extents, fence, both words, flush, fence; then the seal, and the pool's clean flag.
+//! Persist order: all extents, fence, both words, flush, fence; then the seal, and the pool's
+//! clean flag.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};

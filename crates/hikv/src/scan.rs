@@ -86,7 +86,7 @@ impl Inner {
             }
         }
         if visited < range.limit && !stopped {
-            self.check_complete()?;
+            self.check_tree_complete()?;
         }
         Ok(visited)
     }
@@ -290,7 +290,7 @@ impl Iterator for OwnedScan {
                 Ok(false) => {
                     self.more = false;
                     let is_limited = self.ready.len() >= self.left;
-                    if !is_limited && let Err(error) = self.running.inner.check_complete() {
+                    if !is_limited && let Err(error) = self.running.inner.check_tree_complete() {
                         self.ready.push_back(Err(error));
                     }
                 }

@@ -3,16 +3,17 @@
 //!
 //! Persist order of a split of segment S of depth L into S and N, under all stripes of the partition:
 //! 1. N's extent word durable (by the allocator);
-//! 2. N's header and its half of S's entries, at the same buckets and slots, all other slots free; in S, what
-//!    an earlier split that crashed left behind is freed; fence;
+//! 2. N's header and its half of S's entries, at the same buckets and slots, all other slots free;
+//! in S, what    an earlier split that crashed left behind is freed; fence;
 //! 3. the first directory word of the upper half names (N, L+1); flush, fence: **the split is done**;
-//! 4. the other words: upper half (N, L+1), lower half (S, L+1); then the moved entries of S become free;
-//!    flush, fence.
+//! 4. the other words: upper half (N, L+1), lower half (S, L+1); then the moved entries of S
+//! become free;    flush, fence.
 //!
 //! A crash before 3 leaves N unreachable, to be swept. A crash after it leaves words of depth L in a range
 //! whose first upper word has L+1; [`repair`] completes them, and does the same again if it is cut short.
 //! A crash in step 4 leaves moved entries in S. They are of the sibling's prefix, and free.
-//! A reader that came by an old word and misses in S reads the directory again, which names N by then.
+//! A reader that came by an old word and misses in S reads the directory again, which names N by
+//! then.
 //!
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old one is retired.
 
@@ -68,8 +69,9 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
     image[offset + 8..offset + 16].copy_from_slice(&entry.word.to_le_bytes());
 }
 
-/// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`, entries are
-/// checked against their records, and each damaged slot is damaged in both segments afterwards.
+/// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`,
+/// entries are checked against their records, and each damaged slot is damaged in both segments
+/// afterwards.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open completes what was begun.
@@ -138,9 +140,9 @@ fn replace_entries(pool: &Pool, replaced: &[Replaced]) {
     }
 }
 
-/// Makes a new segment with the entries of the upper half of `home`; durable when this returns, and so is that
-/// entries which an earlier split left behind are free. Returns the segment, and the entries of the old segment
-/// to replace once the directory names the new one.
+/// Makes a new segment with the entries of the upper half of `home`; durable when this returns,
+/// and so is that entries which an earlier split left behind are free. Returns the segment, and
+/// the entries of the old segment to replace once the directory names the new one.
 fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result<(NvPtr, Vec<Replaced>)> {
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;

@@ -314,7 +314,7 @@ impl Store for HiKv {
     fn len(&self) -> Result<u64> {
         drop(self.inner().enter()?);
         self.inner().settle()?;
-        self.inner().check_complete()?;
+        self.inner().check_tree_complete()?;
         Ok(self.inner().backend.trees().len() as u64)
     }
 

@@ -3,13 +3,14 @@
 //! Invariants:
 //! 1. An entry is a pair of words (`entry.rs`). It changes only by one 16-byte compare-and-swap.
 //! 2. A key's entry stands in one of its two buckets, of the one segment that its directory names; it moves only by a split.
-//! 3. An entry whose signature belongs to the sibling of the segment's last split is free: a crash came
-//!    before the split cleared it. Any other entry of a foreign signature or bucket is damage.
+//! 3. An entry whose signature belongs to the sibling of the segment's last split is free: a crash
+//! came    before the split cleared it. Any other entry of a foreign signature or bucket is damage.
 //! 4. At most one entry of a segment names a record of a given key; writers of a key hold its stripe.
 //! 5. Segments are never given back while the store is open, so a reader may use one it found a moment ago.
-//! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch for it.
-//! 7. A damaged entry is never overwritten, except by a write of the key whose signature it has. A split
-//!    carries damage to both segments.
+//! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch
+//! for it.
+//! 7. A damaged entry is never overwritten, except by a write of the key whose signature it has. A
+//! split    carries damage to both segments.
 //!
 //! Readers take no lock. Writers hold the stripe of the key.
 
@@ -71,7 +72,8 @@ pub(crate) enum Verdict<'a> {
     Free,
     /// A whole record whose key has the entry's signature.
     Whole(Record<'a>),
-    /// The entry is right and its record is damaged. The record is there if its lengths are possible.
+    /// The entry is right and its record is damaged. The record is there if its lengths are
+    /// possible.
     BadRecord(Option<Record<'a>>, Error),
     /// The entry is damaged: any key of this bucket may have been in it.
     Damaged(Error),
@@ -94,7 +96,8 @@ pub(crate) struct Hit<'a> {
 
 /// What a writer finds in a key's two buckets.
 pub(crate) struct Probe {
-    /// Entries with the key's signature: slot and second word. More than one only if two keys share a hash.
+    /// Entries with the key's signature: slot and second word. More than one only if two keys
+    /// share a hash.
     same: [(NvPtr, u64); BUCKET_ENTRIES * 2],
     same_len: usize,
     sig: u64,
@@ -143,8 +146,8 @@ impl Table {
         pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
     }
 
-    /// Returns the first entry with this signature and its slot, without a look at its record: what a
-    /// batch of reads prefetches.
+    /// Returns the first entry with this signature and its slot, without a look at its record:
+    /// what a batch of reads prefetches.
     #[inline]
     pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, Entry)> {
         let (home, other) = self.place.buckets(sig);
@@ -290,8 +293,8 @@ impl Probe {
     }
 }
 
-/// Accepts a whole record of another key that has the same signature, which is very rare. Anything else is
-/// damage: of the record, or of an entry that names a record which is not its own.
+/// Accepts a whole record of another key that has the same signature, which is very rare. Anything
+/// else is damage: of the record, or of an entry that names a record which is not its own.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -307,8 +310,8 @@ pub(crate) fn unbound(slot: NvPtr) -> Error {
     Error::corrupt(format!("index entry {slot:?}"), "its check bits do not fit the record that it names")
 }
 
-/// The slots of one segment that are not free by their own mark, in no order. Each pair of words may be of two
-/// moments: [`Table::judge`] reads a suspicious one again.
+/// The slots of one segment that are not free by their own mark, in no order. Each pair of words
+/// may be of two moments: [`Table::judge`] reads a suspicious one again.
 pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Slot> {
     let buckets = table.shape.buckets() as usize;
     let mut found = Vec::with_capacity(buckets * BUCKET_ENTRIES);
@@ -360,8 +363,8 @@ impl Table {
         }
     }
 
-    /// Judges a slot by its form and the record that it names. The caller holds an epoch guard from before the
-    /// slot was read.
+    /// Judges a slot by its form and the record that it names. The caller holds an epoch guard
+    /// from before the slot was read.
     pub(crate) fn judge<'a>(&self, pool: &'a Pool, home: Home, slot: Slot) -> Verdict<'a> {
         let verdict = self.judge_as_read(pool, home, slot);
         let now = Entry::load(pool, slot.at);
@@ -399,7 +402,8 @@ impl Table {
         }
     }
 
-    /// Whether an entry that seems to be of the sibling was written for a record with another signature.
+    /// Whether an entry that seems to be of the sibling was written for a record with another
+    /// signature.
     fn is_stray_damaged(&self, pool: &Pool, slot: Slot) -> bool {
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
@@ -409,7 +413,8 @@ impl Table {
         truth.sig != slot.entry.sig && truth.is_bound(slot.at, binding)
     }
 
-    /// Checks both buckets of a signature for damage, slot by slot. The caller holds an epoch guard.
+    /// Checks both buckets of a signature for damage, slot by slot. The caller holds an epoch
+    /// guard.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a key that is not found may have been in a damaged slot.

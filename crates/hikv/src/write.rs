@@ -9,7 +9,8 @@
 //! tree: by then its unlinking has long been durable, and after that no reader can find it.
 //!
 //! A crash before the swap leaves a record that nothing names: its space is free again after recovery. A crash between
-//! swap and fence 2 leaves the entry old or new, or half of it: a half is free (`entry.rs`, invariant 3).
+//! swap and fence 2 leaves the entry old or new, or half of it: a half is free (`entry.rs`,
+//! invariant 3).
 
 use std::sync::atomic::Ordering;
 
@@ -225,9 +226,9 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// Clears entries that have the held key's signature and name no record of their own, no readable record, or
-    /// one whose key is damaged: what a put or a delete of a key does whose old record is corrupt. The record's space
-    /// is free again after the next recovery.
+    /// Clears entries that have the held key's signature and name no record of their own, no
+    /// readable record, or one whose key is damaged: what a put or a delete of a key does whose
+    /// old record is corrupt. The record's space is free again after the next recovery.
     #[cold]
     fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
         for (slot, entry) in spot.probe.candidates() {
@@ -362,9 +363,9 @@ impl Inner {
         let mut free = spot.probe.free;
         loop {
             let (slot, mut found) = free?;
-            // What a crashed split left behind, or half of a swap that a crash tore, goes first: a swap over it that
-            // tears would join this key to that record. Both stores are in one line, so no crash sees the second
-            // without the first.
+            // What a crashed split left behind, or half of a swap that a crash tore, goes first: a
+            // swap over it that tears would join this key to that record. Both stores are in one
+            // line, so no crash sees the second without the first.
             let cleared = Entry::free(&self.pool, slot);
             let left_behind = found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted);
             if left_behind && self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() {

@@ -48,6 +48,10 @@ fn a_flipped_bit_in_a_key_is_corruption_and_no_absent_key() {
         let store = HiKv::open(&path, &small_dax()).expect("open");
         store.put(b"uniquekey3", b"new").expect("a put takes its place");
         assert_eq!(store.get(b"uniquekey3").expect("get"), Some(b"new".to_vec()));
+        // An open that met damage says so to its end where it answers about all keys.
+        store.close().expect("close");
+        drop(store);
+        let store = HiKv::open(&path, &small_dax()).expect("open");
         assert_eq!(store.len().expect("len"), 5);
         assert!(store.verify(&mut |_| ()).expect("verify").findings.is_empty());
     }

@@ -1,0 +1,206 @@
+//! Damage line by line: each line of the store's file is zeroed, or goes back to the last clean
+//! stop, and no value is wrong and no key is missing without a report.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::{Scratch, small_dax};
+use lodestore_contract::{Error, ScanRange, Store, Visit};
+use lodestore_hikv::{HiKv, HiKvOptions};
+
+const KEYS: u32 = 200;
+const LINE: usize = 64;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> HiKvOptions {
+    let mut options = HiKvOptions { partitions: 1, segment_bytes: 2048, hash_seed: Some(5), ..small_dax() };
+    options.pool.region_bytes = 1 << 20;
+    options.pool.first_bytes = Some(1 << 20);
+    options.pool.capacity = 1 << 20;
+    options
+}
+
+fn key(index: u32) -> Vec<u8> {
+    format!("key{index:05}").into_bytes()
+}
+
+/// A store's file and what the store holds.
+struct State {
+    bytes: Vec<u8>,
+    /// The file at the last clean stop before.
+    before: Vec<u8>,
+    model: Model,
+}
+
+/// 200 keys, a clean stop, 67 keys put again; stopped cleanly or killed.
+fn state(clean: bool) -> State {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let file = path.join("pool.0000");
+    let mut model = Model::new();
+    let store = HiKv::create(&path, &options()).expect("create");
+    for index in 0..KEYS {
+        let value = format!("first value of {index:05}").into_bytes();
+        store.put(&key(index), &value).expect("put");
+        model.insert(key(index), value);
+    }
+    store.close().expect("close");
+    drop(store);
+    let before = std::fs::read(&file).expect("readable");
+    let store = HiKv::open(&path, &options()).expect("open");
+    for index in (0..KEYS).step_by(3) {
+        let value = format!("second value of {index:05}").into_bytes();
+        store.put(&key(index), &value).expect("put");
+        model.insert(key(index), value);
+    }
+    if clean {
+        store.close().expect("close");
+    }
+    drop(store);
+    let bytes = std::fs::read(&file).expect("readable");
+    State { bytes, before, model }
+}
+
+/// What became of one damaged line.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// All values are right.
+    Right,
+    /// The damage was reported.
+    Reported,
+    /// A value is wrong, or a key is missing and nothing says so.
+    Violation(String),
+}
+
+/// Opens the store at `path` and compares everything it answers with the model.
+fn check(path: &Path, model: &Model) -> Outcome {
+    let store = match HiKv::open(path, &options()) {
+        Ok(store) => store,
+        Err(Error::Missing { .. }) => return Outcome::Violation("no store is there".into()),
+        Err(_) => return Outcome::Reported,
+    };
+    let mut missing = Vec::new();
+    let mut reported = store.wait_recovered().is_err();
+    for (key, value) in model {
+        match store.get(key) {
+            Ok(Some(found)) if found == *value => {}
+            Ok(Some(found)) => {
+                let found = String::from_utf8_lossy(&found).into_owned();
+                return Outcome::Violation(format!("get of {}: {found}", String::from_utf8_lossy(key)));
+            }
+            Ok(None) => missing.push(key.clone()),
+            Err(_) => reported = true,
+        }
+    }
+    if let Some(key) = missing.first() {
+        return Outcome::Violation(format!("{} is plainly absent", String::from_utf8_lossy(key)));
+    }
+    let mut violation = None;
+    let mut shown = Model::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        if model.get(key).is_none_or(|right| right != value) {
+            violation.get_or_insert(format!("shown: {} is wrong", String::from_utf8_lossy(key)));
+        }
+        if shown.insert(key.to_vec(), value.to_vec()).is_some() {
+            violation.get_or_insert(format!("shown twice: {}", String::from_utf8_lossy(key)));
+        }
+        Visit::More
+    };
+    let walked = store.for_each(&mut visit);
+    let all_shown = shown.len() == model.len();
+    let mut scanned = 0;
+    let scan = store.scan_each(&ScanRange::all(), &mut |key, value| {
+        scanned += 1;
+        if model.get(key).is_none_or(|right| right != value) {
+            violation.get_or_insert(format!("scanned: {} is wrong", String::from_utf8_lossy(key)));
+        }
+        Visit::More
+    });
+    if walked.is_ok() && !all_shown {
+        violation.get_or_insert("for_each leaves keys out and says nothing".into());
+    }
+    if scan.is_ok() && scanned != model.len() {
+        violation.get_or_insert("a scan leaves keys out and says nothing".into());
+    }
+    let findings = store.verify(&mut |_| ()).map_or(1, |report| report.findings.len());
+    if reported && findings == 0 {
+        violation.get_or_insert("a get reports damage and verify finds none".into());
+    }
+    reported |= walked.is_err() || scan.is_err() || findings > 0;
+    match violation {
+        Some(what) => Outcome::Violation(what),
+        None if reported => Outcome::Reported,
+        None => Outcome::Right,
+    }
+}
+
+/// Damages each line that has content, one at a time. Returns the violations, each with its line's
+/// offset.
+fn violations(state: &State, damage: impl Fn(usize) -> Option<Vec<u8>>) -> Vec<(usize, String)> {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    std::fs::create_dir_all(&path).expect("a directory");
+    let mut found = Vec::new();
+    let mut tried = 0;
+    for at in (0..state.bytes.len()).step_by(LINE) {
+        let Some(line) = damage(at) else { continue };
+        tried += 1;
+        let mut bytes = state.bytes.clone();
+        bytes[at..at + LINE].copy_from_slice(&line);
+        std::fs::write(path.join("pool.0000"), &bytes).expect("writable");
+        // Twice: damage is not forgotten.
+        for _open in 0..2 {
+            if let Outcome::Violation(what) = check(&path, &state.model) {
+                found.push((at, what));
+                break;
+            }
+        }
+    }
+    assert!(tried > 30, "{tried} lines");
+    found
+}
+
+fn zeroed(state: &State) -> Vec<(usize, String)> {
+    violations(state, |at| state.bytes[at..at + LINE].iter().any(|byte| *byte != 0).then(|| vec![0; LINE]))
+}
+
+fn older(state: &State) -> Vec<(usize, String)> {
+    violations(state, |at| {
+        let (now, before) = (&state.bytes[at..at + LINE], &state.before[at..at + LINE]);
+        (now != before).then(|| before.to_vec())
+    })
+}
+
+#[test]
+fn a_zeroed_line_of_a_killed_store_is_reported_or_harmless() {
+    let found = zeroed(&state(false));
+    assert!(found.is_empty(), "{found:#x?}");
+}
+
+#[test]
+fn a_zeroed_line_after_a_clean_stop_is_reported_or_harmless() {
+    let found = zeroed(&state(true));
+    assert!(found.is_empty(), "{found:#x?}");
+}
+
+#[test]
+fn an_older_line_after_a_clean_stop_is_reported_or_harmless() {
+    let found = older(&state(true));
+    assert!(found.is_empty(), "{found:#x?}");
+}
+
+/// An index line that kept its older content is a state that a crash can leave, so old values and
+/// missing keys are possible there. Each record is still one that was put: no value is one that
+/// the key never had.
+#[test]
+fn an_older_line_of_a_killed_store_gives_values_that_were_put() {
+    let state = state(false);
+    let found = older(&state);
+    for (at, what) in &found {
+        let is_old = what.contains("first value") || what.contains("is wrong");
+        assert!(is_old || what.contains("absent"), "{at:#x}: {what}");
+    }
+}
