@@ -193,6 +193,8 @@ pub(crate) struct Deep {
 impl Deep {
     const AT_MASK: u64 = 0x0fff_00ff_ffff_ffc0;
     const CHECK_MASK: u64 = !(Self::AT_MASK | DEPTH_MASK);
+    /// The check bit that makes the word's parity even, so that no single changed bit is missed.
+    const PARITY: u64 = 1 << 5;
 
     pub(crate) fn pack(self, pool: &Pool, owner: Owner) -> u64 {
         debug_assert!(self.at.raw() & !Self::AT_MASK == 0 && self.depth <= DEPTH_MAX);
@@ -213,7 +215,8 @@ impl Deep {
     fn check_bits(word: u64, pool: &Pool, owner: Owner) -> u64 {
         let seed = pool.identity() ^ owner.number().wrapping_mul(0xaf25_1af3_b0f0_25b5);
         let mixed = (word ^ seed).wrapping_mul(0xd134_2543_de82_ef95);
-        (mixed ^ mixed >> 32) & Self::CHECK_MASK
+        let hash = (mixed ^ mixed >> 32) & Self::CHECK_MASK & !Self::PARITY;
+        if (word ^ hash).count_ones().is_multiple_of(2) { hash } else { hash | Self::PARITY }
     }
 }
 

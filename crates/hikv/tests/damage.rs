@@ -151,3 +151,40 @@ fn a_scan_goes_on_behind_many_damaged_records_in_a_row_and_tells_of_each_once() 
     assert_eq!(right, expected);
     assert_eq!(wrong, damaged.len());
 }
+
+#[test]
+fn a_store_of_an_older_format_is_refused_as_such() {
+    let (_scratch, path) = with_a_key(false);
+    edit(&path, |bytes| {
+        let superblock = &mut bytes[8192..];
+        superblock[8..12].copy_from_slice(&1u32.to_le_bytes());
+        let crc = lodestore_media::crc32c(&[&superblock[..32]]);
+        superblock[32..36].copy_from_slice(&crc.to_le_bytes());
+    });
+    match HiKv::open(&path, &small_dax()).map(|_| ()) {
+        Err(Error::OlderFormat { found: 1, oldest: 2, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Damages bytes of a killed store's root area or directory, one word at a time.
+#[test]
+fn each_damaged_root_or_directory_word_refuses_the_open() {
+    let (_scratch, path) = with_a_key(false);
+    let file = path.join("pool.0000");
+    let whole = std::fs::read(&file).expect("readable");
+    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().expect("eight bytes"));
+    let directory = |root: usize| (word(root) & 0x00ff_ffff_ffc0) as usize;
+    for root in (8192 + 128..).step_by(8).take(4) {
+        for at in [root, directory(root)] {
+            let zero = word(at);
+            for flips in (0..64).map(|bit| 1 << bit).chain([zero, 0x8000_0000_0000_0020]) {
+                let mut bytes = whole.clone();
+                bytes[at..at + 8].copy_from_slice(&(word(at) ^ flips).to_le_bytes());
+                std::fs::write(&file, &bytes).expect("writable");
+                let refused = HiKv::open(&path, &small_dax()).map(|_| ());
+                assert!(matches!(refused, Err(Error::Corrupt { .. })), "{at:#x} {flips:#x}: {refused:?}");
+            }
+        }
+    }
+}
