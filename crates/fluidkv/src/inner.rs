@@ -1,11 +1,11 @@
 //! What all parts of an open store share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use lodestore_contract::{Error, Event, Result};
-use lodestore_media::{Guard, Pool, Quiet, slots_used};
+use lodestore_contract::{Event, Result};
+use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
 
 use crate::commit::SharedLog;
 use crate::dram::{BUILDS, Dram, HANDLE};
@@ -192,7 +192,8 @@ pub(crate) struct Inner {
     /// The share of absent keys among those that are asked for (`read.rs`).
     pub(crate) absent: AtomicU32,
     pub(crate) seed: u64,
-    pub(crate) closed: AtomicBool,
+    /// Whether operations are served: not after a close, and not in a forked process.
+    pub(crate) open: OpenState,
     /// It was opened to be read, since its shape is damaged: the pool takes no writes.
     pub(crate) read_only: bool,
 }
@@ -202,7 +203,7 @@ impl Inner {
     #[inline]
     pub(crate) fn enter(&self) -> Result<Guard<'_>> {
         let guard = self.pool.epochs().pin();
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(guard) }
+        if self.open.is_open() { Ok(guard) } else { Err(self.open.refusal()) }
     }
 
     /// Begins a write.

@@ -545,7 +545,7 @@ fn out_of_reach() -> Error {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        if self.flushed.load(Ordering::Acquire) {
+        if self.flushed.load(Ordering::Acquire) && !self.pool.is_foreign() {
             for segment in lock(&self.segments).drain(..) {
                 self.pool.allocator().free_extent(&self.pool, segment.at);
             }

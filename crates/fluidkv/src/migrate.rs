@@ -189,9 +189,7 @@ impl Migration {
             if !self.pace.is_stopped() {
                 return Ok(());
             }
-            if inner.closed.load(Ordering::Acquire) {
-                return Err(Error::Closed);
-            }
+            inner.open.check()?;
             inner.pool.check()?;
             if !busy.flushing
                 && let Some(error) = busy.failures.tell_flush()
@@ -284,7 +282,7 @@ impl Inner {
 
     /// A worker, until the store is closed.
     pub(crate) fn work(&self) {
-        while !self.closed.load(Ordering::Acquire) {
+        while self.open.is_open() {
             let seen = self.migration.changes();
             let due = self.migration.due(self.order.last());
             self.freeze_if_due(due);
@@ -293,7 +291,7 @@ impl Inner {
                 self.run(task);
                 continue;
             }
-            if !self.closed.load(Ordering::Acquire) {
+            if self.open.is_open() {
                 self.migration.rest(seen, IDLE);
             }
         }

@@ -58,6 +58,10 @@ impl Moment {
 
 impl Drop for Moment {
     fn drop(&mut self) {
+        // A thread that does not exist in a forked process may have held the lock at the fork.
+        if self.running.inner.open.is_foreign() {
+            return;
+        }
         self.running.inner.order.end_snapshot();
     }
 }

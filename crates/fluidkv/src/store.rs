@@ -4,7 +4,6 @@ mod begin;
 mod stats;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -195,7 +194,7 @@ impl FluidKv {
 
     /// Whether it is closed, or being closed: [`FluidKv::replace`] answers [`Error::Closed`] then, while what is in memtables may still be flushed.
     pub fn is_closed(&self) -> bool {
-        self.running.inner.closed.load(Ordering::Acquire)
+        !self.running.inner.open.is_open()
     }
 
     /// Bytes of the capacity that whoever takes of it beside the regions (`lodestore_media::Pool::take_beside`) is to leave, so that flushes, compactions, deletes and some more puts
@@ -234,7 +233,7 @@ impl Running {
 
     /// Stops operations and threads; whether this call was the first.
     fn stop(&self) -> bool {
-        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        let first = self.inner.open.close();
         self.inner.migration.wake();
         if let Some(log) = &self.inner.log {
             log.end_windows();
@@ -253,6 +252,9 @@ impl Running {
     }
 
     fn halt(&self) {
+        if self.inner.open.is_foreign() {
+            return self.leave_to_parent();
+        }
         let _turn = lock(&self.closing);
         if self.stop() {
             // As after a crash: the clean flag stays unset.
@@ -260,7 +262,19 @@ impl Running {
         }
     }
 
+    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there, and memory may be in a state
+    /// that only they would end.
+    #[cold]
+    fn leave_to_parent(&self) {
+        self.inner.pool.close_inherited_lock();
+        if let Ok(mut threads) = self.threads.try_lock() {
+            std::mem::forget(std::mem::take(&mut *threads));
+        }
+        std::mem::forget(Arc::clone(&self.inner));
+    }
+
     fn close(&self) -> Result<()> {
+        self.inner.open.check_process()?;
         let _turn = lock(&self.closing);
         if !self.stop() {
             return Ok(());
@@ -416,7 +430,7 @@ impl Store for FluidKv {
     }
 
     fn wait_recovered(&self) -> Result<()> {
-        Ok(())
+        self.running.inner.open.check_process()
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {

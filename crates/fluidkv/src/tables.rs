@@ -163,7 +163,7 @@ pub(crate) fn place_of(descriptor: &TableDescriptor) -> String {
 impl Drop for TableHandle {
     fn drop(&mut self) {
         self.gauge.sub(self.dram_bytes());
-        if self.gone.load(Ordering::Acquire) {
+        if self.gone.load(Ordering::Acquire) && !self.pool.is_foreign() {
             self.pool.allocator().free_extent(&self.pool, self.descriptor.at);
         }
     }

@@ -67,6 +67,7 @@ impl Values {
     /// As [`Self::admit`].
     #[cold]
     pub(crate) fn look_for_room(&self, needed: u64) -> Result<()> {
+        self.pool.check_process()?;
         let _turn = lock(&self.admitting);
         self.release();
         if !self.note_full() {

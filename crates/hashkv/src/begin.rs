@@ -196,6 +196,9 @@ fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
 pub(crate) fn account(running: &Running) -> Stats {
     let mut stats = running.index.stats();
     stats.engine = ENGINE;
+    if running.values.pool.is_foreign() {
+        return stats;
+    }
     let values = &running.values;
     let (segments, live, groups) = {
         let space = lock(&values.space);

@@ -194,6 +194,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.values.pool.is_foreign() {
+            // Its threads do not exist in a forked process, and the index drops nothing there.
+            std::mem::forget(self.collector.get_mut().map(Option::take));
+            std::mem::forget((Arc::clone(&self.index), Arc::clone(&self.values)));
+            return self.index.halt();
+        }
         self.stop();
         // Its workers hold it while they separate.
         self.index.halt();
@@ -341,10 +347,12 @@ impl Store for HashKv {
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.running.values.pool.check_process()?;
         verify::verify(&self.running, progress)
     }
 
     fn close(&self) -> Result<()> {
+        self.running.values.pool.check_process()?;
         self.running.stop();
         if self.running.values.sizes.is_lost {
             // Nothing was written, nor is it now.

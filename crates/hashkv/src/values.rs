@@ -77,6 +77,10 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // A thread that does not exist in a forked process may have held the lock at the fork.
+        if self.values.pool.is_foreign() {
+            return;
+        }
         let mut holds = lock(&self.values.holds);
         let count = holds.held.get_mut(&self.moment).expect("a moment that is held");
         *count -= 1;

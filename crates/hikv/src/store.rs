@@ -320,6 +320,9 @@ impl Store for HiKv {
 
     fn stats(&self) -> Stats {
         let inner = self.inner();
+        if inner.open.is_foreign() {
+            return Stats { engine: ENGINE, ..Stats::default() };
+        }
         let mut engine_counters = BTreeMap::new();
         inner.backend.stats().add_to(&mut engine_counters);
         engine_counters.insert("retired_bytes", inner.pool.epochs().waiting_bytes());
@@ -332,6 +335,7 @@ impl Store for HiKv {
     }
 
     fn wait_recovered(&self) -> Result<()> {
+        self.inner().open.check_process()?;
         self.inner().recovery.wait_done()
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lodestore_contract::{Error, Event, Expiry, Result, Stats};
-use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, Pool, Quiet};
+use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
 
 use crate::engine::Quick;
 use crate::record::{Head, Record, record_len};
@@ -24,8 +24,8 @@ pub struct Base {
     pub batches: AtomicU64,
     /// Whether some record may have an expiry, so that sweeps have something to look for.
     pub expiring: AtomicBool,
-    /// Whether operations are refused.
-    pub closed: AtomicBool,
+    /// Whether operations are served: not after a close, and not in a forked process.
+    pub open: OpenState,
     /// Whether a word of the index may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is
     /// made durable before it is answered or built on; the walk of the recovery ends it.
     pub unsettled: AtomicBool,
@@ -76,12 +76,12 @@ impl Base {
     /// Of a store on `pool` whose open began at `opened`; `unsettled` as the field.
     pub fn new(pool: Arc<Pool>, logs: BatchLogs, opened: Instant, unsettled: bool, dram_budget: u64) -> Self {
         Self {
+            open: pool.new_state(),
             pool,
             logs,
             recovery: Recovery::new(opened),
             batches: AtomicU64::new(0),
             expiring: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             unsettled: AtomicBool::new(unsettled),
             dram_budget,
         }
@@ -117,17 +117,17 @@ impl Base {
     /// Begins an operation.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`], [`Error::ForeignProcess`].
     #[inline]
     pub fn enter(&self) -> Result<Operation<'_>> {
         let operation = Operation { _guard: self.pool.epochs().pin(), _quiet: Quiet::begin() };
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(operation) }
+        if self.open.is_open() { Ok(operation) } else { Err(self.open.refusal()) }
     }
 
     /// Begins a write.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`].
+    /// [`Error::Closed`], [`Error::ForeignProcess`], [`Error::Poisoned`].
     #[inline]
     pub fn enter_write(&self) -> Result<Operation<'_>> {
         let operation = self.enter()?;

@@ -1,7 +1,6 @@
 //! From opening to closing: the threads behind the operations.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -70,7 +69,7 @@ impl<E: Engine> Running<E> {
 
     /// Stops operations and threads; whether this call was the first.
     fn stop(&self) -> bool {
-        let first = !self.inner.closed.swap(true, Ordering::SeqCst);
+        let first = self.inner.open.close();
         self.inner.recovery.cancel();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
@@ -90,12 +89,24 @@ impl<E: Engine> Running<E> {
         first
     }
 
+    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there, and memory may be in a state
+    /// that only they would end.
+    #[cold]
+    fn leave_to_parent(&mut self) {
+        self.inner.pool.close_inherited_lock();
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(std::mem::take(threads));
+        std::mem::forget(Arc::clone(&self.inner));
+    }
+
     /// Closes the store, so that the next open need not recover.
     ///
     /// # Errors
-    /// Where something could not be saved: the store is left as after a crash, and nothing is lost.
+    /// Where something could not be saved: the store is left as after a crash, and nothing is lost. [`Error::ForeignProcess`]:
+    /// nothing is changed.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;
+        inner.open.check_process()?;
         // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
         let _ = inner.recovery.wait_done();
         let _turn = lock(&self.closing);
@@ -117,6 +128,9 @@ impl<E: Engine> Running<E> {
 
 impl<E: Engine> Drop for Running<E> {
     fn drop(&mut self) {
+        if self.inner.open.is_foreign() {
+            return self.leave_to_parent();
+        }
         if self.stop() {
             // As after a crash: the clean flag stays unset.
             let _ = self.inner.pool.close(false);
@@ -127,7 +141,7 @@ impl<E: Engine> Drop for Running<E> {
 /// Sweeps at intervals until the store is closed.
 fn sweep_until_closed<E: Engine>(engine: &E, sweep_ms: u64) {
     let pause = Duration::from_millis(sweep_ms);
-    while !engine.closed.load(Ordering::Acquire) {
+    while engine.open.is_open() {
         std::thread::park_timeout(pause);
         if engine.recovery.is_done() {
             // What goes wrong here goes wrong for a caller too, who is told.

@@ -40,6 +40,7 @@ use crate::gather::Gather;
 use crate::latency::Latency;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+use crate::open_state::OpenState;
 use crate::region::Regions;
 #[cfg(feature = "sim")]
 use crate::region_layout::LINE_BYTES;
@@ -74,6 +75,8 @@ pub(crate) struct Memory {
     pub(crate) counters: Counters,
     latency: Latency,
     pages: Box<[PageList]>,
+    /// What [`Pool::check`](crate::Pool::check) reads: one word for open, poisoned, closed and foreign.
+    pub(crate) state: OpenState,
     failed: AtomicBool,
     cause: OnceLock<String>,
     events: Option<EventSink>,
@@ -83,7 +86,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// # Errors
-    /// [`Error::Unsupported`] on a processor without cmpxchg16b.
+    /// [`Error::Unsupported`] on a processor without cmpxchg16b; [`Error::Io`].
     pub(crate) fn new(
         persist: Persist,
         durability: Durability,
@@ -106,6 +109,7 @@ impl Memory {
             counters: Counters::new(),
             latency,
             pages: std::iter::repeat_with(PageList::default).take(lists).collect(),
+            state: OpenState::new()?,
             failed: AtomicBool::new(false),
             cause: OnceLock::new(),
             events,
@@ -472,6 +476,7 @@ impl Memory {
         let is_first = self.cause.set(cause.into()).is_ok();
         // Before anybody is told: whoever writes because of the event is refused.
         self.failed.store(true, Ordering::Release);
+        self.state.poison();
         if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
             events::tell(sink, &Event::Poisoned { cause: cause.into() });
         }

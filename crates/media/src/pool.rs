@@ -14,7 +14,7 @@
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
@@ -30,6 +30,7 @@ use crate::memory::Memory;
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+use crate::open_state::OpenState;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{Medium, MediumKind};
 use crate::region::{MAX_REGIONS, Mapping};
@@ -76,7 +77,6 @@ pub struct Pool {
     pub(crate) dir: Option<Arc<StoreDir>>,
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
-    closed: AtomicBool,
     identity: u64,
     /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
     beside: AtomicU64,
@@ -111,7 +111,6 @@ impl Pool {
             dir: parts.dir,
             ahead: parts.ahead,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
-            closed: AtomicBool::new(false),
             identity,
             beside: AtomicU64::new(0),
             alloc,
@@ -447,14 +446,47 @@ impl Pool {
     /// Writes must go no further where this fails: call it at the end (and the start) of each.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`].
+    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`], [`Error::ForeignProcess`] in a process that was
+    /// forked from the one that opened it.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) || self.memory.is_poisoned() { self.refusal() } else { Ok(()) }
+        if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
+    }
+
+    /// Refuses what a process that was forked from the one that opened the pool cannot do.
+    ///
+    /// # Errors
+    /// [`Error::ForeignProcess`].
+    pub fn check_process(&self) -> Result<()> {
+        self.memory.state.check_process()
+    }
+
+    /// Returns whether another process opened the pool, and this one inherited it by a fork.
+    pub fn is_foreign(&self) -> bool {
+        self.memory.state.is_foreign()
+    }
+
+    /// Returns the state of a store on this pool: open, until it is closed or a forked process asks.
+    #[must_use]
+    pub fn new_state(&self) -> OpenState {
+        self.memory.state.another()
+    }
+
+    /// Closes the lock's files in a process that was forked from the one that opened the pool. The lock stays
+    /// that process's, and ends with it although this one lives on. Does nothing in the process that opened the pool.
+    pub fn close_inherited_lock(&self) {
+        // A thread that does not exist here may have held the mutex at the fork.
+        if self.is_foreign()
+            && let Ok(mut control) = self.control.try_lock()
+            && let Some(lock) = control.lock.take()
+        {
+            lock.close_inherited();
+        }
     }
 
     #[cold]
     fn refusal(&self) -> Result<()> {
+        self.check_process()?;
         match self.memory.cause() {
             Some(cause) => Err(Error::Poisoned { cause }),
             None => Err(Error::Closed),
@@ -512,16 +544,17 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then the store is closed
-    /// all the same, and stays unclean. But where only the sync of the flag itself failed, the next open may find it set: what it vouches
+    /// all the same, and stays unclean. [`Error::ForeignProcess`]: nothing is changed. But where only the sync of the flag itself failed, the next open may find it set: what it vouches
     /// for is durable by then.
     pub fn close(&self, clean: bool) -> Result<()> {
+        self.check_process()?;
         let mut control = self.control();
         if control.closed {
             return Ok(());
         }
         control.closed = true;
         let result = if clean { self.mark_clean(&mut control.header) } else { Ok(()) };
-        self.closed.store(true, Ordering::Release);
+        self.memory.state.close();
         // Who was giving back an extent ends before another may have it; who comes later gives back nothing.
         self.alloc.await_givers();
         if let Some(ahead) = &self.ahead {
@@ -545,9 +578,9 @@ impl Pool {
         self.check()
     }
 
-    /// Whether it was closed: then another may have the store.
+    /// Returns whether another process may have the store: it was closed, or inherited by a fork.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.memory.state.is_closed()
     }
 
     /// Use of the medium by the regions; the capacity is what is not taken beside them. `live`, `dead` and `free` are the allocator's.
@@ -570,6 +603,17 @@ impl Pool {
     /// Bytes stored since the open.
     pub fn bytes_written(&self) -> u64 {
         self.memory.counters.bytes()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.is_foreign() {
+            return;
+        }
+        self.close_inherited_lock();
+        // Its thread does not exist here, and its spare region is the parent's.
+        std::mem::forget(self.ahead.take());
     }
 }
 

@@ -132,6 +132,9 @@ impl Inner {
     /// The account of all devices together.
     pub(crate) fn stats(&self) -> Stats {
         let mut total = Stats { engine: ENGINE, ..Stats::default() };
+        if self.open.is_foreign() {
+            return total;
+        }
         total.recovery.done = true;
         total.recovery.share = 1.0;
         for group in &self.shape.groups() {

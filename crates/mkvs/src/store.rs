@@ -1,8 +1,8 @@
 //! The matrix as a store: the contract's operations.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{
     Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
+use lodestore_media::OpenState;
 
 use crate::ENGINE;
 use crate::apply::apply;
@@ -34,7 +35,7 @@ pub(crate) struct Inner {
     pub(crate) shape: Shape,
     pub(crate) seed: u64,
     pub(crate) keeper: Keeper,
-    is_closed: AtomicBool,
+    pub(crate) open: OpenState,
 }
 
 /// A matrix of devices. Made and opened with the stores that its owner gives it.
@@ -93,7 +94,7 @@ impl Mkvs {
             shape: Shape::new(opened.groups, matrix.settled_groups as usize),
             seed: matrix.seed,
             keeper: Keeper::default(),
-            is_closed: AtomicBool::new(false),
+            open: OpenState::new()?,
         };
         let store = Self { inner: Arc::new(inner), threads: Mutex::default(), changes: Mutex::default() };
         if store.inner.options.threads {
@@ -206,13 +207,19 @@ impl Mkvs {
 
 impl Drop for Mkvs {
     fn drop(&mut self) {
+        if self.inner.open.is_foreign() {
+            // Its threads, and those of its devices, do not exist in a forked process.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::take(threads));
+            return std::mem::forget(Arc::clone(&self.inner));
+        }
         self.stop();
     }
 }
 
 impl Inner {
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        self.open.check()
     }
 
     #[inline]
@@ -479,9 +486,10 @@ impl Store for Mkvs {
     }
 
     fn close(&self) -> Result<()> {
+        self.inner.open.check_process()?;
         // Whoever changes the matrix ends before.
         let _changes = lock(&self.changes);
-        if self.inner.is_closed.swap(true, Ordering::AcqRel) {
+        if !self.inner.open.close() {
             return Ok(());
         }
         // Calls that were under way end before their devices' threads do, but for those that hang.

@@ -352,7 +352,10 @@ impl Store for Nvht {
 
     fn stats(&self) -> Stats {
         let inner = self.inner();
-        if !inner.closed.load(Ordering::Acquire) {
+        if inner.open.is_foreign() {
+            return Stats { engine: ENGINE, ..Stats::default() };
+        }
+        if inner.open.is_open() {
             inner.account_wear();
         }
         let recovery = inner.recovery.state();
@@ -366,6 +369,7 @@ impl Store for Nvht {
     }
 
     fn wait_recovered(&self) -> Result<()> {
+        self.inner().open.check_process()?;
         self.inner().recovery.wait_done()
     }
 

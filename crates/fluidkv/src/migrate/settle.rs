@@ -138,14 +138,14 @@ impl Inner {
     fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
             let seen = self.migration.changes();
-            let over = began.elapsed() > limit || self.closed.load(Ordering::Acquire);
+            let over = began.elapsed() > limit || !self.open.is_open();
             let look = if over { Look::Quiet(self.migration.flush_trouble()) } else { self.look_for_task(due) };
             if let Look::Task(task) = look {
                 self.run(task);
                 continue;
             }
             self.pool.check()?;
-            if self.closed.load(Ordering::Acquire) {
+            if !self.open.is_open() {
                 return Err(Error::Closed);
             }
             match look {

@@ -370,9 +370,9 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
     let (store, _) = created(&scratch);
     fill(&store, 0..10, 1);
     let inner = &store.running.inner;
-    inner.closed.store(true, Ordering::SeqCst);
+    inner.open.close();
     assert!(matches!(inner.settle_all(), Err(Error::Closed)));
-    inner.closed.store(false, Ordering::SeqCst);
+    inner.open.reopen();
     store.close().expect("closed");
 }
 

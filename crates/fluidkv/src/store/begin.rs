@@ -1,6 +1,6 @@
 //! From a pool to an open store: made anew, or read.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -69,7 +69,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         values,
         batches: AtomicU64::new(0),
         absent: AtomicU32::new(0),
-        closed: AtomicBool::new(false),
+        open: pool.new_state(),
         read_only,
         reserve,
         dram,

@@ -79,6 +79,9 @@ impl FluidKv {
     /// What [`lodestore_contract::Store::stats`] gives.
     pub(super) fn account(&self) -> Stats {
         let inner = &self.running.inner;
+        if inner.open.is_foreign() {
+            return Stats { engine: ENGINE, ..Stats::default() };
+        }
         let (dram_bytes, dram_fixed_bytes) = inner.dram();
         let view = inner.view.load();
         let items = view.ranges.list.iter().flat_map(|range| range.sorted()).flat_map(|sorted| &sorted.tables);

@@ -24,6 +24,7 @@
 mod crash_set;
 mod event;
 mod file;
+mod fork;
 mod image;
 mod model;
 mod recorder;
@@ -34,6 +35,7 @@ mod tests;
 pub use crash_set::{Choice, CrashSet, LineChoices};
 pub use event::{Event, Trace, Verb, What};
 pub use file::{BrokenPlace, FailingCall, FileCall, FileFault, VALUES};
+pub use fork::{Forked, exit_now, fork, wait_for};
 pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
 pub use recorder::{Log, Recorder, Watch};
