@@ -11,7 +11,10 @@
 //! a deleted key until the log record has ended**: the log says reserved and not free. Were it free before, a writer of another stripe could
 //! take it, and a crash before fence 4 would have the next open do the batch again over that writer's key. Nothing but reservations is
 //! changed before fence 2, so a batch that is refused takes them back and has changed nothing; those that a crash leaves are freed by
-//! recovery. A slot that names a damaged record is reserved likewise; of it a crash may leave nothing, whatever becomes of the batch.
+//! recovery.
+//!
+//! A reserved slot has the tag of its key. So the check of its line (`line.rs`) counts it as the
+//! key's slot, and does not change when the batch publishes.
 //!
 //! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
 //! reader of a key whose stripe is held takes it and reads again.
@@ -26,7 +29,9 @@ use lodestore_media::{NvPtr, Word};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{LINE_SLOTS, Slot};
+use crate::layout::LINE_SLOTS;
+use crate::line::{count_slot, free_slot};
+use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
 use crate::table::Table;
 
@@ -48,15 +53,22 @@ struct Final<'b> {
 struct Plan {
     stores: Vec<(NvPtr, Word)>,
     /// Slots reserved for new keys.
-    reserved: Vec<NvPtr>,
+    reserved: Vec<Taken>,
     /// Slots of deleted keys, reserved until the batch is over.
-    emptied: Vec<NvPtr>,
-    /// Those of them that name damaged records, reserved from now on, with what stood there.
-    damaged: Vec<(NvPtr, Slot)>,
+    emptied: Vec<Taken>,
     /// Replaced and deleted records.
     old: Vec<(NvPtr, usize)>,
     /// For each change of a slot, which stripe it is under and how many keys it adds.
     counts: Vec<(usize, i32)>,
+}
+
+/// A slot that a batch reserves.
+#[derive(Clone, Copy)]
+struct Taken {
+    at: NvPtr,
+    slot: Slot,
+    /// The salt of its table.
+    salt: u64,
 }
 
 /// Why a plan was not made.
@@ -123,8 +135,7 @@ impl Inner {
             match planned.and_then(|()| self.fence_before_publish().map_err(|error| NoPlan::Refused(*error))) {
                 Ok(()) => {}
                 Err(refused) => {
-                    plan.reserved.iter().for_each(|at| self.pool.publish_u64(*at, Slot::FREE));
-                    plan.damaged.iter().for_each(|(at, slot)| self.pool.publish_u64(*at, slot.0));
+                    plan.reserved.iter().for_each(|taken| free_slot(&self.pool, taken.salt, taken.at, taken.slot));
                     drop((held, counted, turn));
                     records.into_iter().for_each(|stored| self.free_stored(stored));
                     match refused {
@@ -137,9 +148,9 @@ impl Inner {
             }
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
-            for at in &plan.emptied {
-                self.pool.publish_u64(*at, Slot::FREE);
-                self.pool.flush(*at, SLOT);
+            for taken in &plan.emptied {
+                free_slot(&self.pool, taken.salt, taken.at, taken.slot);
+                self.pool.flush(taken.at, SLOT);
             }
             if records.iter().flatten().any(|new| new.expires) {
                 // A sweep may have come by since the record was stored.
@@ -158,7 +169,7 @@ impl Inner {
 
     /// Whether no slot has the key's tag where it may be.
     fn seems_absent(&self, hashed: Hashed) -> bool {
-        self.partition(hashed).place(hashed.fraction).candidate(&self.pool, hashed).is_none()
+        self.partition(hashed).place(hashed.fraction).candidate(&self.pool, self.form, hashed).is_none()
     }
 
     /// Stores the records of all puts, or none.
@@ -211,37 +222,30 @@ impl Inner {
     ) -> Result<(), NoPlan> {
         for ((last, stored), stripe) in finals.iter().zip(records).zip(index) {
             let table = self.partition(last.hashed).place(last.hashed.fraction);
-            let old = match table.find(&self.pool, self.finding(), last.hashed, last.key) {
+            let old = match self.find(table, last.hashed, last.key) {
                 Ok(old) => old,
+                // As a put of one key: the damage stays where it is.
+                Err(_) if stored.is_some() => None,
                 Err(error) => {
                     self.corrupt(&error);
-                    // What is damaged goes, as in a put and a delete of one key; once, if several keys of the batch come upon it.
-                    for (at, slot) in self.unreadable(table, last.hashed) {
-                        // It may be another stripe's, whose writer would clear it too and use it again: from here on it is the batch's.
-                        if plan.stores.iter().all(|(place, _)| *place != at)
-                            && self.pool.cas_u64(at, slot.0, self.reserved).is_ok()
-                        {
-                            plan.stores.push((at, Word::U64(self.reserved)));
-                            plan.emptied.push(at);
-                            plan.damaged.push((at, slot));
-                            plan.counts.push((*stripe, -1));
-                        }
-                    }
-                    table.readable(&self.pool, last.hashed, last.key)
+                    return Err(NoPlan::Refused(error));
                 }
             };
-            let slot = stored.as_ref().map(|new| Slot::new(last.hashed.tag, new.at, new.expires));
+            let slot = stored.as_ref().map(|new| self.slot_of(last.hashed, new));
             match (old, slot) {
                 (Some(hit), slot) => {
-                    if stored.as_ref().is_some_and(|new| new.at == hit.slot.record()) {
-                        let place = format!("slot of record {:?}", hit.slot.record());
+                    if hit.is_bound && stored.as_ref().is_some_and(|new| new.at == hit.record_at) {
+                        let place = format!("slot of record {:?}", hit.record_at);
                         return Err(NoPlan::Refused(Error::corrupt(place, "it names a place that was free")));
                     }
-                    plan.stores.push((hit.at, Word::U64(slot.map_or(self.reserved, |slot| slot.0))));
+                    let reserved = self.form.reserved(last.hashed.tag);
+                    plan.stores.push((hit.at, Word::U64(slot.unwrap_or(reserved).0)));
                     if slot.is_none() {
-                        plan.emptied.push(hit.at);
+                        plan.emptied.push(Taken { at: hit.at, slot: reserved, salt: table.salt });
                     }
-                    plan.old.push((hit.slot.record(), hit.record.len()));
+                    if hit.is_bound {
+                        plan.old.push((hit.record_at, hit.record.len()));
+                    }
                     plan.counts.push((*stripe, if slot.is_some() { 0 } else { -1 }));
                 }
                 (None, Some(slot)) => {
@@ -259,8 +263,10 @@ impl Inner {
         self.check_budget().map_err(NoPlan::Refused)?;
         loop {
             let Some(free) = table.free(&self.pool, hashed.fraction) else { return Err(NoPlan::Room(hashed)) };
-            if self.pool.cas_u64(free.at, Slot::FREE, self.reserved).is_ok() {
-                plan.reserved.push(free.at);
+            let slot = self.form.reserved(hashed.tag);
+            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+                count_slot(&self.pool, table.salt, free.at, slot);
+                plan.reserved.push(Taken { at: free.at, slot, salt: table.salt });
                 self.raise_reach(table, hashed.fraction, free);
                 return Ok(free.at);
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bit 63                                             bit 0
-//! | partition: 0 to 6 | fraction: 32 | ...    | tag: 15 |
+//! | partition: 0 to 6 | fraction: 32 | ...    | tag: 11 |
 //! ```
 //! The fraction says where in its partition's table a key belongs, whatever the table's size: line `fraction * lines >> 32`. So keys that
 //! follow each other in a table follow each other in a larger one.
@@ -14,7 +14,7 @@ use crate::murmur3::murmur3_x64_128;
 /// Most partitions: their root words fit the pool's root area.
 pub(crate) const PARTITIONS_MAX: u32 = 64;
 /// Bits of a slot's tag.
-pub(crate) const TAG_BITS: u32 = 15;
+pub(crate) const TAG_BITS: u32 = 11;
 
 /// Hash functions of the table; fixed when a store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

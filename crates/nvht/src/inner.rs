@@ -1,7 +1,7 @@
 //! What all parts of an open store share.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lodestore_inplace::Base;
 
@@ -9,8 +9,30 @@ use crate::hash::{Hashed, Hasher};
 use crate::layout::Superblock;
 use crate::options::NvhtOptions;
 use crate::partition::Partition;
+use crate::slot::SlotForm;
 use crate::stripe::Stripes;
-use crate::table::Reading;
+use crate::table::{Finding, Reading};
+
+/// Whether keys may be missing from the lines of an open store.
+pub(crate) struct Care {
+    /// Whether lines may be damaged: after a crash until recovery has checked them all, and for the
+    /// rest of this open if one is damaged. While set, a lookup that finds nothing checks the lines
+    /// before it answers.
+    careful: AtomicBool,
+    /// Whether keys may be missing from a line. Then the stop leaves no counts, so that the next
+    /// open looks again.
+    has_damaged_lines: AtomicBool,
+    /// Whether the seal of the last clean stop did not fit. Lines may hold older content then,
+    /// which their own checks do not show, so no key counts as absent.
+    is_seal_broken: bool,
+}
+
+impl Care {
+    /// For an open that recovers: careful until recovery has checked the lines.
+    pub(crate) fn new(is_seal_broken: bool) -> Self {
+        Self { careful: AtomicBool::new(true), has_damaged_lines: AtomicBool::new(is_seal_broken), is_seal_broken }
+    }
+}
 
 /// An open store.
 pub(crate) struct Inner {
@@ -22,8 +44,8 @@ pub(crate) struct Inner {
     pub(crate) options: NvhtOptions,
     pub(crate) growth: GrowthCounts,
     pub(crate) reading: Reading,
-    /// What a batch of this open reserves a slot with.
-    pub(crate) reserved: u64,
+    pub(crate) form: SlotForm,
+    pub(crate) care: Care,
 }
 
 impl Deref for Inner {
@@ -50,15 +72,42 @@ pub(crate) struct GrowthCounts {
 }
 
 impl Inner {
-    /// What a look-up needs besides the pool.
+    /// What a lookup needs besides the pool.
     #[inline]
-    pub(crate) fn finding(&self) -> (Hasher, &Reading) {
-        (self.hasher, &self.reading)
+    pub(crate) fn finding(&self) -> Finding<'_> {
+        Finding { hasher: self.hasher, form: self.form, reading: &self.reading }
+    }
+
+    /// Whether lines may be damaged, so that a key that is not found may have been in one.
+    #[inline]
+    pub(crate) fn is_careful(&self) -> bool {
+        self.care.careful.load(Ordering::Acquire)
     }
 
     #[inline]
     pub(crate) fn partition(&self, hashed: Hashed) -> &Partition {
         &self.partitions[hashed.partition]
+    }
+
+    /// Whether any key may be missing ([`Care::is_seal_broken`]).
+    pub(crate) fn is_seal_broken(&self) -> bool {
+        self.care.is_seal_broken
+    }
+
+    /// Notes that keys may be missing from a line.
+    #[cold]
+    pub(crate) fn note_damaged_line(&self) {
+        self.care.has_damaged_lines.store(true, Ordering::Release);
+        self.care.careful.store(true, Ordering::Release);
+    }
+
+    /// Ends careful mode, unless keys may be missing: recovery has checked every line.
+    pub(crate) fn end_careful_mode(&self) {
+        self.care.careful.store(false, Ordering::Release);
+        // A damaged line that was met meanwhile sets both, in this order.
+        if self.care.has_damaged_lines.load(Ordering::Acquire) {
+            self.care.careful.store(true, Ordering::Release);
+        }
     }
 
     /// Keys of a partition; `None` until recovery has counted them.

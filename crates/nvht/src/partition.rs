@@ -24,6 +24,9 @@ use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, T
 use crate::stripe::STRIPES;
 use crate::table::Table;
 
+/// A table's home lines use at most this share of the longest region, so that the records in the
+/// rest of its region can be named by slots.
+const TABLE_SHARE_DIVISOR: u64 = 2;
 /// Bits of a table's word that count its doublings.
 const DOUBLINGS: u64 = 63;
 
@@ -35,6 +38,9 @@ pub(crate) struct Partition {
     cursor: AtomicU64,
     first_lines: u64,
     probe: u32,
+    salt: u64,
+    /// Home lines of the longest table.
+    lines_max: u64,
     /// Keys of a stripe when its table is due to grow, were all stripes alike.
     due_keys: AtomicU64,
     load: u64,
@@ -57,6 +63,12 @@ pub(crate) struct Found {
     pub(crate) keys: Option<u64>,
 }
 
+/// The number that the checks of a table's lines begin with, from its partition's.
+#[inline]
+fn salt_of(partition_salt: u64, lines: u64) -> u64 {
+    partition_salt ^ lines.wrapping_mul(0x9fb2_1c65_1e98_df25)
+}
+
 /// A table's word: its position and its doublings.
 pub(crate) fn table_word(at: NvPtr, doublings: u32) -> u64 {
     debug_assert!(at.raw() & DOUBLINGS == 0 && u64::from(doublings) <= DOUBLINGS);
@@ -74,13 +86,16 @@ pub(crate) fn doublings_of(word: u64) -> u32 {
 }
 
 impl Partition {
-    pub(crate) fn new(shape: &Superblock, partition: usize, found: Found) -> Self {
+    /// `salt` is the store's ([`Superblock::salt`]).
+    pub(crate) fn new(shape: &Superblock, salt: u64, partition: usize, found: Found) -> Self {
         let made = Self {
             current: AtomicU64::new(found.current),
             next: AtomicU64::new(found.next),
             cursor: AtomicU64::new(found.cursor),
             first_lines: shape.first_lines(partition),
             probe: shape.probe_lines,
+            salt: salt ^ partition as u64,
+            lines_max: (shape.region_bytes_max() / TABLE_SHARE_DIVISOR / LINE).min(LINES_MAX),
             due_keys: AtomicU64::new(0),
             load: shape.load.into(),
             keys_before: AtomicI64::new(-1),
@@ -110,7 +125,7 @@ impl Partition {
     #[inline]
     fn table(&self, word: u64) -> Table {
         let lines = self.first_lines << (word & DOUBLINGS);
-        Table { lines_at: extent_of(word).add(LINE), lines, probe: self.probe }
+        Table { lines_at: extent_of(word).add(LINE), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
     }
 
     /// The table that keys of this fraction belong to.
@@ -173,9 +188,21 @@ impl Partition {
         self.set_due();
     }
 
-    /// Lines of the table after one doubling more; `None` where a fraction has no bits for them.
+    /// Lines of the table after one doubling more; `None` where that is more than a table may have.
     pub(crate) fn lines_of(&self, doublings: u32) -> Option<u64> {
-        self.first_lines.checked_shl(doublings).filter(|lines| *lines <= LINES_MAX && u64::from(doublings) <= DOUBLINGS)
+        let lines = self.first_lines.checked_shl(doublings)?;
+        (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS).then_some(lines)
+    }
+
+    /// The first table of a partition that is being made, at this extent.
+    pub(crate) fn first_table(shape: &Superblock, salt: u64, partition: usize, extent: NvPtr) -> Table {
+        let found = Found { current: table_word(extent, 0), next: 0, cursor: 0, keys: None };
+        Self::new(shape, salt, partition, found).current()
+    }
+
+    /// The table that a word names, of this partition.
+    pub(crate) fn table_of(&self, word: u64) -> Table {
+        self.table(word)
     }
 }
 
@@ -226,10 +253,17 @@ mod tests {
 
     #[test]
     fn a_key_belongs_to_the_next_table_once_the_cursor_has_passed_it() {
-        let shape =
-            Superblock { partitions: 1, first_slots: 14, probe_lines: 4, load: 80, hash: HashKind::Murmur3, seed: 0 };
+        let shape = Superblock {
+            partitions: 1,
+            first_slots: 14,
+            probe_lines: 4,
+            load: 80,
+            hash: HashKind::Murmur3,
+            seed: 0,
+            offset_bits: crate::slot::OFFSET_BITS_MIN,
+        };
         let (old, new) = (table_word(NvPtr::new(0, 4096), 0), table_word(NvPtr::new(0, 8192), 1));
-        let part = Partition::new(&shape, 0, Found { current: old, next: 0, cursor: 0, keys: None });
+        let part = Partition::new(&shape, 7, 0, Found { current: old, next: 0, cursor: 0, keys: None });
         let first = part.place(5);
         assert_eq!((first.lines_at, first.lines), (NvPtr::new(0, 4096 + 64), shape.first_lines(0)));
         part.set_next(new);

@@ -16,8 +16,9 @@ use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::Slot;
 use crate::record::Record;
+use crate::search::unvouched;
+use crate::slot::Slot;
 use crate::stripe::stripe_of;
 use crate::table::{Hit, Table};
 
@@ -48,7 +49,7 @@ impl Inner {
         let part = self.partition(hashed);
         loop {
             let table = part.place(hashed.fraction);
-            let hit = table.find(&self.pool, self.finding(), hashed, key);
+            let hit = self.find(table, hashed, key);
             if !matches!(hit, Ok(Some(_))) && part.place(hashed.fraction) != table {
                 continue;
             }
@@ -66,7 +67,7 @@ impl Inner {
     fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
         let table = self.partition(hashed).place(hashed.fraction);
-        let hit = table.find(&self.pool, self.finding(), hashed, key);
+        let hit = self.find(table, hashed, key);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hashed.fraction);
             self.pool.fence();
@@ -83,11 +84,15 @@ impl Inner {
             && self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction))
     }
 
-    /// The record of a hit, if it has not expired and its checksum is right.
+    /// The record of a hit, if it has not expired, its slot vouches for it and its checksum is
+    /// right.
     #[inline]
     fn vet<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
+        if !hit.is_bound {
+            return Err(unvouched(hit.record_at)).inspect_err(|error| self.corrupt(error));
+        }
         if self.options.verify_reads {
-            hit.record.check(hit.slot.record()).inspect_err(|error| self.corrupt(error))?;
+            hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
         }
         if hit.record.expiry().is_some_and(Expiry::is_past) {
             return Ok(None);
@@ -156,9 +161,9 @@ impl Inner {
                 }
                 for index in from(start, LINES_AHEAD)..from(start + GROUP, LINES_AHEAD).min(keys.len()) {
                     let way = &mut ring[index % RING];
-                    way.seen = way.table.candidate(&self.pool, way.hashed);
+                    way.seen = way.table.candidate(&self.pool, self.form, way.hashed);
                     if let Some((_, slot)) = way.seen {
-                        self.pool.prefetch(slot.record(), self.reading.ahead());
+                        self.pool.prefetch(self.form.record(slot), self.reading.ahead());
                     }
                 }
                 let behind = LINES_AHEAD + RECORDS_AHEAD;
@@ -179,10 +184,14 @@ impl Inner {
         if let Some((at, slot)) = seen
             && self.pool.load_u64(at) == slot.0
         {
-            let record = Record::read(&self.pool, slot.record())?;
-            if record.key() == key && !self.is_under_batch(hashed) {
+            let record_at = self.form.record(slot);
+            if let Ok(record) = Record::read(&self.pool, record_at)
+                && record.key() == key
+                && self.form.is_bound(slot, record.binding())
+                && !self.is_under_batch(hashed)
+            {
                 self.persist_read(table, hashed, Some(at));
-                return self.vet(&Hit { at, slot, record });
+                return self.vet(&Hit { at, slot, record_at, record, is_bound: true });
             }
         }
         self.lookup(hashed, key)

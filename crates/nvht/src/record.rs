@@ -8,7 +8,7 @@
 //! not hash long keys again. 16 + 64 bytes of key and value take 96, a size class of its own.
 
 use crate::hash::Hasher;
-use crate::layout::Slot;
+use crate::slot::{Slot, SlotForm};
 
 /// Bytes of the header that are the engine's: the fraction.
 pub(crate) const OWN: usize = 4;
@@ -23,8 +23,9 @@ pub(crate) trait Placed {
     /// As the header has it.
     fn fraction(&self) -> u32;
 
-    /// The same, where key, header and the slot's tag agree on it: so none of them was changed, whatever became of the value.
-    fn vouched_fraction(&self, hasher: Hasher, slot: Slot) -> Option<u32>;
+    /// Returns the fraction if the key, the header and the slot agree on it and the slot vouches
+    /// for this record. None of them was changed then, whatever became of the value.
+    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot) -> Option<u32>;
 }
 
 impl Placed for Record<'_> {
@@ -33,8 +34,9 @@ impl Placed for Record<'_> {
         u32::from_le_bytes(self.own())
     }
 
-    fn vouched_fraction(&self, hasher: Hasher, slot: Slot) -> Option<u32> {
+    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot) -> Option<u32> {
         let hashed = hasher.hash(self.key());
-        (hashed.fraction == self.fraction() && hashed.tag == slot.tag()).then_some(hashed.fraction)
+        let agree = hashed.fraction == self.fraction() && hashed.tag == slot.tag();
+        (agree && form.is_bound(slot, self.binding())).then_some(hashed.fraction)
     }
 }

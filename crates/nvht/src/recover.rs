@@ -1,25 +1,39 @@
 //! From opening to a whole store, while gets and puts are served.
 //!
-//! Before `open` returns, whatever the size: armed batch logs are redone (`media`), roots are checked against the headers of their tables,
-//! and what a cut-off step of growing left is cleared (`resize.rs`). What is volatile and must be made anew after a crash is the
-//! allocator's occupancy, and the count of keys. Behind: each stripe's part is walked with the stripe held; its lines are made durable
-//! where a killed process may have left them unflushed; each record is checked and marked; what is wrong is reported, and kept where it
-//! is. Then the allocator frees what was not marked. Idempotent: a crash in it changes nothing for the next open.
+//! Before `open` returns, whatever the size: armed batch logs are redone (`media`), roots are
+//! checked against the headers of their tables, and what a cut-off step of growing left is cleared
+//! (`resize.rs`). What is volatile and must be made anew after a crash is the allocator's
+//! occupancy, and the count of keys. Behind: the check of each line is compared with its slots, and
+//! a line that no crash leaves is marked as damaged (`settle.rs`); then each stripe's part is
+//! walked with the stripe held; its lines are made durable where a killed process may have left
+//! them unflushed; each record is checked and marked; what is wrong is reported, and kept where it
+//! is. Nothing is repaired by guessing: a slot that was changed may have been written since, so its
+//! key stays damaged until it is put. Then the allocator frees what was not marked. Idempotent: a
+//! crash in it changes nothing for the next open.
 //!
-//! After a clean stop the allocator reads its occupancy back and the roots have the counts: nothing is walked.
+//! After a clean stop the open compares root area and tables with the stop's seal, and refuses any
+//! difference unless it is a salvage. The allocator reads its occupancy back and the roots have the
+//! counts: nothing is walked.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
-use lodestore_inplace::share_out;
+use lodestore_contract::Result;
+use lodestore_inplace::{SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, LINE_SLOTS, Root, Slot, reach_is_whole, reach_word};
-use crate::record::{OWN, Record};
+use crate::layout::{CURSOR_END, KIND_TABLE, LINE, Root, SEAL};
+use crate::partition::extent_of;
+use crate::record::{OWN, Placed, Record};
+use crate::search::{damaged_line, unvouched};
+use crate::settle::Settling;
 use crate::stripe::{STRIPES, fractions_of};
 use crate::table::{AHEAD, READ_AHEAD, Table};
-use crate::walk::Found;
+use crate::walk::{Found, another_slot};
+
+/// Lines that are checked under the same stripes.
+const CHECK_LINES: u64 = 128;
 
 /// Makes occupancy and counts anew. `counted`: the roots had the counts of keys.
 ///
@@ -33,6 +47,7 @@ pub(crate) fn rebuild(inner: &Inner, counted: bool) -> Result<()> {
         inner.partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Release));
         walk_all(inner)?;
     } else {
+        inner.end_careful_mode();
         inner.recovery.set_keys(inner.keys());
         // Whether there are some only a sweep can tell.
         inner.expiring.store(true, Ordering::Relaxed);
@@ -49,16 +64,71 @@ fn walk_all(inner: &Inner) -> Result<()> {
     let shares = share_out(
         inner.partitions.len(),
         inner.options.recovery_threads,
-        |partition, damaged: &mut Vec<NvPtr>| walk_partition(inner, partition, damaged),
+        |partition, damaged: &mut Vec<NvPtr>| {
+            check_lines(inner, partition)?;
+            walk_partition(inner, partition, damaged)
+        },
         |_| {},
     )?;
     // Every line was flushed and fenced by the thread that walked it. Where a sync failed, readers go on to make durable what they answer from.
     if inner.pool.check().is_ok() {
         inner.unsettled.store(false, Ordering::Release);
     }
+    inner.end_careful_mode();
     for record in shares.iter().flatten() {
         inner.recovery.count_left_out(1);
         inner.keep_damaged::<OWN>(*record);
+    }
+    Ok(())
+}
+
+/// Settles all lines of a partition that are in use. Its tables do not grow meanwhile.
+fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
+    let part = &inner.partitions[partition];
+    let _turn = lock(&part.growing);
+    let cursor = if part.is_growing() { part.cursor() } else { 0 };
+    if let Some(next) = part.next() {
+        let home = if cursor == CURSOR_END { next.lines } else { next.home(cursor as u32) };
+        let end = (home + u64::from(next.probe)).min(next.all_lines());
+        check_table(inner, partition, next, 0..end)?;
+    }
+    if cursor < CURSOR_END {
+        let table = part.current();
+        check_table(inner, partition, table, table.home(cursor as u32)..table.all_lines())?;
+    }
+    Ok(())
+}
+
+fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>) -> Result<()> {
+    let (pool, form) = (&*inner.pool, inner.form);
+    let settling = Settling { pool, hasher: inner.hasher, form };
+    for first in lines.clone().step_by(CHECK_LINES as usize) {
+        inner.recovery.check_wanted()?;
+        let end = (first + CHECK_LINES).min(lines.end);
+        let _quiet = Quiet::begin();
+        let _guard = pool.epochs().pin();
+        // Nobody changes a line but under the stripe of a key that may be there.
+        let first_home = first.saturating_sub(u64::from(table.probe) - 1);
+        let _held = inner.hold_part(partition, table.first_fraction(first_home), table.first_fraction(end));
+        let mut flushed = inner.is_unsettled() && !pool.mutant(Mutant::GrowthNotSettled);
+        if flushed {
+            pool.flush(table.line(first), ((end - first) * LINE) as usize);
+        }
+        for line in first..end {
+            let settled = settling.settle_line(table, line);
+            if settled.damaged {
+                inner.note_damaged_line();
+                inner.recovery.count_corrupt();
+                inner.corrupt(&damaged_line(table.line(line)));
+            }
+            if settled.changed {
+                pool.flush(table.line(line), LINE as usize);
+                flushed = true;
+            }
+        }
+        if flushed {
+            pool.fence();
+        }
     }
     Ok(())
 }
@@ -76,13 +146,13 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
             if inner.is_unsettled() {
                 inner.settle_part(table, from, to);
             }
-            mend_lines(inner, table, from, to);
             let mut found = inner.collect(table, from, to, |_| true);
             // What may be of several stripes, being damaged, is counted where its line begins.
             let range = from..to;
             found.retain(|found| found.fraction.is_some() || range.contains(&table.first_fraction(found.line)));
             keys += found.len() as u64;
-            take_all(inner, table, &found, damaged);
+            take_all(inner, &found, damaged);
+            report_doubled(inner, found);
         }
         held.set_keys(keys);
         drop(held);
@@ -92,48 +162,47 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
     Ok(())
 }
 
+/// Reports keys that have two slots: one of them is older than the other.
+fn report_doubled(inner: &Inner, mut found: Vec<Found>) {
+    let key = |found: &Found| Record::read(&inner.pool, found.record_at).ok().map(|record| record.key());
+    found.sort_unstable_by_key(|found| found.fraction);
+    for same in found.chunk_by(|a, b| a.fraction == b.fraction).filter(|same| same[0].fraction.is_some()) {
+        for (index, found) in same.iter().enumerate() {
+            if same[..index].iter().any(|other| key(other).is_some() && key(other) == key(found)) {
+                inner.note_damaged_line();
+                inner.recovery.count_corrupt();
+                inner.corrupt(&another_slot(found.record_at));
+            }
+        }
+    }
+}
+
 /// Checks and marks the records of a part.
-fn take_all(inner: &Inner, table: Table, found: &[Found], damaged: &mut Vec<NvPtr>) {
+fn take_all(inner: &Inner, found: &[Found], damaged: &mut Vec<NvPtr>) {
     for (index, slot) in found.iter().enumerate() {
         if let Some(next) = found.get(index + AHEAD) {
-            inner.pool.prefetch(next.slot.record(), READ_AHEAD);
+            inner.pool.prefetch(next.record_at, READ_AHEAD);
         }
-        if let Err(error) = take(inner, table, slot) {
+        if let Err(error) = take(inner, slot) {
             inner.recovery.count_corrupt();
             inner.corrupt(&error);
-            damaged.push(slot.slot.record());
+            damaged.push(slot.record_at);
         }
         inner.recovery.count_key();
     }
 }
 
-/// Checks the record that a slot names, mends the slot where the record shows what it was, and marks the record.
-fn take(inner: &Inner, table: Table, found: &Found) -> Result<()> {
-    let (pool, at) = (&inner.pool, found.slot.record());
+/// Checks the record that a slot names, and marks the record.
+fn take(inner: &Inner, found: &Found) -> Result<()> {
+    let (pool, at) = (&inner.pool, found.record_at);
     let record = Record::read(pool, at)?;
     record.check(at)?;
-    let hashed = inner.hasher.hash(record.key());
-    if found.fraction != Some(hashed.fraction) {
-        return Err(Error::corrupt(format!("slot of record {at:?}"), "it names the record of another key"));
+    let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot);
+    let expires = record.expiry().is_some();
+    if found.fraction.is_none() || vouched != found.fraction || found.slot.expires() != expires {
+        return Err(unvouched(at));
     }
-    let right = Slot::new(hashed.tag, at, record.expiry().is_some());
-    if found.slot != right {
-        inner.recovery.count_corrupt();
-        let error = Error::corrupt(format!("slot of record {at:?}"), "its tag or expiry bit is not that of its record");
-        inner.corrupt(&error);
-        // The stripe is held. Where another slot names the key, this one is a stray.
-        let other = table.find(pool, inner.finding(), hashed, record.key());
-        if !other.is_ok_and(|other| other.is_none_or(|other| other.at == found.at)) {
-            return Err(error);
-        }
-        // A writer of another stripe may have changed it meanwhile; then there is nothing to mend.
-        if pool.cas_u64(found.at, found.slot.0, right.0).is_err() {
-            return Ok(());
-        }
-        pool.flush(found.at, 8);
-        pool.fence();
-    }
-    if right.expires() {
+    if expires {
         inner.expiring.store(true, Ordering::Relaxed);
     }
     if pool.allocator().is_recovering() && !pool.mutant(Mutant::RecordNotMarked) {
@@ -142,44 +211,31 @@ fn take(inner: &Inner, table: Table, found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Frees slots that batches of other opens reserved, which a crash cut off, and makes damaged reaches the longest there are, so that nothing is missed.
-fn mend_lines(inner: &Inner, table: Table, from: u64, to: u64) {
-    let pool = &inner.pool;
-    // The lines behind the last home line are looked at with the last part.
-    let last = if to == CURSOR_END { table.all_lines() - 1 } else { table.home((to - 1) as u32) };
-    let mut mended = false;
-    for line in table.home(from as u32)..=last {
-        let words = table.load(pool, line);
-        if !reach_is_whole(words[0]) {
-            inner.recovery.count_corrupt();
-            inner.corrupt(&Error::corrupt(format!("line {:?}", table.line(line)), "its reach was changed"));
-            if pool.cas_u64(table.line(line), words[0], reach_word(table.probe - 1)).is_ok() {
-                pool.flush(table.line(line), 8);
-                mended = true;
-            }
-        }
-        for index in 0..LINE_SLOTS {
-            let word = words[1 + index];
-            let is_left = word != Slot::FREE && word != inner.reserved && !Slot(word).names_record();
-            if is_left && pool.cas_u64(table.slot(line, index), word, Slot::FREE).is_ok() {
-                pool.flush(table.slot(line, index), 8);
-                mended = true;
-            }
-        }
-    }
-    if mended {
-        pool.fence();
-    }
-}
-
 impl Inner {
+    /// Seals the root area and the tables, so that the next open finds any change. Nothing works
+    /// any more.
+    ///
+    /// # Errors
+    /// Those of [`Seal::save`](lodestore_inplace::Seal::save).
+    pub(crate) fn save_seal(&self) -> Result<()> {
+        let tables = self.partitions.iter().flat_map(|part| {
+            let (current, next, _) = part.words();
+            [current, next].into_iter().filter(|word| *word != 0).map(|word| SealedExtent {
+                at: extent_of(word),
+                bytes: Table::extent_bytes(part.table_of(word).lines, self.shape.probe_lines),
+                kind: KIND_TABLE,
+            })
+        });
+        SEAL.save(&self.pool, &tables.collect::<Vec<_>>())
+    }
+
     /// Stores the counts of keys for the next open. Nothing works any more.
     pub(crate) fn save_counts(&self) {
         for partition in 0..self.partitions.len() {
             let root = Root::of(&self.pool, partition);
-            // A count that came from damage may be no count any more: the next open counts again.
-            let keys = self.keys_of(partition).filter(|keys| *keys < Root::NUMBER_MAX);
-            let word = keys.map_or(0, |keys| root.sealed(keys + 1));
+            // After damage the next open counts and checks again.
+            let keys = self.keys_of(partition).filter(|keys| *keys < Root::NUMBER_MAX && !self.is_careful());
+            let word = root.sealed(keys.map_or(0, |keys| keys + 1));
             self.pool.publish_u64(root.keys(), word);
             self.pool.flush(root.keys(), 8);
         }

@@ -6,11 +6,12 @@
 //! when a key stands half a probe behind its home. Short probes (under 56 slots) have no such warning, and batches prepare their tables whole.
 //!
 //! Persist order, all under `growing`:
-//! * begin: the next table's extent, its header, its first lines to zero, **fence**; the root's cursor 0 and next word (one line, in this
-//!   order), flush, **fence**.
-//! * a step from fraction a to b, under the stripes of these: the lines that b lets keys reach to zero; the slots copied, with their reaches;
-//!   flush; **fence**; the root's cursor b; flush; **fence**. Then the copied slots that stand in old lines which are still
-//!   in use go to 0, flush, **fence**. Only then the stripes are freed.
+//! * begin: the next table's extent, its header, its first lines without slots, **fence**; the
+//!   root's cursor 0 and next word (one line, in this order), flush, **fence**.
+//! * a step from fraction a to b, under the stripes of these: the lines that b lets keys reach
+//!   without slots; the slots copied, with their reaches; flush; **fence**; the root's cursor b;
+//!   flush; **fence**. Then the copied slots that stand in old lines which are still in use go to
+//!   0, flush, **fence**. Only then the stripes are freed.
 //! * end: the root's current word, next to 0, cursor to 0 (one line, in this order); flush; **fence**; the old table is given back behind
 //!   the readers.
 //!
@@ -26,12 +27,16 @@ use lodestore_contract::{Error, Result};
 use lodestore_inplace::lock;
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use crate::hash::{Hashed, Hasher};
+use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, Slot, TableHeader};
+use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, TableHeader};
+use crate::line::{count_slot, free_slot, mark_damaged};
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
 use crate::record::{Placed, Record};
+use crate::search::damaged_line;
+use crate::settle::Settling;
+use crate::slot::Slot;
 use crate::table::Table;
 use crate::walk::Found;
 
@@ -42,18 +47,40 @@ const WARNING_PROBE: u32 = 8;
 /// Slots for each key over which a table is not doubled for a key that finds no room: its hash is at fault, not the table.
 const SPARSE: u64 = 64;
 
-/// Makes a table's extent: header, and lines 0 to before `zeroed` free; durable after the caller's fence.
+/// Lines that are stored together.
+const LINES_TOGETHER: u64 = 64;
+
+/// Makes a table's extent: header, and the first `lines` lines without slots; durable after the
+/// caller's fence. `table_at` is the table with its extent there.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::Io`].
-pub(crate) fn make_table(pool: &Pool, header: TableHeader, probe: u32, zeroed: u64) -> Result<NvPtr> {
+pub(crate) fn make_table(
+    pool: &Pool,
+    header: TableHeader,
+    probe: u32,
+    table_at: impl FnOnce(NvPtr) -> Table,
+    lines: u64,
+) -> Result<NvPtr> {
     let at = pool.allocator().alloc_extent(pool, Table::extent_bytes(header.lines, probe), KIND_TABLE)?;
-    pool.store(at, &header.to_bytes());
+    pool.store(at, &header.bytes_at(pool, at));
     pool.flush(at, LINE as usize);
-    let len = (zeroed * LINE) as usize;
-    pool.zero(at.add(LINE), len);
-    pool.flush(at.add(LINE), len);
+    let table = table_at(at);
+    store_empty_lines(pool, table, 0, lines);
+    pool.flush(table.line(0), (lines * LINE) as usize);
     Ok(at)
+}
+
+/// Stores the lines from `from` to before `to` without slots. They are not in use.
+fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
+    let mut bytes = [0; (LINES_TOGETHER * LINE) as usize];
+    for first in (from..to).step_by(LINES_TOGETHER as usize) {
+        let end = (first + LINES_TOGETHER).min(to);
+        for (line, bytes) in (first..end).zip(bytes.chunks_exact_mut(LINE as usize)) {
+            bytes[..8].copy_from_slice(&table.hash_of(line).empty().to_le_bytes());
+        }
+        pool.store(table.line(first), &bytes[..((end - first) * LINE) as usize]);
+    }
 }
 
 impl Inner {
@@ -194,7 +221,8 @@ impl Inner {
         let lines = part.lines_of(doublings).ok_or_else(|| self.index_full(part))?;
         let header = TableHeader { partition: partition as u32, doublings, lines };
         let probe = self.shape.probe_lines;
-        let at = make_table(pool, header, probe, u64::from(probe)).inspect_err(|_| {
+        let table_at = |at| part.table_of(table_word(at, doublings));
+        let at = make_table(pool, header, probe, table_at, u64::from(probe)).inspect_err(|_| {
             self.try_later(partition);
         })?;
         if !pool.mutant(Mutant::GrowthRootEarly) {
@@ -247,15 +275,16 @@ impl Inner {
         let first = home_of(from);
         let (zero_from, zero_to) = (first + probe, (home_of(to) + probe).min(next.all_lines()));
         if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
-            pool.zero(next.line(zero_from), ((zero_to - zero_from) * LINE) as usize);
+            store_empty_lines(pool, next, zero_from, zero_to);
         }
-        let found = self.collect(old, from, to, |_| true);
-        let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(found.len()) };
-        for found in &found {
-            if !self.copy(old, next, (from, to), found, &mut copied) {
-                return Err(self.take_back(partition, &copied));
+        let Sorted { moving, damaged } = self.sort_lines(old, from, to);
+        let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(moving.len()) };
+        for (found, fraction) in &moving {
+            if !self.copy_to(next, next.home(*fraction), found.slot, &mut copied) {
+                return Err(self.take_back(partition, next, &copied));
             }
         }
+        self.carry_damage(old, next, (from, to), &damaged);
         pool.flush(next.line(first), ((copied.end - first) * LINE) as usize);
         if !pool.mutant(Mutant::GrowthNotFenced) {
             pool.fence();
@@ -265,10 +294,10 @@ impl Inner {
         // Neither may a writer build on the new cursor, nor an old slot be cleared, while it may come back older.
         self.check_growth()?;
         part.set_cursor(to);
-        self.clear_left(old, to, &found);
+        self.clear_left(old, to, &moving);
         drop(held);
         part.grow_again_at.store(0, Ordering::Relaxed);
-        self.growth.moved.fetch_add(found.len() as u64, Ordering::Relaxed);
+        self.growth.moved.fetch_add(moving.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -287,26 +316,38 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// Copies a slot to the next table; false where there is no room. One whose record cannot be read, or is another key's, is copied to each
-    /// line that it may belong to, so that its key goes on to be told as damaged.
-    fn copy(&self, old: Table, next: Table, (from, to): (u64, u64), found: &Found, copied: &mut Copied) -> bool {
-        let at = found.slot.record();
-        let record = Record::read(&self.pool, at).ok().filter(|_| found.fraction.is_some());
-        let right = record.and_then(|record| record.vouched_fraction(self.hasher, found.slot));
-        if let Some(fraction) = right {
-            return self.copy_to(next, next.home(fraction), found.slot, copied);
-        }
-        let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
-        let homes = old.homes_of(&self.pool, found.line).filter(|home| (first..=last).contains(home));
-        for home in homes {
-            // A damaged slot that finds no room there is told from the other line.
-            let low = self.copy_to(next, home * 2, found.slot, copied);
-            let high = self.copy_to(next, home * 2 + 1, found.slot, copied);
-            if !low && !high {
-                return false;
+    /// Sorts what is in the lines where keys of a part can be: the slots to be moved, with their
+    /// fractions, and the lines in which slots of the part's keys may be damaged.
+    fn sort_lines(&self, old: Table, from: u64, to: u64) -> Sorted {
+        let mut sorted = Sorted { moving: Vec::new(), damaged: Vec::new() };
+        for found in self.collect_lines(old, from, to, |_| true) {
+            let record = Record::read(&self.pool, found.record_at).ok().filter(|_| found.fraction.is_some());
+            match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot)) {
+                Some(fraction) if (from..to).contains(&fraction.into()) => sorted.moving.push((found, fraction)),
+                Some(_) => {}
+                None => sorted.damaged.push(found.line),
             }
         }
-        true
+        if self.is_careful() {
+            let lines = old.home(from as u32)..=self.last_line(old, from, to);
+            sorted.damaged.extend(lines.into_iter().filter(|line| self.is_damaged(old, *line)));
+        }
+        sorted
+    }
+
+    /// Marks the lines of the next table where keys belong whose slots may have been in damaged
+    /// lines of the old one. Damaged slots are not copied.
+    fn carry_damage(&self, old: Table, next: Table, (from, to): (u64, u64), damaged: &[u64]) {
+        let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
+        for line in damaged {
+            for home in self.homes_of(old, *line).filter(|home| (first..=last).contains(home)) {
+                for line in [home * 2, home * 2 + 1] {
+                    mark_damaged(&self.pool, next.salt, next.line(line));
+                }
+                self.note_damaged_line();
+                self.corrupt(&damaged_line(old.line(*line)));
+            }
+        }
     }
 
     fn copy_to(&self, next: Table, home: u64, slot: Slot, copied: &mut Copied) -> bool {
@@ -316,10 +357,11 @@ impl Inner {
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_err() {
                 continue;
             }
+            count_slot(&self.pool, next.salt, free.at, slot);
             if free.distance > 0 {
                 self.raise_reach_of(next, home, free.distance);
             }
-            copied.slots.push(free.at);
+            copied.slots.push((free.at, slot));
             copied.end = copied.end.max(home + u64::from(free.distance) + 1);
             return true;
         }
@@ -328,9 +370,9 @@ impl Inner {
     /// Takes the copies of a step back that found no room for all: so many keys have so like hashes that a table of twice the length does not
     /// hold them.
     #[cold]
-    fn take_back(&self, partition: usize, copied: &Copied) -> Error {
-        for at in &copied.slots {
-            self.pool.publish_u64(*at, Slot::FREE);
+    fn take_back(&self, partition: usize, next: Table, copied: &Copied) -> Error {
+        for (at, slot) in &copied.slots {
+            free_slot(&self.pool, next.salt, *at, *slot);
             self.pool.flush(*at, 8);
         }
         self.pool.fence();
@@ -339,17 +381,16 @@ impl Inner {
     }
 
     /// Clears the slots of moved keys that stand in lines of keys not yet moved, behind the last home line of the part.
-    fn clear_left(&self, old: Table, to: u64, found: &[Found]) {
+    fn clear_left(&self, old: Table, to: u64, moved: &[(Found, u32)]) {
         if to == CURSOR_END || self.pool.mutant(Mutant::GrowthLeftKept) {
             return;
         }
         let first = old.home(to as u32);
-        let left: Vec<_> = found.iter().filter(|found| found.line >= first).collect();
-        for found in &left {
-            // That of a damaged record may be a writer's of another stripe by now, who has cleared it and taken it.
-            if self.pool.cas_u64(found.at, found.slot.0, Slot::FREE).is_ok() {
-                self.pool.flush(found.at, 8);
-            }
+        let left: Vec<_> = moved.iter().filter(|(found, _)| found.line >= first).collect();
+        for (found, _) in &left {
+            // The stripe of its key is held, so nobody else changes it.
+            free_slot(&self.pool, old.salt, found.at, found.slot);
+            self.pool.flush(found.at, 8);
         }
         if !left.is_empty() {
             self.pool.fence();
@@ -376,7 +417,13 @@ impl Inner {
 struct Copied {
     /// The first line behind all of them, and behind what was zeroed.
     end: u64,
-    slots: Vec<NvPtr>,
+    slots: Vec<(NvPtr, Slot)>,
+}
+
+/// The slots and the damaged lines of a part that moves.
+struct Sorted {
+    moving: Vec<(Found, u32)>,
+    damaged: Vec<u64>,
 }
 
 /// Makes the next table the only one, in the root.
@@ -391,11 +438,12 @@ fn set_grown(pool: &Pool, partition: usize, word: u64) {
 
 /// Clears what a crash in a step, or in the end of a growth, has left: before a record is stored or freed, and behind the batches that are
 /// done again. Idempotent.
-pub(crate) fn mend_growth(pool: &Pool, hasher: Hasher, part: &Partition, partition: usize) {
+pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: usize) {
+    let pool = settling.pool;
     let root = Root::of(pool, partition);
     let (current, next_word, cursor) = part.words();
     if next_word == 0 {
-        if pool.load_u64(root.next()) != 0 || pool.load_u64(root.cursor()) != 0 {
+        if pool.load_u64(root.next()) != 0 || pool.load_u64(root.cursor()) != root.sealed(0) {
             set_grown(pool, partition, current);
         }
         return;
@@ -403,33 +451,35 @@ pub(crate) fn mend_growth(pool: &Pool, hasher: Hasher, part: &Partition, partiti
     let (old, Some(next)) = (part.current(), part.next()) else { return };
     let home = |table: Table| if cursor == CURSOR_END { table.lines } else { table.home(cursor as u32) };
     if !pool.mutant(Mutant::GrowthCopiesKept) {
-        clear(pool, hasher, next, home(next), |fraction| fraction >= cursor);
+        clear(settling, next, home(next), |fraction| fraction >= cursor);
     }
     if cursor < CURSOR_END {
-        clear(pool, hasher, old, home(old), |fraction| fraction < cursor);
+        clear(settling, old, home(old), |fraction| fraction < cursor);
     }
     pool.fence();
 }
 
-/// Clears the slots from `line` on, as far as keys of the line before can be, whose fractions are `gone`, and reserved ones. What a damaged
-/// record says of its fraction is not believed: its slot stays. All these lines are flushed, the caller fences: a process that was killed
-/// may have cleared a slot and not flushed it, and no part that the recovery walks need reach so far.
-fn clear(pool: &Pool, hasher: Hasher, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
+/// Settles the lines from `line` on, as far as keys of the line before can be, and frees their
+/// slots whose fractions are `gone`. What a damaged record says of its fraction is not believed:
+/// its slot stays. All these lines are flushed, the caller fences: a process that was killed may
+/// have cleared a slot and not flushed it, and no part that the recovery walks need reach so far.
+fn clear(settling: &Settling<'_>, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
+    let &Settling { pool, hasher, form } = settling;
     let is_gone = |slot: Slot| {
-        let fraction = Record::read(pool, slot.record()).ok().and_then(|record| record.vouched_fraction(hasher, slot));
+        let record = Record::read(pool, form.record(slot)).ok().filter(|_| form.is_record(slot));
+        let fraction = record.and_then(|record| record.vouched_fraction(hasher, form, slot));
         fraction.is_some_and(|fraction| gone(fraction.into()))
     };
     for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
-        let mut cleared = false;
+        let mut changed = settling.settle_line(table, line).changed;
         for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
             let slot = Slot(*word);
-            let goes = if slot.names_record() { is_gone(slot) } else { *word != Slot::FREE };
-            if goes {
-                pool.publish_u64(table.slot(line, index), Slot::FREE);
-                cleared = true;
+            if is_gone(slot) {
+                free_slot(pool, table.salt, table.slot(line, index), slot);
+                changed = true;
             }
         }
-        if cleared || !pool.mutant(Mutant::GrowthNotSettled) {
+        if changed || !pool.mutant(Mutant::GrowthNotSettled) {
             pool.flush(table.line(line), LINE as usize);
         }
     }

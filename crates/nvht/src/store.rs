@@ -10,18 +10,20 @@ use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, Shape, Step, When, random_seed};
+use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, SealCheck, Shape, Step, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::hash::Hasher;
-use crate::inner::{GrowthCounts, Inner};
+use crate::inner::{Care, GrowthCounts, Inner};
 use crate::layout::{
-    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, Slot, Superblock, TableHeader, log_roots, superblock_lost,
+    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, extent_of, load_root, table_word};
 use crate::recover;
 use crate::resize::{make_table, mend_growth};
+use crate::settle::Settling;
+use crate::slot::SlotForm;
 use crate::stripe::{STRIPES, Stripes};
 use crate::table::{Reading, Table};
 
@@ -44,11 +46,13 @@ impl Nvht {
         Self::start(pool, &report, options).inspect_err(|_| Pool::remove(dir))
     }
 
-    /// Opens the store in directory `dir`, reading neither records nor tables: what is left of recovery goes on behind.
+    /// Opens the store in directory `dir`, reading no records. After a clean stop the tables are
+    /// compared with the stop's seal; after a crash they are checked after this returns.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
-    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`],
+    /// [`Error::Locked`], [`Error::MachineRestarted`], [`Error::DurabilityRefused`],
+    /// [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
@@ -61,8 +65,14 @@ impl Nvht {
     /// As [`Nvht::create`] and [`Nvht::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<Self> {
         let opened = Instant::now();
-        let begun = Begun::begin(&pool, report, || new_shape(options))?;
+        if report.engine_format < FORMAT {
+            let (part, found) = (ENGINE.to_owned(), report.engine_format);
+            return Err(Error::OlderFormat { part, found, oldest: FORMAT });
+        }
+        let seal = SEAL.check(&pool, report, options.recovery_threads)?;
+        let begun = Begun::begin(&pool, report, || new_shape(&pool, options))?;
         let shape = begun.shape;
+        check_region_bytes(&pool, &shape)?;
         // Redone before anything is looked at: a batch that was committed has happened.
         let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, report.settled)?;
         if !begun.settled {
@@ -70,7 +80,8 @@ impl Nvht {
             pool.fence_checked()?;
         }
         pool.mark_created()?;
-        let counted = report.clean && !report.created || pool.mutant(Mutant::StaleCheckpointTrusted);
+        let sealed = report.clean && !report.created && seal == SealCheck::Whole;
+        let counted = sealed || pool.mutant(Mutant::StaleCheckpointTrusted);
         let (partitions, counted) = open_partitions(&pool, &shape, counted)?;
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
@@ -84,7 +95,9 @@ impl Nvht {
             shape,
             growth: GrowthCounts::default(),
             reading: Reading::new(),
-            reserved: Slot::reserved(random_seed()),
+            form: shape.form(),
+            // Recovery ends it, at once where it need not check the lines.
+            care: Care::new(seal == SealCheck::Damaged),
             options: options.clone(),
         };
         inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
@@ -114,8 +127,10 @@ impl Nvht {
 }
 
 /// The shape that the options ask for.
-fn new_shape(options: &NvhtOptions) -> Superblock {
+fn new_shape(pool: &Pool, options: &NvhtOptions) -> Superblock {
+    let region_bytes = options.pool.region_bytes.max(pool.layout(0).map_or(0, |layout| layout.region_bytes));
     Superblock {
+        offset_bits: SlotForm::offset_bits_for(region_bytes),
         partitions: options.partitions,
         first_slots: options.initial_capacity,
         probe_lines: options.probe_lines(),
@@ -123,6 +138,16 @@ fn new_shape(options: &NvhtOptions) -> Superblock {
         hash: options.hash,
         seed: options.hash_seed.unwrap_or_else(random_seed),
     }
+}
+
+/// Refuses regions that are so long that slots could not name all records in them.
+fn check_region_bytes(pool: &Pool, shape: &Superblock) -> Result<()> {
+    let (asked, most) = (pool.options().region_bytes, shape.region_bytes_max());
+    if asked <= most {
+        return Ok(());
+    }
+    let why = format!("this store was created for regions of at most {most} bytes: give at most that");
+    Err(Error::InvalidOption { name: "region_bytes".into(), value: asked.to_string(), why })
 }
 
 fn hasher_of(shape: &Superblock) -> Hasher {
@@ -144,9 +169,12 @@ impl Shape for Superblock {
             let lines = self.first_lines(partition);
             let header = TableHeader { partition: partition as u32, doublings: 0, lines };
             let all_lines = lines + u64::from(self.probe_lines) - 1;
-            let at = make_table(pool, header, self.probe_lines, all_lines)?;
+            let table_at = |at| Partition::first_table(self, self.salt(pool), partition, at);
+            let at = make_table(pool, header, self.probe_lines, table_at, all_lines)?;
             let root = Root::of(pool, partition);
-            let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), 0), (root.keys(), 0)];
+            let zero = root.sealed(0);
+            let words =
+                [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), zero), (root.keys(), zero)];
             words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
             pool.flush(root.at, Root::BYTES);
         }
@@ -161,11 +189,12 @@ impl Shape for Superblock {
 /// The partitions as their roots have them, mended; and whether the counts of keys are known. `counted`: the roots may have them.
 fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<(Box<[Partition]>, bool)> {
     let mut all_counted = counted;
+    let settling = Settling { pool, hasher: hasher_of(shape), form: shape.form() };
     let mut partitions = Vec::with_capacity(shape.partitions as usize);
     for number in 0..shape.partitions as usize {
         let found = load_root(pool, shape, number)?;
-        let part = Partition::new(shape, number, found);
-        mend_growth(pool, hasher_of(shape), &part, number);
+        let part = Partition::new(shape, shape.salt(pool), number, found);
+        mend_growth(&settling, &part, number);
         match found.keys.filter(|_| counted).and_then(|keys| i64::try_from(keys).ok()) {
             Some(keys) => part.keys_before.store(keys, Ordering::Relaxed),
             None => all_counted = false,
@@ -245,7 +274,7 @@ impl Engine for Inner {
     fn save(&self) -> Result<()> {
         self.account_wear();
         self.save_counts();
-        Ok(())
+        self.save_seal()
     }
 }
 

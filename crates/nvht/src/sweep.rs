@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, Slot};
+use crate::layout::CURSOR_END;
+use crate::slot::Slot;
 
 impl Inner {
     /// Removes every key that has expired; how many. Reads no record without an expiry.

@@ -2,8 +2,9 @@
 //! length).
 //!
 //! Invariants:
-//! 1. A slot is one word: free, reserved, or the tag and record of one key. It changes by one 8-byte store;
-//!    a batch takes a free one in two, reserved first.
+//! 1. A slot is one word: free, reserved, or the tag and record of one key. It changes by one
+//!    8-byte store; a batch takes a free one in two, reserved first. The line's first word counts
+//!    each slot that is not free (`line.rs`).
 //! 2. A key's slot stands in its home line, or in one of the lines behind it as far as the home line's *reach* tells, and at most
 //!    `probe_lines - 1` behind. So a look-up reads as many lines as the reach says, deleting is storing a free slot, and there are neither
 //!    tombstones nor shifts: nothing that was deleted can be found again, and no other key moves.
@@ -14,12 +15,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
-use crate::layout::{LINE, LINE_SLOTS, Slot, reach_of};
+use crate::layout::LINE;
+use crate::line::{LineHash, Words, reach_of};
 use crate::record::{Placed, Record};
+use crate::slot::{Slot, SlotForm};
 
 /// Most bytes of a record that are asked for together once its position is known.
 pub(crate) const READ_AHEAD: usize = 320;
@@ -58,7 +60,20 @@ pub(crate) struct Table {
     pub(crate) lines: u64,
     /// Most lines that are probed.
     pub(crate) probe: u32,
+    /// What the checks of its lines begin with.
+    pub(crate) salt: u64,
 }
+
+/// What a lookup needs besides the pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Finding<'a> {
+    pub(crate) hasher: Hasher,
+    pub(crate) form: SlotForm,
+    pub(crate) reading: &'a Reading,
+}
+
+/// A lookup met a slot with the key's tag that does not vouch for its record: `search.rs` decides.
+pub(crate) struct Unsure;
 
 /// A slot that names a record of the key looked for.
 #[derive(Clone, Copy)]
@@ -66,7 +81,11 @@ pub(crate) struct Hit<'a> {
     /// Where the slot stands.
     pub(crate) at: NvPtr,
     pub(crate) slot: Slot,
+    /// Where the record is.
+    pub(crate) record_at: NvPtr,
     pub(crate) record: Record<'a>,
+    /// Whether the slot vouches for the record. Only such a record may be answered.
+    pub(crate) is_bound: bool,
 }
 
 /// A free slot and how many lines it is behind the key's home.
@@ -111,9 +130,14 @@ impl Table {
         self.lines_at.add(line * LINE + 8 + slot as u64 * 8)
     }
 
-    /// The words of a line: its reach, its slots.
+    /// The hash of a line's place.
+    pub(crate) fn hash_of(&self, line: u64) -> LineHash {
+        LineHash::of(self.line(line), self.salt)
+    }
+
+    /// The words of a line: its first word, its slots.
     #[inline]
-    pub(crate) fn load(&self, pool: &Pool, line: u64) -> [u64; 1 + LINE_SLOTS] {
+    pub(crate) fn load(&self, pool: &Pool, line: u64) -> Words {
         pool.load_words(self.line(line))
     }
 
@@ -138,14 +162,14 @@ impl Table {
 
     /// The first slot with the tag of a key, without a look at its record: what a batch of reads prefetches.
     #[inline]
-    pub(crate) fn candidate(&self, pool: &Pool, hashed: Hashed) -> Option<(NvPtr, Slot)> {
+    pub(crate) fn candidate(&self, pool: &Pool, form: SlotForm, hashed: Hashed) -> Option<(NvPtr, Slot)> {
         let home = self.home(hashed.fraction);
         let words = self.load(pool, home);
         for distance in 0..=u64::from(reach_of(words[0], self.probe - 1)) {
             let words = if distance == 0 { words } else { self.load(pool, home + distance) };
             for (index, word) in words[1..].iter().enumerate() {
                 let slot = Slot(*word);
-                if slot.tag() == hashed.tag && slot.names_record() {
+                if slot.tag() == hashed.tag && form.is_record(slot) {
                     return Some((self.slot(home + distance, index), slot));
                 }
             }
@@ -153,26 +177,26 @@ impl Table {
         None
     }
 
-    /// The slot of `key`, if there is one. The caller holds an epoch guard.
+    /// The slot of `key`, if there is one. Its record is bound. The caller holds an epoch guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a slot with the key's tag names no record, or one of a damaged key.
+    /// [`Unsure`] where a slot with the key's tag does not vouch for its record.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
         pool: &'a Pool,
-        (hasher, reading): (Hasher, &Reading),
+        finding: Finding<'_>,
         hashed: Hashed,
         key: &[u8],
-    ) -> Result<Option<Hit<'a>>> {
+    ) -> Result<Option<Hit<'a>>, Unsure> {
         let home = self.home(hashed.fraction);
         let words = self.load(pool, home);
-        if let Some(hit) = self.find_in(pool, (hasher, reading), hashed, key, (home, &words))? {
+        if let Some(hit) = self.find_in(pool, finding, hashed, key, (home, &words))? {
             return Ok(Some(hit));
         }
         for distance in 1..=u64::from(reach_of(words[0], self.probe - 1)) {
             let words = self.load(pool, home + distance);
-            if let Some(hit) = self.find_in(pool, (hasher, reading), hashed, key, (home + distance, &words))? {
+            if let Some(hit) = self.find_in(pool, finding, hashed, key, (home + distance, &words))? {
                 return Ok(Some(hit));
             }
         }
@@ -183,27 +207,33 @@ impl Table {
     fn find_in<'a>(
         &self,
         pool: &'a Pool,
-        (hasher, reading): (Hasher, &Reading),
+        Finding { hasher, form, reading }: Finding<'_>,
         hashed: Hashed,
         key: &[u8],
-        (line, words): (u64, &[u64; 1 + LINE_SLOTS]),
-    ) -> Result<Option<Hit<'a>>> {
+        (line, words): (u64, &Words),
+    ) -> Result<Option<Hit<'a>>, Unsure> {
         // No branch until all seven are compared.
         let mut same = words[1..].iter().enumerate().fold(0u32, |same, (index, word)| {
             let slot = Slot(*word);
-            same | u32::from(slot.tag() == hashed.tag && slot.names_record()) << index
+            same | u32::from(slot.tag() == hashed.tag && form.is_record(slot)) << index
         });
         while same != 0 {
             let index = same.trailing_zeros() as usize;
             same &= same - 1;
             let slot = Slot(words[1 + index]);
-            pool.prefetch(slot.record(), reading.ahead());
-            let record = Record::read(pool, slot.record())?;
+            let record_at = form.record(slot);
+            pool.prefetch(record_at, reading.ahead());
+            let Ok(record) = Record::read(pool, record_at) else { return Err(Unsure) };
             if record.key() == key {
+                if !form.is_bound(slot, record.binding()) {
+                    return Err(Unsure);
+                }
                 reading.met(record.len());
-                return Ok(Some(Hit { at: self.slot(line, index), slot, record }));
+                return Ok(Some(Hit { at: self.slot(line, index), slot, record_at, record, is_bound: true }));
             }
-            is_another(&record, hasher, slot)?;
+            if is_stray(&record, hasher, form, slot) {
+                return Err(Unsure);
+            }
         }
         Ok(None)
     }
@@ -221,50 +251,13 @@ impl Table {
         }
         None
     }
-
-    /// The slot of `key` where others of its window cannot be read.
-    #[cold]
-    pub(crate) fn readable<'a>(&self, pool: &'a Pool, hashed: Hashed, key: &[u8]) -> Option<Hit<'a>> {
-        let home = self.home(hashed.fraction);
-        (home..=home + u64::from(self.reach(pool, home))).find_map(|line| {
-            let words = self.load(pool, line);
-            words[1..].iter().enumerate().find_map(|(index, word)| {
-                let slot = Slot(*word);
-                let record = Record::read(pool, slot.record()).ok().filter(|_| slot.names_record())?;
-                let is_it = slot.tag() == hashed.tag && record.key() == key && record.check(slot.record()).is_ok();
-                is_it.then(|| Hit { at: self.slot(line, index), slot, record })
-            })
-        })
-    }
-
-    /// Which home lines a slot of `line` may belong to, by their reaches.
-    pub(crate) fn homes_of(&self, pool: &Pool, line: u64) -> impl Iterator<Item = u64> {
-        let table = *self;
-        let reaches = |home: u64| table.reach(pool, home);
-        let first = line.saturating_sub(u64::from(self.probe) - 1);
-        let homes: Vec<u64> = (first..=line.min(self.lines - 1))
-            .filter(|home| *home == line || line - home <= u64::from(reaches(*home)))
-            .collect();
-        homes.into_iter()
-    }
-
-    /// Whether a key of this fraction can be found in `line`.
-    pub(crate) fn is_in_reach(&self, pool: &Pool, fraction: u32, line: u64) -> bool {
-        let home = self.home(fraction);
-        line >= home && line - home <= u64::from(self.reach(pool, home))
-    }
 }
 
-/// A slot with the tag of the key looked for, but the record of another key: rare, and right if that key has the same tag. Whether that
-/// record's value is whole is for who asks for that key.
+/// Returns whether a slot with the tag of the key looked for names the record of another key and
+/// does not vouch for it. That another key has the same tag is rare, and right.
 #[cold]
-fn is_another(record: &Record<'_>, hasher: Hasher, slot: Slot) -> Result<()> {
-    match record.vouched_fraction(hasher, slot) {
-        Some(_) => Ok(()),
-        None => {
-            Err(Error::corrupt(format!("slot of record {:?}", slot.record()), "it names the record of another key"))
-        }
-    }
+fn is_stray(record: &Record<'_>, hasher: Hasher, form: SlotForm, slot: Slot) -> bool {
+    record.vouched_fraction(hasher, form, slot).is_none()
 }
 
 #[cfg(test)]
@@ -274,7 +267,7 @@ mod tests {
     #[test]
     fn homes_and_first_fractions_are_each_others_inverse() {
         for lines in [1u64, 2, 7, 19, 4096, 12_345, 1 << 31] {
-            let table = Table { lines_at: NvPtr::new(0, 64), lines, probe: 16 };
+            let table = Table { lines_at: NvPtr::new(0, 64), lines, probe: 16, salt: 0 };
             for line in [0, 1, lines / 3, lines / 2, lines - 1].into_iter().filter(|line| *line < lines) {
                 let first = table.first_fraction(line);
                 assert_eq!(table.home(first as u32), line);
@@ -286,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_key_of_home_h_has_home_2h_or_the_next_in_a_table_twice_as_long() {
-        let table = Table { lines_at: NvPtr::new(0, 64), lines: 19, probe: 16 };
+        let table = Table { lines_at: NvPtr::new(0, 64), lines: 19, probe: 16, salt: 0 };
         let twice = Table { lines: 38, ..table };
         for fraction in (0..u32::MAX - 70_000).step_by(65_537) {
             assert_eq!(twice.home(fraction) / 2, table.home(fraction));

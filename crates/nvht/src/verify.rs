@@ -6,11 +6,12 @@ use lodestore_contract::{Progress, Result, VerifyReport};
 use lodestore_inplace::{lock, note_finding};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, Superblock, reach_is_whole};
+use crate::layout::{CURSOR_END, Superblock};
 use crate::partition::load_root;
 use crate::record::Record;
+use crate::search::{broken_seal, damaged_line};
 use crate::table::AHEAD;
-use crate::walk::Found;
+use crate::walk::{Found, another_slot};
 
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in use meanwhile.
@@ -19,6 +20,9 @@ impl Inner {
         let mut report = VerifyReport::default();
         if let Err(error) = self.recovery.wait_done() {
             report.find("recovery", error.to_string());
+        }
+        if self.is_seal_broken() {
+            note_finding(&mut report, &broken_seal());
         }
         match Superblock::load(&self.pool) {
             Ok(Some(shape)) if shape == self.shape => {}
@@ -57,7 +61,7 @@ impl Inner {
             let _guard = self.enter()?;
             let to = Self::part_end(part, from);
             let found = self.copy_part(partition, from, to, |_| true);
-            self.verify_reaches(partition, from, to, report);
+            self.verify_lines(partition, from, to, report);
             keys += found.len() as u64;
             self.verify_part(partition, &found, report);
             from = to;
@@ -70,13 +74,16 @@ impl Inner {
         Ok(())
     }
 
-    fn verify_reaches(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
+    fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
         let part = &self.partitions[partition];
-        let _held = self.hold_part(partition, from, to);
         for (table, from, to) in Self::tables_of(part, from, to) {
-            for line in table.home(from as u32)..=table.home((to - 1) as u32) {
-                if !reach_is_whole(self.pool.load_u64(table.line(line))) {
-                    report.find(format!("line {:?}", table.line(line)), "its reach was changed");
+            // The lines after the last home line are checked with the last part.
+            let home = table.home((to - 1) as u32);
+            let last = if home == table.lines - 1 { table.all_lines() - 1 } else { home };
+            for line in table.home(from as u32)..=last {
+                if self.is_damaged(table, line) {
+                    self.note_damaged_line();
+                    note_finding(report, &damaged_line(table.line(line)));
                 }
             }
         }
@@ -86,9 +93,9 @@ impl Inner {
         let mut keys = HashSet::with_capacity(found.len());
         for (index, found_slot) in found.iter().enumerate() {
             if let Some(next) = found.get(index + AHEAD) {
-                self.pool.prefetch(next.slot.record(), crate::table::READ_AHEAD);
+                self.pool.prefetch(next.record_at, crate::table::READ_AHEAD);
             }
-            let at = found_slot.slot.record();
+            let at = found_slot.record_at;
             let place = format!("slot of record {at:?}");
             match Record::read(&self.pool, at).and_then(|record| record.check(at).map(|()| record)) {
                 Err(error) => note_finding(report, &error),
@@ -102,8 +109,10 @@ impl Inner {
                         report.find(place, "its tag is not that of the record's key, which is not found");
                     } else if found_slot.slot.expires() != record.expiry().is_some() {
                         report.find(place, "its expiry bit is not that of its record");
+                    } else if !self.form.is_bound(found_slot.slot, record.binding()) {
+                        report.find(place, "it does not vouch for this record");
                     } else if !keys.insert(record.key()) {
-                        report.find(place, "another slot names a record of its key");
+                        note_finding(report, &another_slot(at));
                     }
                 }
             }

@@ -6,13 +6,17 @@
 //! What may be read: every slot in a line that keys of the part can be in names a record that is not given back while the caller's
 //! guard lives, since lines are cleaned of what has left them (`resize.rs`).
 
+use std::collections::HashSet;
+
 use lodestore_contract::{Error, Expiry, Result, Visit};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, LINE, Slot};
+use crate::layout::{CURSOR_END, LINE};
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
+use crate::search::{broken_seal, damaged_line, unvouched};
+use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
 use crate::table::{AHEAD, READ_AHEAD, Table};
 
@@ -24,6 +28,8 @@ pub(crate) struct Found {
     pub(crate) at: NvPtr,
     pub(crate) line: u64,
     pub(crate) slot: Slot,
+    /// Where the record is that the slot names.
+    pub(crate) record_at: NvPtr,
     /// The fraction in the record's header; none where there is no record, or one that cannot be here.
     pub(crate) fraction: Option<u32>,
 }
@@ -48,33 +54,55 @@ impl Inner {
     /// The last line where keys of the fractions up to before `to` can be.
     pub(crate) fn last_line(&self, table: Table, from: u64, to: u64) -> u64 {
         let (first, last) = (table.home(from as u32), table.home((to - 1) as u32));
-        (first..=last).map(|home| home + u64::from(table.reach(&self.pool, home))).max().unwrap_or(last)
+        (first..=last).map(|home| home + u64::from(self.reach(table, home))).max().unwrap_or(last)
+    }
+
+    /// Which home lines a slot of `line` may belong to, by their reaches.
+    pub(crate) fn homes_of(&self, table: Table, line: u64) -> impl Iterator<Item = u64> {
+        let first = line.saturating_sub(u64::from(table.probe) - 1);
+        (first..=line.min(table.lines - 1))
+            .filter(move |home| *home == line || line - home <= u64::from(self.reach(table, *home)))
+    }
+
+    /// Whether a key of this fraction can be found in `line`.
+    fn is_in_reach(&self, table: Table, fraction: u32, line: u64) -> bool {
+        let home = table.home(fraction);
+        line == home || line > home && line - home <= u64::from(self.reach(table, home))
     }
 
     /// The slots of a part of a table that are `wanted`: those whose records say that they are of the part, and those in its home lines
     /// whose records say nothing. The stripes are held, and a guard.
     pub(crate) fn collect(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+        let last_home = table.home((to - 1) as u32);
+        let mut found = self.collect_lines(table, from, to, wanted);
+        found.retain(|found| match found.fraction {
+            Some(fraction) => (from..to).contains(&fraction.into()),
+            None => found.line <= last_home,
+        });
+        found
+    }
+
+    /// All slots that are `wanted` in the lines where keys of a part can be. The stripes are held,
+    /// and a guard.
+    pub(crate) fn collect_lines(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
         let (first, last_home) = (table.home(from as u32), table.home((to - 1) as u32));
         let mut found = Vec::with_capacity(((last_home - first + 1) * 6) as usize);
         for line in first..=self.last_line(table, from, to) {
             let words = table.load(&self.pool, line);
             for (index, word) in words[1..].iter().enumerate() {
                 let slot = Slot(*word);
-                if slot.names_record() && wanted(slot) {
-                    self.pool.prefetch(slot.record(), Record::HEADER);
-                    found.push(Found { at: table.slot(line, index), line, slot, fraction: None });
+                if self.form.is_record(slot) && wanted(slot) {
+                    let record_at = self.form.record(slot);
+                    self.pool.prefetch(record_at, Record::HEADER);
+                    found.push(Found { at: table.slot(line, index), line, slot, record_at, fraction: None });
                 }
             }
         }
-        found.retain_mut(|found| {
-            let record = Record::read(&self.pool, found.slot.record()).ok();
+        for found in &mut found {
+            let record = Record::read(&self.pool, found.record_at).ok();
             let fraction = record.map(|record| record.fraction());
-            found.fraction = fraction.filter(|fraction| table.is_in_reach(&self.pool, *fraction, found.line));
-            match found.fraction {
-                Some(fraction) => (from..to).contains(&fraction.into()),
-                None => found.line <= last_home,
-            }
-        });
+            found.fraction = fraction.filter(|fraction| self.is_in_reach(table, *fraction, found.line));
+        }
         found
     }
 
@@ -86,14 +114,22 @@ impl Inner {
 
     /// Calls `visit` for every live pair (see [`Store::for_each`](lodestore_contract::Store::for_each)).
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        let (mut visited, mut wrong) = (0, None);
+        let mut visited = 0;
+        let mut wrong = self.is_seal_broken().then(broken_seal);
         for partition in 0..self.partitions.len() {
             let part = &self.partitions[partition];
             let mut from = 0;
             while from < CURSOR_END {
                 let _guard = self.enter()?;
                 let to = Self::part_end(part, from);
-                for found in self.copy_part(partition, from, to, |_| true) {
+                let mut seen = HashSet::new();
+                let found = self.copy_part(partition, from, to, |_| true);
+                if let Some(line) = self.damaged_line_of(part, from, to) {
+                    let error = damaged_line(line);
+                    self.corrupt(&error);
+                    wrong.get_or_insert(error);
+                }
+                for found in found {
                     let record = match self.live(&found) {
                         Ok(Some(record)) => record,
                         Ok(None) => continue,
@@ -102,6 +138,12 @@ impl Inner {
                             continue;
                         }
                     };
+                    if self.is_careful() && !seen.insert(record.key()) {
+                        let error = another_slot(found.record_at);
+                        self.corrupt(&error);
+                        wrong.get_or_insert(error);
+                        continue;
+                    }
                     visited += 1;
                     if visit(record.key(), record.value()) == Visit::Stop {
                         return Ok(visited);
@@ -126,7 +168,7 @@ impl Inner {
         }
         for (index, found) in all.iter().enumerate() {
             if index < AHEAD {
-                self.pool.prefetch(found.slot.record(), READ_AHEAD);
+                self.pool.prefetch(found.record_at, READ_AHEAD);
             }
         }
         all
@@ -140,16 +182,34 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// The record of a copied slot, if it is whole and has not expired.
+    /// A damaged line in which keys of these fractions may have been, if there is one. Only looked
+    /// for in careful mode.
+    fn damaged_line_of(&self, part: &Partition, from: u64, to: u64) -> Option<NvPtr> {
+        if !self.is_careful() {
+            return None;
+        }
+        Self::tables_of(part, from, to).find_map(|(table, from, to)| {
+            let lines = table.home(from as u32)..=self.last_line(table, from, to);
+            lines.into_iter().find(|line| self.is_damaged(table, *line)).map(|line| table.line(line))
+        })
+    }
+
+    /// The record of a copied slot, if the slot vouches for it, and it is whole and has not
+    /// expired.
     fn live(&self, found: &Found) -> Result<Option<Record<'_>>> {
-        let at = found.slot.record();
+        let at = found.record_at;
         let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
         record.check(at).inspect_err(|error| self.corrupt(error))?;
-        if found.fraction.is_none() {
-            let error = Error::corrupt(format!("slot of record {at:?}"), "it names the record of another key");
-            self.corrupt(&error);
-            return Err(error);
+        let vouched = record.vouched_fraction(self.hasher, self.form, found.slot);
+        if found.fraction.is_none() || vouched != found.fraction {
+            return Err(unvouched(at)).inspect_err(|error| self.corrupt(error));
         }
         Ok(Some(record).filter(|record| !record.expiry().is_some_and(Expiry::is_past)))
     }
+}
+
+/// The error of a slot whose key has another slot too.
+#[cold]
+pub(crate) fn another_slot(record: NvPtr) -> Error {
+    Error::corrupt(format!("slot of record {record:?}"), "another slot names a record of its key")
 }

@@ -2,9 +2,10 @@
 //!
 //! Persist order, under the key's stripe:
 //! * put of a new key: the record, and the home line's reach where the slot stands behind it; **fence 1**; the slot by one 8-byte swap;
-//!   flush; **fence 2**.
+//!   then the line's check counts the slot, in the same line; flush; **fence 2**.
 //! * put over an old value: the record; **fence 1**; the slot by one 8-byte store; flush; **fence 2**.
-//! * delete: the slot to 0 by one 8-byte store; flush; **fence 1**.
+//! * delete: the slot is taken out of the line's check, then becomes 0 by one 8-byte store to the
+//!   same line; flush; **fence 1**.
 //!
 //! Then the stripe is freed, and what a replaced or deleted record took is given back behind the readers: its unlinking is durable.
 //!
@@ -17,12 +18,14 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{Engine, Quick, Step, Stored, When};
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_media::Mutant;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{Slot, reach_of, reach_word};
-use crate::record::{Placed, Record};
+use crate::line::{count_slot, free_slot, raise_reach};
+use crate::record::Record;
+use crate::search::unvouched;
+use crate::slot::{Named, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{Free, Hit, Table};
 
@@ -46,7 +49,11 @@ enum Published {
 /// [`Error::Corrupt`].
 #[inline]
 pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
-    old.map_or(Ok(false), |hit| hit.record.is_expired(hit.slot.record()).map(|expired| !expired))
+    let Some(hit) = old else { return Ok(false) };
+    if !hit.is_bound {
+        return Err(unvouched(hit.record_at));
+    }
+    hit.record.is_expired(hit.record_at).map(|expired| !expired)
 }
 
 impl Inner {
@@ -68,25 +75,22 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (mut held, table) = self.hold(hashed)?;
+            let (held, table) = self.hold(hashed)?;
             // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
                 stored = Some(self.store_placed(hashed, key, value, expiry)?);
             } else if when == When::Present
-                && let Some((_, slot)) = table.candidate(&self.pool, hashed)
+                && let Some((_, slot)) = table.candidate(&self.pool, self.form, hashed)
             {
-                self.pool.prefetch(slot.record(), 64);
+                self.pool.prefetch(self.form.record(slot), 64);
                 stored = Some(self.store_placed(hashed, key, value, expiry)?);
             }
-            let old = match table.find(&self.pool, self.finding(), hashed, key) {
+            let old = match self.find(table, hashed, key) {
                 Ok(old) => old,
-                Err(_) if when == When::Always => {
-                    // A put replaces it whatever it is.
-                    self.discard_unreadable(table, hashed, &mut held);
-                    self.free_stored(stored);
-                    continue;
-                }
+                // The put adds a slot. Damage stays where it is, so that other keys that it may
+                // have hit are reported.
+                Err(_) if when == When::Always => None,
                 Err(error) => return Err(self.give_back(stored, error)),
             };
             let present = match is_live(old.as_ref()) {
@@ -142,18 +146,18 @@ impl Inner {
         let hashed = self.hasher.hash(key);
         loop {
             let (mut held, table) = self.hold(hashed)?;
-            let old = table.find(&self.pool, self.finding(), hashed, key).inspect_err(|error| self.corrupt(error))?;
+            let old = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
             let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
             if let Some(hit) = live
                 && self.options.verify_reads
             {
-                hit.record.check(hit.slot.record()).inspect_err(|error| self.corrupt(error))?;
+                hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
             }
             let (value, expiry) = match decide(live.map(|hit| hit.record.value())) {
                 Step::Keep => return Ok(()),
                 Step::Delete => {
                     if let Some(hit) = live {
-                        self.unlink(hit, &mut held, Mutant::DeleteNotFlushed);
+                        self.unlink(table, hit, &mut held, Mutant::DeleteNotFlushed);
                     }
                     break;
                 }
@@ -174,17 +178,14 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         let (mut held, table) = self.hold(hashed)?;
-        let deleted = match table.find(&self.pool, self.finding(), hashed, key) {
-            // What is damaged goes as well.
-            Ok(Some(hit)) if !hit.record.is_expired(hit.slot.record()).unwrap_or(false) => {
-                self.unlink(&hit, &mut held, Mutant::DeleteNotFlushed);
+        let deleted = match self.find(table, hashed, key) {
+            // A damaged record goes as well.
+            Ok(Some(hit)) if !hit.is_bound || !hit.record.is_expired(hit.record_at).unwrap_or(false) => {
+                self.unlink(table, &hit, &mut held, Mutant::DeleteNotFlushed);
                 true
             }
             Ok(_) => false,
-            Err(_) => {
-                self.discard_unreadable(table, hashed, &mut held);
-                true
-            }
+            Err(error) => return Err(self.give_back(None, error)),
         };
         drop(held);
         self.pool.check()?;
@@ -194,62 +195,32 @@ impl Inner {
     /// Removes the key whose record this slot names, if the slot is still the key's and it has expired; whether it did.
     pub(crate) fn remove_expired(&self, slot: Slot) -> Result<bool> {
         let _guard = self.enter_write()?;
-        let record = Record::read(&self.pool, slot.record())?;
+        let record = Record::read(&self.pool, self.form.record(slot))?;
         let hashed = self.hasher.hash(record.key());
         let (mut held, table) = self.hold(hashed).map_err(|error| *error)?;
-        match table.find(&self.pool, self.finding(), hashed, record.key())? {
-            Some(hit) if hit.slot == slot && hit.record.is_expired(hit.slot.record())? => {
-                self.unlink(&hit, &mut held, Mutant::SweepBeforeDurable);
+        match self.find(table, hashed, record.key())? {
+            Some(hit) if hit.slot == slot && hit.is_bound && hit.record.is_expired(hit.record_at)? => {
+                self.unlink(table, &hit, &mut held, Mutant::SweepBeforeDurable);
                 Ok(true)
             }
             _ => Ok(false),
         }
     }
 
-    /// Clears the slots that carry a held key's tag and name no readable record, or one whose key is damaged: what a put or a delete of a
-    /// key does whose old record is corrupt. The record's space is free again after the next recovery.
-    #[cold]
-    fn discard_unreadable(&self, table: Table, hashed: Hashed, held: &mut Held<'_>) {
-        for (at, slot) in self.unreadable(table, hashed) {
-            // It may be another stripe's: whoever changed it meanwhile knows better.
-            if self.pool.cas_u64(at, slot.0, Slot::FREE).is_ok() {
-                self.persist(at, SLOT, Mutant::DeleteNotFlushed);
-                held.count(-1);
-            }
+    /// Frees the slot of a held key. The space of a record that the slot does not vouch for may be
+    /// another's: it is free again after the next recovery.
+    fn unlink(&self, table: Table, hit: &Hit<'_>, held: &mut Held<'_>, not_flushed: Mutant) {
+        let (record, len) = (hit.record_at, hit.record.len());
+        if hit.is_bound {
+            self.pool.allocator().keep(record, len);
         }
-    }
-
-    /// The slots of the key's window with its tag whose records cannot be read, or whose keys are damaged: not those of other keys.
-    #[cold]
-    pub(crate) fn unreadable(&self, table: Table, hashed: Hashed) -> Vec<(NvPtr, Slot)> {
-        let home = table.home(hashed.fraction);
-        let mut found = Vec::new();
-        for line in home..=home + u64::from(table.reach(&self.pool, home)) {
-            for (index, word) in table.load(&self.pool, line)[1..].iter().enumerate() {
-                let slot = Slot(*word);
-                if slot.tag() != hashed.tag || !slot.names_record() {
-                    continue;
-                }
-                let record = Record::read(&self.pool, slot.record()).ok();
-                if record.and_then(|record| record.vouched_fraction(self.hasher, slot)).is_none() {
-                    found.push((table.slot(line, index), slot));
-                }
-            }
-        }
-        found
-    }
-
-    /// Clears the slot of a held key.
-    fn unlink(&self, hit: &Hit<'_>, held: &mut Held<'_>, not_flushed: Mutant) {
-        let (record, len) = (hit.slot.record(), hit.record.len());
-        self.pool.allocator().keep(record, len);
-        self.pool.publish_u64(hit.at, Slot::FREE);
+        free_slot(&self.pool, table.salt, hit.at, hit.slot);
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
         self.persist(hit.at, SLOT, not_flushed);
         held.count(-1);
-        if !self.pool.mutant(Mutant::ReuseBeforeDurable) {
+        if hit.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.epochs().retire(&self.pool, record, len);
         }
     }
@@ -281,9 +252,12 @@ impl Inner {
         old: Option<Hit<'_>>,
         new: Stored,
     ) -> Published {
-        let slot = Slot::new(hashed.tag, new.at, new.expires);
+        let slot = self.slot_of(hashed, &new);
         let Some(hit) = old else { return self.publish_new(hashed, held, table, new, slot) };
-        let (record, len) = (hit.slot.record(), hit.record.len());
+        let (record, len) = (hit.record_at, hit.record.len());
+        if !hit.is_bound {
+            return self.publish_over_damage(&hit, held, new, slot);
+        }
         if record == new.at {
             // A damaged slot whose place could not be kept: its record is the one just stored.
             let error = Error::corrupt(format!("slot of record {:?}", new.at), "it names a place that was free");
@@ -306,6 +280,26 @@ impl Inner {
         Published::Replaced
     }
 
+    /// The slot that names a stored record of a key.
+    #[inline]
+    pub(crate) fn slot_of(&self, hashed: Hashed, new: &Stored) -> Slot {
+        let Stored { at, expires, binding, .. } = *new;
+        self.form.slot(hashed.tag, Named { at, expires, binding })
+    }
+
+    /// Publishes over a slot that does not vouch for its record, whose space is left to the next
+    /// recovery.
+    #[cold]
+    fn publish_over_damage(&self, hit: &Hit<'_>, held: &mut Held<'_>, new: Stored, slot: Slot) -> Published {
+        if let Err(error) = self.fence_before_publish() {
+            return Published::Refused(new, error);
+        }
+        self.pool.publish_u64(hit.at, slot.0);
+        self.persist_published(hit.at, SLOT, &new);
+        held.count(0);
+        Published::Replaced
+    }
+
     #[inline]
     fn publish_new(&self, hashed: Hashed, held: &mut Held<'_>, table: Table, new: Stored, slot: Slot) -> Published {
         if let Err(error) = self.check_budget() {
@@ -319,6 +313,7 @@ impl Inner {
             }
             // A writer of another stripe may have taken it.
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+                count_slot(&self.pool, table.salt, free.at, slot);
                 self.persist_published(free.at, SLOT, &new);
                 held.count(1);
                 return Published::New(held.keys(), self.is_crowded(free.distance));
@@ -337,13 +332,7 @@ impl Inner {
 
     pub(crate) fn raise_reach_of(&self, table: Table, home: u64, distance: u32) {
         let at = table.line(home);
-        loop {
-            let word = self.pool.load_u64(at);
-            let reach = reach_of(word, table.probe - 1);
-            if reach >= distance || self.pool.cas_u64(at, word, reach_word(distance)).is_ok() {
-                break;
-            }
-        }
+        raise_reach(&self.pool, table.salt, at, distance);
         if !self.pool.mutant(Mutant::ReachNotFlushed) {
             self.pool.flush(at, 8);
         }

@@ -69,16 +69,23 @@ fn what_a_crash_left_reserved_is_free_after_recovery() {
     let mut bytes = std::fs::read(&file).expect("readable");
     let root = u64::from_le_bytes(bytes[8192 + 256..8192 + 264].try_into().expect("eight bytes"));
     let lines = (root & !63) as usize + 64;
-    // In the home line, and in one behind the last home line.
+    // A reserved slot as docs/format has it: tag, no offset, binding bits of 1 and 0 in turn, a
+    // multiple of 3.
+    let tag = 0x155_u64 << 53;
+    let word = tag | 0xaaaa_aaaa_aaaa_aaaa & ((1 << 38) - (1 << 27));
+    let reserved_word = (0..3).map(|residue| word | residue << 38).find(|word| word % 3 == 0).expect("one of three");
+    // In the home line, and in one behind the last home line. The check of neither line counts it:
+    // a crash leaves that.
     let reserved = [lines + 56, lines + 3 * 64 + 8];
     for at in reserved {
         assert_eq!(bytes[at..at + 8], [0; 8]);
-        bytes[at + 6] = 0x55;
+        bytes[at..at + 8].copy_from_slice(&reserved_word.to_le_bytes());
     }
     std::fs::write(&file, &bytes).expect("writable");
     let store = Nvht::open(&scratch.store(), &options).expect("open");
     store.wait_recovered().expect("recovered");
     assert_eq!(store.get(b"key").expect("get").as_deref(), Some(&b"value"[..]));
+    assert_eq!(store.stats().recovery.corrupt, 0);
     drop(store);
     let bytes = std::fs::read(&file).expect("readable");
     for at in reserved {

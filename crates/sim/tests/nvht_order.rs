@@ -121,12 +121,12 @@ fn keys_of_one_tag() -> (Vec<u8>, Vec<u8>) {
     let mut seen = HashMap::new();
     for key in (0..100_000).map(|index| format!("key number {index:06}").into_bytes()) {
         let stripe = hash(&key) >> 56;
-        match seen.insert(hash(&key) & 0x7fff, key.clone()) {
+        match seen.insert(hash(&key) & 0x7ff, key.clone()) {
             Some(other) if hash(&other) >> 56 != stripe => return (other, key),
             _ => {}
         }
     }
-    panic!("there are 32768 tags")
+    panic!("there are 2048 tags")
 }
 
 /// A store of two keys behind a crash, the record of `damaged` unreadable.

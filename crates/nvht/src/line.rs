@@ -1,0 +1,288 @@
+//! The first word of a line: the reach of its keys, and a check over which slots are occupied.
+//!
+//! ```text
+//! bit 63                      7      6          0
+//! | check: 57                  | damaged | reach: 6 |
+//! ```
+//! The check is a hash of the line's place, its reach and its damage mark, combined by exclusive or
+//! with a hash of (place, slot number, tag) for each slot that is not free. So a zeroed line, a
+//! line of another place, a slot that vanished and a slot that appeared all show. A new record of a
+//! key keeps the tag, and the check with it.
+//!
+//! Persist order: a writer stores a slot before its check counts the slot, and takes the slot out
+//! of the check before it frees the slot. All these stores are in one line, and stores to a line
+//! persist in order. So a crash leaves at most occupied slots that the check does not count yet:
+//! one for each write under way.
+//!
+//! Every change of the word is one compare-and-swap that adds the same hashes by exclusive or. So
+//! the difference between a line's check and its slots ([`LineHash::gap`]) survives all later
+//! writes until recovery looks at it.
+
+use lodestore_media::{NvPtr, Pool};
+
+use crate::layout::{LINE, LINE_SLOTS};
+use crate::slot::Slot;
+
+/// The eight words of a line.
+pub(crate) type Words = [u64; 1 + LINE_SLOTS];
+
+const REACH_MASK: u64 = 63;
+const DAMAGED: u64 = 64;
+/// The bits of the word below the check.
+const HEAD_MASK: u64 = REACH_MASK | DAMAGED;
+const PLACE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const ITEM_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+/// Separates the hashes of the low bits from those of slots.
+const HEAD_ITEM: u64 = 1 << 32;
+/// Identical pairs of reads that must show damage before a line counts as damaged.
+const DAMAGED_READS: u32 = 3;
+
+/// The hash of a line's place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineHash(u64);
+
+/// What a line's check says about its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The check counts every occupied slot.
+    Whole,
+    /// The check lacks these slots, a bit each: what a crash or a write under way leaves.
+    Uncounted(u8),
+    /// The line is marked as damaged, or is damaged.
+    Damaged,
+}
+
+impl LineHash {
+    #[inline]
+    pub(crate) fn of(line: NvPtr, salt: u64) -> Self {
+        let mixed = (line.raw() ^ salt).wrapping_mul(PLACE_FACTOR);
+        Self(mixed ^ mixed >> 29)
+    }
+
+    #[inline]
+    fn item(self, number: u64) -> u64 {
+        self.0.wrapping_add(number).wrapping_mul(ITEM_FACTOR) & !HEAD_MASK
+    }
+
+    #[inline]
+    fn head(self, low: u64) -> u64 {
+        self.item(HEAD_ITEM | low) | low
+    }
+
+    /// Returns the first word of a line without slots.
+    #[inline]
+    pub(crate) fn empty(self) -> u64 {
+        self.head(0)
+    }
+
+    /// Returns what an occupied slot adds to the check.
+    #[inline]
+    pub(crate) fn of_slot(self, index: usize, slot: Slot) -> u64 {
+        self.item(slot.tag() << 3 | index as u64)
+    }
+
+    /// Returns the difference between the check and the occupied slots; 0 where they agree.
+    fn gap(self, words: &Words) -> u64 {
+        occupied(words)
+            .fold(words[0] ^ self.head(words[0] & HEAD_MASK), |gap, (index, slot)| gap ^ self.of_slot(index, slot))
+    }
+
+    /// Compares the check with the slots.
+    pub(crate) fn judge(self, words: &Words) -> Verdict {
+        let gap = self.gap(words);
+        if words[0] & DAMAGED != 0 {
+            return Verdict::Damaged;
+        }
+        if gap == 0 {
+            return Verdict::Whole;
+        }
+        let lacks = |set: u8| {
+            let within = occupied(words).fold(0u8, |all, (index, _)| all | 1 << index);
+            set & !within == 0
+                && occupied(words)
+                    .filter(|(index, _)| set >> index & 1 == 1)
+                    .fold(0, |sum, (index, slot)| sum ^ self.of_slot(index, slot))
+                    == gap
+        };
+        (1..1 << LINE_SLOTS).find(|set| lacks(*set)).map_or(Verdict::Damaged, Verdict::Uncounted)
+    }
+
+    /// Returns whether a line is marked as damaged and otherwise whole.
+    pub(crate) fn is_marked(self, words: &Words) -> bool {
+        words[0] & DAMAGED != 0 && self.gap(words) == 0
+    }
+
+    /// Returns the first word that counts every occupied slot and keeps the low bits.
+    pub(crate) fn counting_all(self, words: &Words) -> u64 {
+        words[0] ^ self.gap(words)
+    }
+
+    /// Returns the first word that counts every occupied slot and marks the line as damaged.
+    pub(crate) fn marking(self, words: &Words, reach: u32) -> u64 {
+        let low = DAMAGED | u64::from(reach);
+        occupied(words).fold(self.head(low), |word, (index, slot)| word ^ self.of_slot(index, slot))
+    }
+}
+
+/// Returns the occupied slots of a line with their numbers.
+fn occupied(words: &Words) -> impl Iterator<Item = (usize, Slot)> {
+    words[1..].iter().enumerate().filter(|(_, word)| **word != Slot::FREE).map(|(index, word)| (index, Slot(*word)))
+}
+
+/// Returns the reach of a line's first word, at most `most`.
+#[inline]
+pub(crate) fn reach_of(word: u64, most: u32) -> u32 {
+    ((word & REACH_MASK) as u32).min(most)
+}
+
+/// The line of a slot and the slot's number.
+#[inline]
+fn place_of(slot_at: NvPtr) -> (NvPtr, usize) {
+    let offset = slot_at.offset();
+    (NvPtr::new(slot_at.region(), offset & !(LINE - 1)), ((offset & (LINE - 1)) / 8) as usize - 1)
+}
+
+/// Adds an occupied slot to its line's check, or takes the slot out of the check. Not flushed.
+#[inline]
+fn toggle_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
+    let (line, index) = place_of(slot_at);
+    let item = LineHash::of(line, salt).of_slot(index, slot);
+    let mut word = pool.load_u64(line);
+    while let Err(found) = pool.cas_u64(line, word, word ^ item) {
+        word = found;
+    }
+}
+
+/// Counts a slot that was just stored.
+#[inline]
+pub(crate) fn count_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
+    toggle_slot(pool, salt, slot_at, slot);
+}
+
+/// Frees a slot that the caller owns: takes the slot out of the check, then stores the free word.
+/// Not flushed.
+#[inline]
+pub(crate) fn free_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
+    toggle_slot(pool, salt, slot_at, slot);
+    pool.publish_u64(slot_at, Slot::FREE);
+}
+
+/// Changes the low bits of a line's first word and the check with them. Not flushed.
+fn change_low(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) {
+    let hash = LineHash::of(line, salt);
+    let mut word = pool.load_u64(line);
+    loop {
+        let (old, new) = (word & HEAD_MASK, change(word & HEAD_MASK));
+        if old == new {
+            return;
+        }
+        match pool.cas_u64(line, word, word ^ hash.head(old) ^ hash.head(new)) {
+            Ok(()) => return,
+            Err(found) => word = found,
+        }
+    }
+}
+
+/// Raises the reach of a line to `distance`, if the reach is shorter. Not flushed.
+pub(crate) fn raise_reach(pool: &Pool, salt: u64, line: NvPtr, distance: u32) {
+    let distance = u64::from(distance);
+    change_low(pool, salt, line, |low| if low & REACH_MASK >= distance { low } else { low & DAMAGED | distance });
+}
+
+/// Marks a whole line as damaged: keys may be missing from it. Not flushed.
+pub(crate) fn mark_damaged(pool: &Pool, salt: u64, line: NvPtr) {
+    change_low(pool, salt, line, |low| low | DAMAGED);
+}
+
+/// Reads a line that writers may change meanwhile, all words of one moment, with the verdict on it.
+pub(crate) fn observe(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
+    let hash = LineHash::of(line, salt);
+    let mut damaged_reads = 0;
+    let mut words: Words = pool.load_words(line);
+    loop {
+        let again = pool.load_words(line);
+        if again == words {
+            let verdict = hash.judge(&words);
+            damaged_reads += 1;
+            if verdict != Verdict::Damaged || damaged_reads == DAMAGED_READS {
+                return (words, verdict);
+            }
+        }
+        words = again;
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: NvPtr = NvPtr::new(1, 0x4_0040);
+    const SALT: u64 = 0x1234_5678_9abc_def0;
+
+    /// A line with slots of these tags; 0 is free.
+    fn line(tags: [u64; LINE_SLOTS]) -> Words {
+        let mut words = [0; 8];
+        tags.iter().zip(&mut words[1..]).for_each(|(tag, word)| *word = tag << 53 | tag * 0x10_0001);
+        words[0] = LineHash::of(AT, SALT).head(3);
+        words[0] = LineHash::of(AT, SALT).counting_all(&words);
+        words
+    }
+
+    #[test]
+    fn a_line_that_was_zeroed_or_moved_or_lost_a_slot_is_damaged() {
+        let hash = LineHash::of(AT, SALT);
+        let words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
+        assert_eq!(hash.judge(&words), Verdict::Whole);
+        assert_eq!(hash.judge(&[0; 8]), Verdict::Damaged);
+        for (at, salt) in [(AT.add(64), SALT), (AT, SALT ^ 1), (NvPtr::new(2, AT.offset()), SALT)] {
+            assert_eq!(LineHash::of(at, salt).judge(&words), Verdict::Damaged);
+        }
+        for slot in [1, 3, 4, 5, 7] {
+            let mut lost = words;
+            lost[slot] = 0;
+            assert_eq!(hash.judge(&lost), Verdict::Damaged, "slot {slot}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_the_check_or_the_reach_or_a_tag_is_damage() {
+        let hash = LineHash::of(AT, SALT);
+        let words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
+        for bit in 0..64 {
+            let mut flipped = words;
+            flipped[0] ^= 1 << bit;
+            assert_eq!(hash.judge(&flipped), Verdict::Damaged, "bit {bit} of the first word");
+        }
+        for (slot, bit) in [1, 3, 4, 5, 7].into_iter().flat_map(|slot| (53..64).map(move |bit| (slot, bit))) {
+            let mut flipped = words;
+            flipped[slot] ^= 1 << bit;
+            assert_eq!(hash.judge(&flipped), Verdict::Damaged, "bit {bit} of slot {slot}");
+        }
+    }
+
+    #[test]
+    fn slots_that_a_crash_left_uncounted_are_named() {
+        let hash = LineHash::of(AT, SALT);
+        for set in 1..1u8 << LINE_SLOTS {
+            let mut words = line([5, 6, 7, 7, 0x7ff, 2, 1]);
+            for index in (0..LINE_SLOTS).filter(|index| set >> index & 1 == 1) {
+                words[0] ^= hash.of_slot(index, Slot(words[1 + index]));
+            }
+            assert_eq!(hash.judge(&words), Verdict::Uncounted(set));
+            words[0] = hash.counting_all(&words);
+            assert_eq!(hash.judge(&words), Verdict::Whole);
+        }
+    }
+
+    #[test]
+    fn a_mark_keeps_the_slots_counted_and_is_told_from_other_damage() {
+        let hash = LineHash::of(AT, SALT);
+        let mut words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
+        words[0] = hash.marking(&words, 15);
+        assert_eq!((hash.judge(&words), hash.is_marked(&words)), (Verdict::Damaged, true));
+        assert_eq!(reach_of(words[0], 63), 15);
+        words[3] = 0;
+        assert!(!hash.is_marked(&words));
+    }
+}

@@ -1,0 +1,148 @@
+//! Looking for a key where something may be damaged.
+//!
+//! A lookup answers with a record only if the slot vouches for the record (`slot.rs`). A key counts
+//! as absent only if no slot with the key's tag is in doubt and, in careful mode, every line that
+//! the key may be in is whole. Else the answer is [`Error::Corrupt`]: the damage may have destroyed
+//! the slot of this key.
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::NvPtr;
+
+use crate::hash::Hashed;
+use crate::inner::Inner;
+use crate::line::{Verdict, Words, observe, reach_of};
+use crate::record::{Placed, Record};
+use crate::slot::Slot;
+use crate::table::{Hit, Table};
+
+/// What a search has met besides the slot that it looks for.
+#[derive(Default)]
+struct Doubts {
+    /// A slot with the key's tag that does not vouch for a record.
+    stray: Option<NvPtr>,
+    /// A damaged line.
+    line: Option<NvPtr>,
+}
+
+impl Inner {
+    /// The slot of `key` in a table, if there is one. The caller holds an epoch guard.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where damage may have destroyed the key's slot.
+    #[inline]
+    pub(crate) fn find<'a>(&'a self, table: Table, hashed: Hashed, key: &[u8]) -> Result<Option<Hit<'a>>> {
+        match table.find(&self.pool, self.finding(), hashed, key) {
+            Ok(Some(hit)) => Ok(Some(hit)),
+            Ok(None) if !self.is_careful() => Ok(None),
+            _ => self.find_among_damage(table, hashed, key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_among_damage<'a>(&'a self, table: Table, hashed: Hashed, key: &[u8]) -> Result<Option<Hit<'a>>> {
+        let home = table.home(hashed.fraction);
+        let mut doubts = Doubts::default();
+        let mut unbound = None;
+        let mut last = home;
+        let mut line = home;
+        while line <= last {
+            let (words, verdict) = observe(&self.pool, table.salt, table.line(line));
+            if line == home {
+                last += u64::from(observed_reach(table, home, &words, verdict));
+            }
+            if verdict == Verdict::Damaged {
+                doubts.line.get_or_insert(table.line(line));
+            }
+            for (index, word) in words[1..].iter().enumerate() {
+                let slot = Slot(*word);
+                if slot.tag() != hashed.tag || !self.form.is_record(slot) {
+                    continue;
+                }
+                match self.hit(table.slot(line, index), slot, key, &mut doubts) {
+                    Some(hit) if hit.is_bound => return Ok(Some(hit)),
+                    Some(hit) => unbound = Some(hit),
+                    None => {}
+                }
+            }
+            line += 1;
+        }
+        if unbound.is_some() {
+            return Ok(unbound);
+        }
+        self.refuse_doubts(&doubts).map(|()| None)
+    }
+
+    /// The hit of a slot that has the key's tag, if its record has the key.
+    fn hit<'a>(&'a self, at: NvPtr, slot: Slot, key: &[u8], doubts: &mut Doubts) -> Option<Hit<'a>> {
+        let record_at = self.form.record(slot);
+        let record = Record::read(&self.pool, record_at).ok();
+        match record {
+            Some(record) if record.key() == key => {
+                let is_bound = self.form.is_bound(slot, record.binding());
+                Some(Hit { at, slot, record_at, record, is_bound })
+            }
+            Some(record) if record.vouched_fraction(self.hasher, self.form, slot).is_some() => None,
+            _ => {
+                doubts.stray.get_or_insert(record_at);
+                None
+            }
+        }
+    }
+
+    fn refuse_doubts(&self, doubts: &Doubts) -> Result<()> {
+        if self.is_seal_broken() {
+            return Err(broken_seal());
+        }
+        if let Some(line) = doubts.line {
+            self.note_damaged_line();
+            return Err(damaged_line(line));
+        }
+        doubts.stray.map_or(Ok(()), |record| Err(unvouched(record)))
+    }
+
+    /// The reach of a home line; checked in careful mode.
+    pub(crate) fn reach(&self, table: Table, home: u64) -> u32 {
+        if !self.is_careful() {
+            return table.reach(&self.pool, home);
+        }
+        let (words, verdict) = observe(&self.pool, table.salt, table.line(home));
+        observed_reach(table, home, &words, verdict)
+    }
+
+    /// Whether a line is damaged or marked as damaged. Writers may change it meanwhile.
+    pub(crate) fn is_damaged(&self, table: Table, line: u64) -> bool {
+        observe(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged
+    }
+}
+
+/// The reach of an observed home line: the longest if the line's first word cannot be believed.
+fn observed_reach(table: Table, home: u64, words: &Words, verdict: Verdict) -> u32 {
+    let is_right = verdict != Verdict::Damaged || table.hash_of(home).is_marked(words);
+    let most = table.probe - 1;
+    if is_right { reach_of(words[0], most) } else { most }
+}
+
+/// The error of a line whose check differs from its slots, or that is marked.
+#[cold]
+pub(crate) fn damaged_line(line: NvPtr) -> Error {
+    Error::corrupt(
+        format!("line {line:?}"),
+        "the line is damaged, so keys may be missing from it: restore a backup, or export what is left",
+    )
+}
+
+/// The error of a key that is not found where the seal of the last clean stop did not fit.
+#[cold]
+pub(crate) fn broken_seal() -> Error {
+    Error::corrupt(
+        "the store's index",
+        "it is not as the last clean stop left it, so any key may be missing: restore a backup, or export what is left",
+    )
+}
+
+/// The error of a slot that does not vouch for the record at `record`.
+#[cold]
+pub(crate) fn unvouched(record: NvPtr) -> Error {
+    Error::corrupt(format!("slot of record {record:?}"), "it names the record of another key, or an older record")
+}

@@ -1,0 +1,323 @@
+//! The rule for damaged stores: a read returns the right value or an error, and no key disappears
+//! without a report.
+//!
+//! The tests know where tables are, and damage every word or line of them in turn.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lodestore_contract::{Durability, Store, Visit};
+use lodestore_inplace::testing::Scratch;
+use lodestore_media::{PoolOptions, Prefault};
+use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
+
+const LINE: usize = 64;
+const PAGE: usize = 4096;
+/// Where region 0 has the engine's root area, and in it the roots of partitions (docs/format).
+const ROOT_AREA: usize = 8192;
+const ROOTS: usize = ROOT_AREA + 256;
+
+/// The values that keys must have; `None` for a key that was deleted.
+type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Clean,
+    Kill,
+}
+
+fn options() -> NvhtOptions {
+    NvhtOptions {
+        pool: PoolOptions {
+            capacity: 512 << 10,
+            region_bytes: 256 << 10,
+            durability: Durability::Process,
+            prefault: Prefault::None,
+            ..PoolOptions::default()
+        },
+        partitions: 1,
+        initial_capacity: 14,
+        probe_length: 28,
+        hash: HashKind::Xxh3,
+        hash_seed: Some(5),
+        recovery_threads: 0,
+        sweep_ms: 0,
+        ..NvhtOptions::default()
+    }
+}
+
+fn salvaging() -> NvhtOptions {
+    let mut options = options();
+    options.pool.salvage = true;
+    options
+}
+
+fn key(index: u32) -> Vec<u8> {
+    format!("key{index:05}").into_bytes()
+}
+
+fn stop(store: Nvht, how: Stop) {
+    if how == Stop::Clean {
+        store.close().expect("close");
+    }
+    drop(store);
+}
+
+/// The bytes of a store's only region.
+struct Medium {
+    file: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Medium {
+    fn of(store: &Path) -> Self {
+        let file = store.join("pool.0000");
+        let bytes = std::fs::read(&file).expect("readable");
+        Self { file, bytes }
+    }
+
+    /// Restores the bytes, with a change.
+    fn write(&self, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = self.bytes.clone();
+        change(&mut bytes);
+        std::fs::write(&self.file, &bytes).expect("writable");
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Offsets of the words of the table's lines that are not zero.
+    fn table_words(&self) -> Vec<usize> {
+        let root = self.word(ROOTS);
+        let (lines_at, doublings) = ((root & !63) as usize + LINE, (root & 63) as u32);
+        // Two lines at first, and three that probes reach behind the last.
+        let lines = (2 << doublings) + 3;
+        (lines_at..lines_at + lines * LINE).step_by(8).filter(|at| self.word(*at) != 0).collect()
+    }
+}
+
+/// Opens a store, by a salvage if the strict open refuses it.
+fn open_any(path: &Path) -> Option<Nvht> {
+    Nvht::open(path, &options()).or_else(|_| Nvht::open(path, &salvaging())).ok()
+}
+
+/// Opens the store and compares everything with the model. Returns whether damage was reported.
+fn check(path: &Path, model: &Model) -> Result<bool, String> {
+    let Ok(store) = Nvht::open(path, &options()) else { return Ok(true) };
+    let mut reported = store.wait_recovered().is_err();
+    for (key, value) in model {
+        let name = String::from_utf8_lossy(key);
+        match store.get(key) {
+            Ok(found) if found == *value => {}
+            Ok(None) => return Err(format!("{name} is absent")),
+            Ok(Some(found)) => return Err(format!("{name} is {}", String::from_utf8_lossy(&found))),
+            Err(_) => reported = true,
+        }
+    }
+    let mut seen = Model::new();
+    let mut wrong = None;
+    let walked = store.for_each(&mut |key, value| {
+        let name = String::from_utf8_lossy(key).into_owned();
+        if seen.insert(key.to_vec(), Some(value.to_vec())).is_some() {
+            wrong = Some(format!("for_each shows {name} twice"));
+        }
+        if model.get(key).is_none_or(|right| right.as_deref() != Some(value)) {
+            wrong = Some(format!("for_each shows a wrong value of {name}"));
+        }
+        Visit::More
+    });
+    let live = model.values().flatten().count();
+    if wrong.is_none() && walked.is_ok() && seen.len() != live {
+        wrong = Some(format!("for_each shows {} of {live} keys without an error", seen.len()));
+    }
+    reported |= walked.is_err();
+    let report = store.verify(&mut |_| ()).map_err(|error| error.to_string())?;
+    if wrong.is_none() && reported && report.is_clean() && store.stats().recovery.corrupt == 0 {
+        wrong = Some("an error was returned, and verify is clean".into());
+    }
+    wrong.map_or(Ok(reported || !report.is_clean()), Err)
+}
+
+/// A store of a few keys, one of which was put often; stopped.
+fn with_a_hot_key(path: &Path, how: Stop) -> Model {
+    let store = Nvht::create(path, &options()).expect("create");
+    let mut model = Model::new();
+    for round in 0..40 {
+        for index in 0..6 {
+            if round == 0 || index == 0 {
+                let value = format!("value {round} of {index}").into_bytes();
+                store.put(&key(index), &value).expect("put");
+                model.insert(key(index), Some(value));
+            }
+        }
+    }
+    assert!(store.delete(&key(5)).expect("delete"));
+    model.insert(key(5), None);
+    stop(store, how);
+    model
+}
+
+#[test]
+fn a_flipped_bit_of_a_table_returns_no_older_value_and_loses_no_key_silently() {
+    for how in [Stop::Kill, Stop::Clean] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let model = with_a_hot_key(&path, how);
+        let medium = Medium::of(&path);
+        let mut silent = 0;
+        for (at, bit) in medium.table_words().into_iter().flat_map(|at| (0..64).map(move |bit| (at, bit))) {
+            medium.write(|bytes| bytes[at + bit / 8] ^= 1 << (bit % 8));
+            match check(&path, &model) {
+                Ok(reported) => silent += usize::from(!reported),
+                Err(wrong) => panic!("{how:?}, bit {bit} of the word at {at}: {wrong}"),
+            }
+        }
+        assert_eq!(silent, 0, "{how:?}: every flipped bit is reported");
+    }
+}
+
+#[test]
+fn a_flipped_bit_brings_no_deleted_value_back() {
+    for how in [Stop::Kill, Stop::Clean] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let store = Nvht::create(&path, &options()).expect("create");
+        (0..4).for_each(|index| store.put(&key(index), b"first").expect("put"));
+        stop(store, how);
+        let medium = Medium::of(&path);
+        for (at, bit) in medium.table_words().into_iter().flat_map(|at| (0..64).map(move |bit| (at, bit))) {
+            medium.write(|bytes| bytes[at + bit / 8] ^= 1 << (bit % 8));
+            let Some(store) = open_any(&path) else { continue };
+            let put: Vec<u32> = (0..4).filter(|index| store.put(&key(*index), b"second").is_ok()).collect();
+            let deleted: Vec<u32> = put.iter().copied().filter(|index| store.delete(&key(*index)).is_ok()).collect();
+            let _ = store.put(b"another key", b"value");
+            drop(store);
+            let Some(store) = open_any(&path) else { continue };
+            store.wait_recovered().expect("recovered");
+            for index in deleted {
+                let found = store.get(&key(index));
+                assert!(
+                    !matches!(found, Ok(Some(_))),
+                    "{how:?}, bit {bit} of the word at {at}: key {index} is {found:?} after a put and a delete"
+                );
+            }
+        }
+    }
+}
+
+/// 200 keys, 67 of which are put again after a clean stop. Returns the medium of that stop.
+fn with_keys_put_again(path: &Path, how: Stop) -> (Model, Vec<u8>) {
+    let store = Nvht::create(path, &options()).expect("create");
+    let mut model = Model::new();
+    for index in 0..200 {
+        let value = format!("first value {index}").into_bytes();
+        store.put(&key(index), &value).expect("put");
+        model.insert(key(index), Some(value));
+    }
+    store.close().expect("close");
+    drop(store);
+    let older = Medium::of(path).bytes;
+    let store = Nvht::open(path, &options()).expect("open");
+    for index in (0..200).step_by(3) {
+        let value = format!("other value {index}").into_bytes();
+        store.put(&key(index), &value).expect("put");
+        model.insert(key(index), Some(value));
+    }
+    stop(store, how);
+    (model, older)
+}
+
+/// Damages every line that is not empty, one at a time. Returns how many lines were damaged, and
+/// what was wrong where.
+fn line_by_line(how: Stop, damage: impl Fn(&mut [u8], &[u8])) -> (usize, Vec<String>) {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let (model, older) = with_keys_put_again(&path, how);
+    let medium = Medium::of(&path);
+    let (mut damaged, mut wrong) = (0, Vec::new());
+    // The pool's own headers are not the engine's.
+    for at in (ROOT_AREA..medium.bytes.len()).step_by(LINE) {
+        let mut line = medium.bytes[at..at + LINE].to_vec();
+        damage(&mut line, &older[at..at + LINE]);
+        if line == medium.bytes[at..at + LINE] {
+            continue;
+        }
+        damaged += 1;
+        medium.write(|bytes| bytes[at..at + LINE].copy_from_slice(&line));
+        if let Err(what) = check(&path, &model) {
+            wrong.push(format!("line at {at}: {what}"));
+        }
+    }
+    (damaged, wrong)
+}
+
+#[test]
+fn a_zeroed_line_loses_no_key_silently() {
+    for how in [Stop::Kill, Stop::Clean] {
+        let (damaged, wrong) = line_by_line(how, |line, _| line.fill(0));
+        println!("{how:?}: {} of {damaged} zeroed lines break the rule", wrong.len());
+        assert!(damaged > 80 && wrong.is_empty(), "{how:?}, {} of {damaged}: {wrong:#?}", wrong.len());
+    }
+}
+
+#[test]
+fn an_older_line_in_a_sealed_store_returns_no_older_value() {
+    let (damaged, wrong) = line_by_line(Stop::Clean, |line, older| line.copy_from_slice(older));
+    println!("{} of {damaged} older lines break the rule", wrong.len());
+    assert!(damaged > 40 && wrong.is_empty(), "{} of {damaged}: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn keys_of_a_zeroed_line_are_reported_after_their_table_grew_until_they_are_put() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = Nvht::create(&path, &options()).expect("create");
+    (0..200).for_each(|index| store.put(&key(index), b"value").expect("put"));
+    drop(store);
+    let medium = Medium::of(&path);
+    let line = medium.table_words()[40] / LINE * LINE;
+    medium.write(|bytes| bytes[line..line + LINE].fill(0));
+    let store = Nvht::open(&path, &options()).expect("open");
+    store.wait_recovered().expect("recovered");
+    let outcomes = |store: &Nvht| -> Vec<u32> {
+        let absent = (0..200).filter(|index| matches!(store.get(&key(*index)), Ok(None))).count();
+        assert_eq!(absent, 0, "a key of the zeroed line is not absent");
+        (0..200).filter(|index| store.get(&key(*index)).is_err()).collect()
+    };
+    let lost = outcomes(&store);
+    assert!((1..=7).contains(&lost.len()), "{lost:?}");
+    let grown = store.stats().engine_counters["tables_grown"];
+    (200..1000).for_each(|index| store.put(&key(index), b"more").expect("put"));
+    assert!(store.stats().engine_counters["tables_grown"] > grown + 1);
+    assert_eq!(outcomes(&store), lost);
+    store.close().expect("close");
+    drop(store);
+    let store = Nvht::open(&path, &options()).expect("the marks are part of what the stop sealed");
+    store.wait_recovered().expect("recovered");
+    assert_eq!(outcomes(&store), lost);
+    assert!(store.for_each(&mut |_, _| Visit::More).is_err());
+    lost.iter().for_each(|index| store.put(&key(*index), b"again").expect("put"));
+    assert_eq!(outcomes(&store), [0; 0]);
+}
+
+#[test]
+fn an_older_or_zeroed_page_in_a_sealed_store_returns_no_older_value() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let (model, older) = with_keys_put_again(&path, Stop::Clean);
+    let medium = Medium::of(&path);
+    let mut damaged = 0;
+    for at in (ROOT_AREA..medium.bytes.len()).step_by(PAGE) {
+        for page in [&older[at..at + PAGE], &[0; PAGE]] {
+            if *page != medium.bytes[at..at + PAGE] {
+                damaged += 1;
+                medium.write(|bytes| bytes[at..at + PAGE].copy_from_slice(page));
+                // A page of the pool's own may be one that a clean stop does not need.
+                let outcome = check(&path, &model);
+                assert!(outcome.is_ok(), "page at {at}: {outcome:?}");
+            }
+        }
+    }
+    assert!(damaged > 6, "{damaged} pages");
+}
