@@ -194,7 +194,7 @@ impl Inner {
         let early = self.pool.mutant(Mutant::PublishedBeforeSync);
         let mut write = Some(Pending { memtable, places });
         log.group.join(number, |gathered| {
-            spare.into_iter().for_each(|spare| gathered.add(spare));
+            spare.into_iter().flatten().for_each(|spare| gathered.add(spare));
             gathered.add(range);
             if log.is_group_commit() && !early {
                 gathered.writes.extend(write.take());

@@ -1,14 +1,20 @@
 //! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
 //!
 //! ```text
-//! offset 0          8         12        56     60    64         72     128     192     2048        2112
-//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | 0 .. | reach | 0 ..  | once more | zero to 4096
+//! offset 0          8         12        56     60    64         72     128     192    256       1280   2048    2112   2304      3328
+//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | 0 .. | reach | 0 .. | log counts | 0 .. | reach | 0 .. | log counts | 0 .. |
 //! ```
 //! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a
 //! damaged one look the same; with the mark they do not.
 //!
+//! A *log count* says how many segments of a generation's logs hold a durable record. Each of these segments must be
+//! found by the next open. The count is stored when the first record of a segment is durable, without a flush, and
+//! flushed with the segment's second record.
+//!
 //! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs of a flush are let go, or the pool's header says *clean*. The mark
 //! names the manifest by position and nonce, so it says nothing of one that was made since, and is never taken back.
+
+use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
@@ -16,7 +22,7 @@ use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 /// The engine's name in pool headers and options.
 pub(crate) const ENGINE: &str = "fluidkv";
 /// Version of the engine's format.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// A segment of a thread's log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(ExtentKind::ENGINE.0);
 /// A sorted table.
@@ -36,6 +42,14 @@ const MANIFEST_AT: u64 = 64;
 /// Where the mark of how far the manifest reaches stands, and once more.
 const REACH_AT: [u64; 2] = [128, 2048];
 const REACH_MAGIC: [u8; 8] = *b"LFREACH\0";
+
+/// Offsets of the two copies of the log counts.
+const LOG_COUNTS_AT: [u64; 2] = [256, 2304];
+/// Log counts in a copy: that of a generation is at its number modulo this.
+const LOG_COUNTS: u64 = 16;
+/// Bytes of a log count.
+const LOG_COUNT_BYTES: u64 = 64;
+const LOG_COUNT_MAGIC: [u8; 8] = *b"LFLOGS1\0";
 
 fn wrong(what: &str) -> Error {
     Error::corrupt("root area", what)
@@ -139,4 +153,51 @@ pub(crate) fn reach(pool: &Pool) -> Option<Reach> {
         let mark = || Reach { at: NvPtr::from_raw(word(0)), nonce: word(1), end: word(2), next_number: word(3) };
         whole.then(mark)
     })
+}
+
+/// How many segments of one generation's logs hold a durable record, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogCount {
+    /// The generation of the memtable.
+    pub(crate) generation: u64,
+    /// Segments with a durable record.
+    pub(crate) segments: u64,
+}
+
+fn log_counts_at(pool: &Pool, generation: u64) -> [NvPtr; 2] {
+    LOG_COUNTS_AT.map(|copies| pool.root().add(copies + generation % LOG_COUNTS * LOG_COUNT_BYTES))
+}
+
+/// Stores both copies of a log count without a flush.
+pub(crate) fn store_log_count(pool: &Pool, count: LogCount) {
+    let mut bytes = [0; LOG_COUNT_BYTES as usize];
+    bytes[..8].copy_from_slice(&LOG_COUNT_MAGIC);
+    bytes[16..24].copy_from_slice(&count.generation.to_le_bytes());
+    bytes[24..32].copy_from_slice(&count.segments.to_le_bytes());
+    let crc = crc32c(&[&bytes[12..]]);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    for at in log_counts_at(pool, count.generation) {
+        pool.store(at, &bytes);
+    }
+}
+
+/// The ranges to flush for the log count of a generation.
+pub(crate) fn log_count_ranges(pool: &Pool, generation: u64) -> [(NvPtr, usize); 2] {
+    log_counts_at(pool, generation).map(|at| (at, LOG_COUNT_BYTES as usize))
+}
+
+/// Returns the log counts that have a whole copy, the larger one where the copies differ.
+pub(crate) fn log_counts(pool: &Pool) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
+    let copies = LOG_COUNTS_AT.into_iter().flat_map(|copy| (0..LOG_COUNTS).map(move |index| (copy, index)));
+    for (copy, index) in copies {
+        let Some(bytes) = pool.bytes(pool.root().add(copy + index * LOG_COUNT_BYTES), LOG_COUNT_BYTES as usize) else {
+            continue;
+        };
+        if bytes[..8] == LOG_COUNT_MAGIC && crc32c(&[&bytes[12..]]) == u32_at(bytes, 8) {
+            let segments: &mut u64 = counts.entry(u64_at(bytes, 16)).or_default();
+            *segments = u64_at(bytes, 24).max(*segments);
+        }
+    }
+    counts
 }

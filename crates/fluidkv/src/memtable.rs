@@ -28,9 +28,11 @@ use crate::entry::batch::BatchRecord;
 use crate::entry::{Entry, Frame, Op, Payload, encode_header};
 use crate::inner::lock;
 use crate::key_filter::KeyFilter;
-use crate::layout::KIND_LOG;
+use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
 use crate::reserve::Reserve;
-use crate::segment::{SEGMENT_HEADER, SegmentHeader, capacity_for, end_mark, place, room_of, spare_at};
+use crate::segment::{
+    SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
+};
 use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
@@ -101,6 +103,8 @@ struct Segment {
     end: u64,
     /// The header, while its spare copy is not flushed: it is stored when the first record is durable.
     spare: Option<Box<SegmentHeader>>,
+    /// The log count of the generation includes this segment.
+    is_counted: bool,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
@@ -144,6 +148,8 @@ pub(crate) struct Memtable {
     replayed: bool,
     tails: Box<[Tail]>,
     segments: Mutex<Vec<Written>>,
+    /// Segments with a durable record.
+    durable_segments: Mutex<u64>,
     log_bytes: AtomicU64,
     /// Whether it should be frozen: looked at when a segment is begun.
     full: AtomicBool,
@@ -181,6 +187,7 @@ impl Memtable {
             replayed: false,
             tails: (0..if is_shared { 1 } else { TAILS }).map(|_| Tail::default()).collect(),
             segments: Mutex::new(Vec::new()),
+            durable_segments: Mutex::new(0),
             log_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
             limits: make.limits,
@@ -251,7 +258,7 @@ impl Memtable {
                 let (before, end) = (segment.end, slot.at + len as u64);
                 let old =
                     self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
-                self.mark_end(&segment);
+                self.mark_end(&mut segment);
                 self.look_behind(before, end);
                 return Ok(old);
             }
@@ -280,7 +287,7 @@ impl Memtable {
                 }
                 self.pool.check()?;
                 segment.end = slot.at + len as u64;
-                self.mark_end(&segment);
+                self.mark_end(&mut segment);
                 return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
             }
             let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
@@ -328,6 +335,7 @@ impl Memtable {
             spare_at: spare_at(capacity),
             end: SEGMENT_HEADER as u64,
             spare: Some(Box::new(header)),
+            is_counted: false,
             next: segment.next + 1,
             frame: Some(frame),
             last: 0,
@@ -336,34 +344,55 @@ impl Memtable {
     }
 
     /// Stores and flushes the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
+    /// The log count of the generation likewise. Returns the ranges, which a shared log flushes with its group.
     #[cold]
-    fn store_spare(&self, segment: &mut Segment) -> Option<(NvPtr, usize)> {
+    fn store_spare(&self, segment: &mut Segment) -> Option<[(NvPtr, usize); 3]> {
         let copy = segment.spare.take()?.copy();
         let at = segment.at.add(segment.spare_at);
+        self.count_segment(segment);
+        let [first, second] = log_count_ranges(&self.pool, self.generation);
+        let ranges = [(at, copy.len()), first, second];
         if self.is_shared {
             self.pool.store_parts(at, &[&copy]);
         } else {
             self.pool.store_durable(at, &[&copy]);
+            ranges[1..].iter().for_each(|(at, len)| self.pool.flush(*at, *len));
         }
-        Some((at, copy.len()))
+        Some(ranges)
+    }
+
+    /// Adds a segment whose first record is durable to the log count of the generation, once.
+    fn count_segment(&self, segment: &mut Segment) {
+        if !std::mem::replace(&mut segment.is_counted, true) {
+            let mut segments = lock(&self.durable_segments);
+            *segments += 1;
+            store_log_count(&self.pool, LogCount { generation: self.generation, segments: *segments });
+        }
     }
 
     /// Says behind the last record of a log that it is durable, with all before it, so that damage to it is not taken for a record that was cut off.
     /// Not flushed: what a power failure takes of it was no promise.
     #[inline]
-    fn mark_end(&self, segment: &Segment) {
+    fn mark_end(&self, segment: &mut Segment) {
         if let Some(frame) = segment.frame {
-            self.pool.publish_u64(segment.at.add(segment.end), end_mark(frame, segment.end));
-            if let Some(header) = &segment.spare {
-                self.store_early_spare(segment, header);
+            let mark = end_mark(frame, segment.end);
+            self.pool.publish_u64(segment.at.add(segment.end), mark);
+            let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+            self.pool.publish_u64(hint_at, end_hint(mark, segment.end));
+            if segment.spare.is_some() {
+                self.store_early_spare(segment);
             }
         }
     }
 
-    /// Stores the spare copy of a header as soon as it may stand there, not flushed: [`Self::store_spare`] makes it durable.
+    /// Stores the spare copy of a header and the log count as soon as the first record is durable, without a flush:
+    /// [`Self::store_spare`] makes them durable.
     #[cold]
-    fn store_early_spare(&self, segment: &Segment, header: &SegmentHeader) {
-        self.pool.store_parts(segment.at.add(segment.spare_at), &[&header.copy()]);
+    fn store_early_spare(&self, segment: &mut Segment) {
+        if let Some(header) = &segment.spare {
+            self.pool.store_parts(segment.at.add(segment.spare_at), &[&header.copy()]);
+        }
+        self.count_segment(segment);
     }
 
     /// Looks whether its DRAM is used up.

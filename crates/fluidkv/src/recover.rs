@@ -139,7 +139,9 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
         Arc::new(handle)
     });
     let handles: Vec<_> = handles.collect();
-    let segments = find_segments(pool, state.flushed_generation(), how, (recovery, &mut damage))?;
+    // A damaged manifest does not say which logs were flushed.
+    let log_counts = if read_only.is_none() { layout::log_counts(pool) } else { BTreeMap::new() };
+    let segments = find_segments(pool, (state.flushed_generation(), &log_counts), how, (recovery, &mut damage))?;
     if read_only.is_none() {
         read_only = settle_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
     }
@@ -200,16 +202,19 @@ struct Segment {
 /// The segments of generations behind the flushed one.
 fn find_segments(
     pool: &Pool,
-    flushed: u64,
+    (flushed, log_counts): (u64, &BTreeMap<u64, u64>),
     how: &How,
     (recovery, damage): (&Recovery, &mut Vec<Error>),
 ) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
+    let mut with_records: BTreeMap<u64, u64> = BTreeMap::new();
     for (at, extent) in pool.allocator().extents_with_bytes(pool, KIND_LOG) {
         let bytes = usize::try_from(extent).ok().and_then(|len| pool.bytes(at, len)).unwrap_or_default();
         match SegmentHeader::decode(bytes) {
             Ok(Some(found)) => {
                 if found.header.generation > flushed {
+                    let segments_found = with_records.entry(found.header.generation).or_default();
+                    *segments_found += u64::from(found.has_record(bytes));
                     recovery.corrupt.fetch_add(found.only_spare.into(), Ordering::Relaxed);
                     segments.push(Segment { at, header: found.header, known_end: 0, least_end: found.least_end() });
                 }
@@ -223,9 +228,13 @@ fn find_segments(
         }
     }
     segments.sort_unstable_by_key(|segment| (segment.header.generation, segment.header.slot, segment.header.number));
-    match reach::check_generations(flushed, &segments) {
-        Err(error) if !how.salvage => return Err(advised(error)),
-        answer => damage.extend(answer.err()),
+    for answer in
+        [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &with_records)]
+    {
+        match answer {
+            Err(error) if !how.salvage => return Err(advised(error)),
+            answer => damage.extend(answer.err()),
+        }
     }
     for index in 0..segments.len() {
         let header = segments[index].header;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  0      4       8   10    12       16      24      32      40       48       56       64          128
-//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | 0    | once more | records ...   | spare |
+//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | hint | once more | records ...   | spare |
 //! ```
-//! `crc32c` covers everything behind it, up to 64. The header stands there twice, so that no damage to a line hides what follows, and once more in the segment's
+//! `crc32c` covers the bytes 8..56. The header stands there twice, so that no damage to a line hides what follows, and once more in the segment's
 //! last line, the *spare*, so that none to a page does. The segments of one slot and generation are numbered from 0 without holes.
 //! `prev.` is what the segment before this one held durably, in bytes from its start, when this one was made; 0 where
 //! that is not known.
@@ -17,7 +17,10 @@
 //! * the end, or a record that was cut off: nothing says that it was durable;
 //! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
-//! A power failure may take the end mark of the last record, which it has not made durable. Then a last record that is damaged in several bits looks like one that was cut off.
+//! The *end hint* repeats the end mark at a distance, in the last 8 bytes of the spare's line or of the second header
+//! copy's line, whichever is in the other half of the segment. A damaged page at the log's end leaves the hint.
+//!
+//! A power failure may take the end mark and the end hint of the last record, which are not flushed. Then a damaged last record looks like one that was cut off.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -34,12 +37,16 @@ pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
 pub(crate) const SPARE: usize = COPY;
 /// Bytes of one copy.
 const COPY: usize = 64;
+/// Bytes of a copy that its checksum covers and that a header has; the end hint follows.
+const HEADER_BYTES: usize = COPY - END_MARK;
+/// Offset of the first end hint: behind the second copy of the header.
+const FIRST_HINT_AT: u64 = (COPY + HEADER_BYTES) as u64;
 /// Bytes of an end mark.
 const END_MARK: usize = STEP;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Version of the log's format.
-pub(crate) const LOG_VERSION: u16 = 2;
+pub(crate) const LOG_VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"LLOG";
 /// Bytes that a search for later records may sum for nothing, beside four times the segment's own.
 const SEARCH_BYTES: u64 = 64 << 10;
@@ -68,6 +75,24 @@ pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
     let mixed = (mixed >> 32 ^ mixed).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     // No zero, which stands where nothing was written.
     mixed >> 29 ^ mixed | 1
+}
+
+/// The end hint: the offset in steps of 8, and the high half of the end mark there as its check.
+#[inline]
+pub(crate) fn end_hint(mark: u64, end: u64) -> u64 {
+    mark & !u64::from(u32::MAX) | end / STEP as u64
+}
+
+/// Where the end hint for records up to `end` is stored: in the half of the segment that does not hold `end`.
+#[inline]
+pub(crate) fn end_hint_at(end: u64, spare_at: u64) -> u64 {
+    if end > (spare_at + SPARE as u64) / 2 { FIRST_HINT_AT } else { spare_at + HEADER_BYTES as u64 }
+}
+
+/// Decodes an end hint: all records up to the returned offset were durable.
+fn hinted_end(frame: Frame, hint: u64) -> Option<u64> {
+    let end = (hint & u64::from(u32::MAX)) * STEP as u64;
+    (hint != 0 && end_hint(end_mark(frame, end), end) == hint).then_some(end)
 }
 
 /// Where a record of `len` bytes goes in a segment that is written up to `end` and has room for records up to `room`: right there, or at the next line where it
@@ -106,12 +131,20 @@ pub(crate) struct Found {
     pub(crate) has_spare: bool,
     /// None but the spare is whole.
     pub(crate) only_spare: bool,
+    /// All up to here was durable, as the end hints say; 0 where none is whole.
+    hinted_end: u64,
 }
 
 impl Found {
     /// Up to where all was durable once, at least; 0 where that is not known.
     pub(crate) fn least_end(&self) -> u64 {
-        if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 }
+        self.hinted_end.max(if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 })
+    }
+
+    /// Whether a record of this segment, at the start of `extent`, was durable and is found or known to be missing.
+    pub(crate) fn has_record(&self, extent: &[u8]) -> bool {
+        let first = || Record::checked(extent.get(SEGMENT_HEADER..)?, self.header.frame, SEGMENT_HEADER as u64);
+        self.has_spare || self.hinted_end > 0 || first().is_some()
     }
 }
 
@@ -119,14 +152,16 @@ impl SegmentHeader {
     /// The bytes to store.
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
         let mut bytes = [0; SEGMENT_HEADER];
-        bytes.as_chunks_mut::<COPY>().0.fill(self.copy());
+        for copy in bytes.as_chunks_mut::<COPY>().0 {
+            copy[..HEADER_BYTES].copy_from_slice(&self.copy());
+        }
         bytes
     }
 
-    /// One copy, the spare.
-    pub(crate) fn copy(&self) -> [u8; COPY] {
+    /// One copy without its end hint.
+    pub(crate) fn copy(&self) -> [u8; HEADER_BYTES] {
         debug_assert!(is_capacity(self.capacity));
-        let mut bytes = [0; COPY];
+        let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&LOG_VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.slot.to_le_bytes());
@@ -149,17 +184,24 @@ impl SegmentHeader {
     pub(crate) fn decode(extent: &[u8]) -> Result<Option<Found>> {
         let whole = |head: &&[u8; COPY]| {
             head[..4] == MAGIC
-                && crc32c(&[&head[8..]]) == u32_at(&head[..], 4)
+                && crc32c(&[&head[8..HEADER_BYTES]]) == u32_at(&head[..], 4)
                 && u64_at(&head[..], 40) <= extent.len() as u64
         };
         let copies = extent.get(..SEGMENT_HEADER).unwrap_or_default().as_chunks::<COPY>().0;
         let first = copies.iter().find(whole);
         let capacity = first.map_or(extent.len() as u64, |head| u64_at(head, 40));
         let spare = extent.get(spare_at(capacity) as usize..).and_then(<[u8]>::first_chunk::<COPY>).filter(whole);
-        let spare = spare.filter(|spare| first.map_or(u64_at(&spare[..], 40) == capacity, |first| first == *spare));
+        let spare = spare.filter(|spare| {
+            first.map_or(u64_at(&spare[..], 40) == capacity, |first| first[..HEADER_BYTES] == spare[..HEADER_BYTES])
+        });
         let Some(head) = first.or(spare) else { return Ok(None) };
         let header = Self::read(head)?;
-        Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none() }))
+        let hints = [FIRST_HINT_AT, spare_at(header.capacity) + HEADER_BYTES as u64].map(|at| {
+            let word = extent.get(at as usize..).and_then(<[u8]>::first_chunk::<END_MARK>);
+            word.and_then(|word| hinted_end(header.frame, u64::from_le_bytes(*word))).unwrap_or(0)
+        });
+        let hinted_end = hints[0].max(hints[1]);
+        Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none(), hinted_end }))
     }
 
     /// A copy that is whole.
@@ -180,7 +222,7 @@ impl SegmentHeader {
             capacity: u64_at(head, 40),
             previous_end: u64_at(head, 48),
         };
-        if !is_capacity(header.capacity) || u64_at(head, 56) != 0 {
+        if !is_capacity(header.capacity) {
             return Err(Error::corrupt("log segment", "its header is whole and cannot be"));
         }
         Ok(header)

@@ -55,8 +55,8 @@ pub(crate) struct Stored {
     pub(crate) places: Places,
     /// What must be flushed for it, and is not told of again: the record, what was left out before it, its segment's header.
     pub(crate) range: (NvPtr, usize),
-    /// The spare copy of its segment's header, where that is due: behind a first record that is durable.
-    pub(crate) spare: Option<(NvPtr, usize)>,
+    /// The spare copy of its segment's header and the log count, to flush after a first record that is durable.
+    pub(crate) spare: Option<[(NvPtr, usize); 3]>,
 }
 
 /// What an append asks of the log that all threads share.
@@ -107,7 +107,7 @@ impl Memtable {
             }
             log.settle()?;
             if segment.last != 0 && segment.last <= log.durable() {
-                self.mark_end(&segment);
+                self.mark_end(&mut segment);
             }
             self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;
         }
@@ -117,10 +117,10 @@ impl Memtable {
     /// what is appended stands in its place.
     pub(crate) fn mark_shared(&self, number: u64) -> bool {
         // Its holder may wait for this leader, or lead itself.
-        let Ok(segment) = self.tails[0].0.try_lock() else { return false };
+        let Ok(mut segment) = self.tails[0].0.try_lock() else { return false };
         let is_last = segment.last == number && number != 0;
         if is_last {
-            self.mark_end(&segment);
+            self.mark_end(&mut segment);
         }
         is_last
     }

@@ -7,9 +7,12 @@
 //!   the pool says *clean*.
 //! * Generations have no holes: a memtable is frozen when something in it is durable, and flushed when all before it are. So the logs that are not flushed
 //!   begin right behind the flushed generation.
+//! * A log count in the root area says how many segments of a generation held a durable record. All of them must be found.
 //!
 //! After a crash a record behind the last flush's, of a compaction say, that is damaged in several bits cannot be told from one that was cut off: the tables before it are
 //! taken then, and one whose space was used again says so itself.
+
+use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::Pool;
@@ -57,6 +60,21 @@ pub(super) fn check_generations(flushed: u64, segments: &[Segment]) -> Result<()
             return Err(damaged(&what));
         }
         before = generation;
+    }
+    Ok(())
+}
+
+/// Compares the log segments that were found to have a record, by generation, with the log counts.
+///
+/// # Errors
+/// [`Error::Corrupt`] where a segment is missing.
+pub(super) fn check_log_counts(expected: &BTreeMap<u64, u64>, flushed: u64, found: &BTreeMap<u64, u64>) -> Result<()> {
+    for (generation, expected) in expected.iter().filter(|(generation, _)| **generation > flushed) {
+        let found = found.get(generation).copied().unwrap_or(0);
+        if found < *expected {
+            let what = format!("{expected} segments of generation {generation} had a record, and {found} are found");
+            return Err(Error::corrupt("log", what));
+        }
     }
     Ok(())
 }

@@ -99,3 +99,42 @@ fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     let recovery = store.expect("salvaged").stats().recovery;
     assert!(recovery.corrupt > 0 && recovery.left_out > 0, "{recovery:?}");
 }
+
+/// Every key was absent, or had the value of an older table; `verify` was clean, and a close advanced the flushed generation.
+#[test]
+fn a_log_segment_whose_extent_is_lost_refuses_the_open() {
+    for keys in [1, 10, 200] {
+        let mut count = 1;
+        let mut lost = 0;
+        while lost < count {
+            let scratch = Scratch::new();
+            killed(&scratch, keys, |pool, segments| {
+                count = segments.len();
+                pool.allocator().free_extent(pool, segments[lost].0);
+            });
+            for _ in 0..2 {
+                let refused = open(&scratch, false).0.err();
+                let is_named = |error: &Error| matches!(error, Error::Corrupt { what, .. } if what.contains("salvage"));
+                assert!(refused.as_ref().is_some_and(is_named), "{keys} keys, segment {lost}: {refused:?}");
+            }
+            let (store, told) = open(&scratch, true);
+            let store = store.expect("salvaged");
+            assert!(store.stats().recovery.corrupt > 0 && !told.is_empty(), "{keys} keys, segment {lost}");
+            lost += 1;
+        }
+    }
+}
+
+/// A segment whose header a power failure kept, and whose first record it took, is no damage.
+#[test]
+fn a_segment_without_a_record_is_not_missed() {
+    let scratch = Scratch::new();
+    killed(&scratch, 200, |pool, segments| {
+        let (at, header) = segments[segments.len() - 1];
+        let next = SegmentHeader { number: header.number + 1, previous_end: 0, ..header };
+        let made = pool.allocator().alloc_extent(pool, header.capacity, KIND_LOG).expect("an extent");
+        assert_ne!(made, at);
+        pool.store(made, &next.encode());
+    });
+    assert_eq!(open(&scratch, false).0.expect("open").len().expect("len"), 200);
+}

@@ -75,10 +75,17 @@ impl Log {
         log
     }
 
-    /// As the writer leaves it whose last record is durable.
+    /// As the writer leaves it whose last record is durable, but for the end hint.
     fn mark(&mut self) {
         let (end, mark) = (self.end(), end_mark(self.header.frame, self.end()));
         self.bytes[end as usize..][..END_MARK].copy_from_slice(&mark.to_le_bytes());
+    }
+
+    /// Stores the end hint as the writer does.
+    fn hint(&mut self) {
+        let (end, at) = (self.end(), end_hint_at(self.end(), spare_at(CAPACITY)));
+        let hint = end_hint(end_mark(self.header.frame, end), end);
+        self.bytes[at as usize..][..END_MARK].copy_from_slice(&hint.to_le_bytes());
     }
 
     /// A log of so many records, each of which was durable before the next one was stored.
@@ -116,6 +123,10 @@ impl Log {
     }
 }
 
+fn store_spare(bytes: &mut [u8], header: &SegmentHeader) {
+    bytes[spare_at(CAPACITY) as usize..][..HEADER_BYTES].copy_from_slice(&header.copy());
+}
+
 fn rng() -> Rng {
     let seed = seed();
     println!("seed {seed:#x}");
@@ -144,16 +155,16 @@ fn small_records_share_a_line_and_none_touches_a_line_more_than_it_must() {
 fn headers_come_back_and_damaged_ones_are_none() {
     let log = Log::new(77, &[]);
     let decoded = |bytes: &[u8]| SegmentHeader::decode(bytes).expect("known");
-    let of_first = Found { header: log.header, has_spare: false, only_spare: false };
-    let of_spare = Found { header: log.header, has_spare: true, only_spare: true };
+    let of_first = Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 };
+    let of_spare = Found { header: log.header, has_spare: true, only_spare: true, hinted_end: 0 };
     assert_eq!(decoded(&log.bytes), Some(of_first));
-    for bit in 0..SEGMENT_HEADER * 8 {
+    for bit in (0..SEGMENT_HEADER * 8).filter(|bit| bit / 8 % COPY < HEADER_BYTES) {
         let mut bytes = log.bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(decoded(&bytes), Some(of_first), "bit {bit}: the other one is whole");
         bytes[(bit / 8 + 64) % 128] ^= 1;
         assert_eq!(decoded(&bytes), None, "bit {bit}");
-        bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&log.header.copy());
+        store_spare(&mut bytes, &log.header);
         assert_eq!(decoded(&bytes), Some(of_spare), "bit {bit}: the spare is whole");
         let at = spare_at(CAPACITY) as usize + bit / 8 % 64;
         bytes[at] ^= 1;
@@ -161,14 +172,14 @@ fn headers_come_back_and_damaged_ones_are_none() {
     }
     assert_eq!(decoded(&log.bytes[..127]), None);
     assert_eq!(decoded(&log.bytes[..4096]), None, "an older use, as a longer segment");
-    for (version, is_newer) in [(3, true), (1, false)] {
+    for (version, is_newer) in [(4, true), (2, false)] {
         let mut other = log.bytes.clone();
         other[8] = version;
-        let crc = crc32c(&[&other[8..64]]);
+        let crc = crc32c(&[&other[8..HEADER_BYTES]]);
         other[4..8].copy_from_slice(&crc.to_le_bytes());
         match SegmentHeader::decode(&other) {
-            Err(Error::NewerFormat { found: 3, .. }) if is_newer => {}
-            Err(Error::OlderFormat { found: 1, .. }) if !is_newer => {}
+            Err(Error::NewerFormat { found: 4, .. }) if is_newer => {}
+            Err(Error::OlderFormat { found: 2, .. }) if !is_newer => {}
             answer => panic!("{answer:?}"),
         }
     }
@@ -178,13 +189,13 @@ fn headers_come_back_and_damaged_ones_are_none() {
 fn a_spare_that_is_another_headers_does_not_count() {
     let mut log = Log::new(77, &[]);
     let other = SegmentHeader { generation: 9, ..log.header };
-    log.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&other.copy());
+    store_spare(&mut log.bytes, &other);
     let found = SegmentHeader::decode(&log.bytes).expect("known");
-    assert_eq!(found, Some(Found { header: log.header, has_spare: false, only_spare: false }));
+    assert_eq!(found, Some(Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 }));
     // Of a shorter segment, whose end stood elsewhere.
     log.bytes[..SEGMENT_HEADER].fill(0);
     let shorter = SegmentHeader { capacity: CAPACITY / 2, ..log.header };
-    log.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&shorter.copy());
+    store_spare(&mut log.bytes, &shorter);
     assert_eq!(SegmentHeader::decode(&log.bytes).expect("known"), None);
 }
 
@@ -194,7 +205,7 @@ fn a_spare_without_a_record_tells_of_damage() {
     let log = Log::random(&mut rng, 10, true);
     let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
     hurt.bytes[..log.end() as usize].fill(0);
-    hurt.bytes[spare_at(CAPACITY) as usize..].copy_from_slice(&log.header.copy());
+    store_spare(&mut hurt.bytes, &log.header);
     let (records, damage, _) = hurt.read(Mode::Strict, 0);
     assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER as u64)));
     let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
@@ -380,6 +391,31 @@ fn an_end_mark_is_of_its_place_and_of_its_use_of_the_space() {
         hurt.bytes[log.records[last].0 as usize + 4] ^= 3;
         let (records, damage, _) = hurt.read(Mode::Strict, 0);
         assert_eq!((records.as_slice(), damage), (&log.records[..last], None));
+    }
+}
+
+/// Record and end mark are in one page, and often in one line.
+#[test]
+fn an_end_hint_tells_of_a_last_record_that_is_lost_with_its_mark() {
+    let mut rng = rng();
+    for round in 0..200 {
+        let records = 1 + rng.below(40);
+        let mut log = Log::marked(&mut rng, records);
+        let Some(last) = log.records.len().checked_sub(1) else { continue };
+        log.hint();
+        let found = SegmentHeader::decode(&log.bytes).expect("known").expect("whole");
+        assert!(found.least_end() == log.end() && found.has_record(&log.bytes), "round {round}");
+        let hint_at = end_hint_at(log.end(), spare_at(CAPACITY));
+        assert!(hint_at.abs_diff(log.end()) > CAPACITY / 2 - 256, "round {round}: it is far from the end");
+        let from = log.records[last].0 as usize;
+        let to = spare_at(CAPACITY).min(log.end() + 8) as usize;
+        log.bytes[from..to].fill(0);
+        let (records, damage, _) = log.read(Mode::Strict, 0);
+        assert_eq!(records, log.records[..last], "round {round}");
+        assert_eq!(damage.map(|damage| damage.at), Some(log.ends[last]), "round {round}");
+        // Of another use of the space, or with a wrong bit, the hint says nothing.
+        log.bytes[hint_at as usize + rng.below(8)] ^= 1 << rng.below(8);
+        assert_eq!(log.read(Mode::Strict, 0).1, None, "round {round}");
     }
 }
 
