@@ -49,14 +49,8 @@ fn planted_faults_are_seen(engine: &dyn Engine, images: u64) {
 }
 
 /// Breaches that are known and not fixed yet. They are printed.
-const OPEN_HIKV: &[Breach] = &[
-    Breach::OldValue,
-    Breach::Absent,
-    Breach::WalkShort,
-    Breach::WalkTwice,
-    Breach::SalvageOld,
-    Breach::SalvageSilent,
-];
+/// Open: a misplaced page over the extent table.
+const OPEN_HIKV: &[Breach] = &[Breach::Absent];
 const OPEN_NVHT: &[Breach] = &[
     Breach::OldValue,
     Breach::Absent,
@@ -120,7 +114,7 @@ fn damaged_matrices_keep_the_rule() {
 
 #[test]
 fn planted_faults_of_in_place_engines_are_seen() {
-    planted_faults_are_seen(&HiKvEngine, 640);
+    planted_faults_are_seen(&HiKvEngine, 1000);
     planted_faults_are_seen(&NvhtEngine, 640);
 }
 
