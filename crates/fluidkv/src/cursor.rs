@@ -5,6 +5,11 @@
 //! Most pairs are borrowed from the medium, and last. One of a compressed block is borrowed from the plain bytes that its cursor has of the block it
 //! stands in, and passes with the cursor's next step; so a cursor over tables has the plain bytes of one block at most. A merge therefore steps
 //! away from a pair when it is asked for the next one, not before.
+//!
+//! A memtable may have newer versions than a snapshot shows. Its cursor shows such a key as
+//! [`Stop::Newer`] and does not look for an older version. The merge asks for the older version
+//! when the key is at its head. An owned scan begins again for each chunk: this way it reads each
+//! newer version once, and not once per chunk.
 
 mod merge;
 
@@ -15,6 +20,7 @@ use std::sync::Arc;
 use lodestore_contract::{Direction, Error, Result};
 use lodestore_media::NvPtr;
 
+use crate::entry::Entry;
 use crate::memtable::{Memtable, Written};
 use crate::table::{Item, Place, Reads, Step, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
@@ -39,6 +45,10 @@ impl<'a> Pair<'a> {
     fn of_item(item: &Item<'a>) -> Self {
         Self { key: item.key, known: Known::of_item(item) }
     }
+
+    fn of_entry(entry: &Entry<'a>) -> Self {
+        Self { key: entry.key(), known: Known::of_entry(entry) }
+    }
 }
 
 /// Who is shown pairs, and says whether to go on.
@@ -50,6 +60,9 @@ enum Stop<'a> {
     Lasting(Pair<'a>),
     /// A pair to ask the source for, until its next step.
     Passing,
+    /// A key whose newest version is newer than the snapshot. [`Source::older`] finds the version
+    /// to show.
+    Newer(&'a [u8]),
     /// There is no more.
     End,
 }
@@ -63,14 +76,33 @@ pub(crate) struct MemtableCursor<'a> {
     size: usize,
     /// Where the next chunk begins; `None`: there is none.
     from: Option<Bound<Vec<u8>>>,
+    /// Where the walk ends. Checked only for keys that the snapshot does not show.
+    to: Bound<&'a [u8]>,
+    /// The position of the last [`Stop::Newer`].
+    newer: u64,
     /// The memtable's segments, where each entry's checksum is to be compared.
     checked: Option<Vec<Written>>,
 }
 
 impl<'a> MemtableCursor<'a> {
     pub(crate) fn new(memtable: &'a Memtable, number: u64, from: Bound<&[u8]>, direction: Direction) -> Self {
-        let from = Some(from.map(<[u8]>::to_vec));
-        Self { memtable, number, direction, chunk: VecDeque::new(), size: CHUNK.0, from, checked: None }
+        Self {
+            memtable,
+            number,
+            direction,
+            chunk: VecDeque::new(),
+            size: CHUNK.0,
+            from: Some(from.map(<[u8]>::to_vec)),
+            to: Bound::Unbounded,
+            newer: 0,
+            checked: None,
+        }
+    }
+
+    /// The same walk, ended at `to`: the upper bound forward, the lower bound backward. The walk
+    /// may still show keys past the bound.
+    pub(crate) fn ending(self, to: Bound<&'a [u8]>) -> Self {
+        Self { to, ..self }
     }
 
     /// The newest versions of a frozen memtable, from a key on, each of them checked: for a flush, which must not give damaged bytes a fresh
@@ -96,7 +128,45 @@ impl<'a> MemtableCursor<'a> {
     #[inline]
     pub(crate) fn next_placed(&mut self) -> Result<Option<(u64, Pair<'a>)>> {
         loop {
-            while let Some(at) = self.chunk.pop_front() {
+            let Some((at, entry)) = self.advance()? else { return Ok(None) };
+            if !self.memtable.is_newer(&entry, self.number) {
+                return Ok(Some((at, Pair::of_entry(&entry))));
+            }
+            if self.is_past_end(entry.key()) {
+                return Ok(None);
+            }
+            if let Some(entry) = self.memtable.version(at, self.number)? {
+                return Ok(Some((at, Pair::of_entry(&entry))));
+            }
+        }
+    }
+
+    /// The next key, without a search for an older version.
+    #[inline]
+    fn next_stop(&mut self) -> Result<Stop<'a>> {
+        let Some((at, entry)) = self.advance()? else { return Ok(Stop::End) };
+        if !self.memtable.is_newer(&entry, self.number) {
+            return Ok(Stop::Lasting(Pair::of_entry(&entry)));
+        }
+        if self.is_past_end(entry.key()) {
+            return Ok(Stop::End);
+        }
+        self.newer = at;
+        Ok(Stop::Newer(entry.key()))
+    }
+
+    /// The version that the snapshot shows of the last [`Stop::Newer`], if the memtable has it.
+    fn older(&self) -> Result<Option<Pair<'a>>> {
+        Ok(self.memtable.version(self.newer, self.number)?.map(|entry| Pair::of_entry(&entry)))
+    }
+
+    /// The next key's newest entry and its position.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<(u64, Entry<'a>)>> {
+        loop {
+            if let Some(at) = self.chunk.pop_front() {
+                #[cfg(test)]
+                crate::memtable::visits::add();
                 if let Some(later) = self.chunk.get(AHEAD) {
                     self.memtable.prefetch_entry(*later);
                 }
@@ -105,12 +175,21 @@ impl<'a> MemtableCursor<'a> {
                 {
                     return Err(damaged(at));
                 }
-                if let Some(entry) = self.memtable.version(at, self.number)? {
-                    return Ok(Some((at, Pair { key: entry.key(), known: Known::of_entry(&entry) })));
-                }
+                return Ok(Some((at, self.memtable.entry(at)?)));
             }
             let Some(from) = self.from.take() else { return Ok(None) };
             self.fill(from.as_ref().map(Vec::as_slice))?;
+        }
+    }
+
+    /// Whether a key is outside of the walk's last bound.
+    fn is_past_end(&self, key: &[u8]) -> bool {
+        match (self.to, self.direction) {
+            (Bound::Unbounded, _) => false,
+            (Bound::Included(to), Direction::Forward) => key > to,
+            (Bound::Excluded(to), Direction::Forward) => key >= to,
+            (Bound::Included(to), Direction::Backward) => key < to,
+            (Bound::Excluded(to), Direction::Backward) => key <= to,
         }
     }
 
@@ -227,7 +306,8 @@ impl<'a> SortedCursor<'a> {
             let more = match self.next()? {
                 Stop::Lasting(pair) => visit(&pair),
                 Stop::Passing => self.passing().is_none_or(|pair| visit(&pair)),
-                Stop::End => return Ok(true),
+                // Tables have no [`Stop::Newer`].
+                Stop::Newer(_) | Stop::End => return Ok(true),
             };
             if !more {
                 return Ok(false);
@@ -318,9 +398,17 @@ impl<'a> Source<'a> {
     #[inline]
     fn next(&mut self) -> Result<Stop<'a>> {
         match self {
-            Self::Memtable(cursor) => Ok(cursor.next()?.map_or(Stop::End, Stop::Lasting)),
+            Self::Memtable(cursor) => cursor.next_stop(),
             Self::Sorted(cursor) => cursor.next(),
             Self::Ranges(cursor) => cursor.next(),
+        }
+    }
+
+    /// The version to show of a [`Stop::Newer`]. `None`: the source has no older version of it.
+    fn older(&self) -> Result<Option<Pair<'a>>> {
+        match self {
+            Self::Memtable(cursor) => cursor.older(),
+            Self::Sorted(_) | Self::Ranges(_) => Ok(None),
         }
     }
 

@@ -494,12 +494,29 @@ impl Memtable {
         let records = Records(&self.pool);
         let mut entry = records.entry(at)?;
         let mut at = at;
-        while number != u64::MAX && !self.replayed && entry.sequence(self.base) > number {
+        while self.is_newer(&entry, number) {
+            #[cfg(test)]
+            visits::add();
             let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
             at = older;
             entry = records.entry(at)?;
         }
         Ok(Some(entry))
+    }
+
+    /// The entry at a position that the index named.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn entry(&self, at: u64) -> Result<Entry<'_>> {
+        Records(&self.pool).entry(at)
+    }
+
+    /// Whether a snapshot at `number` does not show this version. `u64::MAX` shows every version.
+    #[inline]
+    pub(crate) fn is_newer(&self, entry: &Entry<'_>, number: u64) -> bool {
+        number != u64::MAX && !self.replayed && entry.sequence(self.base) > number
     }
 
     /// Adds the positions of keys from `from` on, in order, at most `max`; whether that was all there are.
@@ -579,5 +596,23 @@ impl Drop for Memtable {
                 self.pool.allocator().free_extent(&self.pool, segment.at);
             }
         }
+    }
+}
+
+/// Counts the versions that a thread reads, so that a test can bound the work of a scan.
+#[cfg(test)]
+pub(crate) mod visits {
+    use std::cell::Cell;
+
+    thread_local! {
+        static VISITS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn add() {
+        VISITS.set(VISITS.get() + 1);
+    }
+
+    pub(crate) fn count() -> u64 {
+        VISITS.get()
     }
 }

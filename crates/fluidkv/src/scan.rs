@@ -4,6 +4,9 @@
 //! returned before the call is in it, and of two writes the later is never shown without the earlier. A snapshot is a view and a number:
 //! what is written later has a higher number, or stands in memtables that the view does not name.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -21,6 +24,9 @@ use crate::view::{Known, View};
 
 /// Pairs that an owned scan copies at first, and at most.
 const OWNED: (usize, usize) = (16, 256);
+
+/// Pairs of at most this many bytes are copied into one buffer.
+const PACKED_BYTES_MAX: usize = 256;
 
 /// The store as it was at a number: while it lives, what it shows stays.
 pub(crate) struct Moment {
@@ -86,7 +92,8 @@ fn scan(
     let from = from.as_ref().map(Vec::as_slice);
     let mut sources = Vec::with_capacity(view.frozen.len() + 2);
     for each in view.memtables().filter(|memtable| !memtable.is_empty()) {
-        sources.push(Source::Memtable(MemtableCursor::new(each, number, from, range.direction)));
+        let cursor = MemtableCursor::new(each, number, from, range.direction);
+        sources.push(Source::Memtable(cursor.ending(to.as_ref().map(Vec::as_slice))));
     }
     sources.push(Source::Ranges(Box::new(RangesCursor::new(&view.ranges, from, range.direction, inner.reads)?)));
     let (mut visited, mut outcome) = (0, Ok(()));
@@ -119,11 +126,71 @@ fn scan(
     outcome.map(|()| visited)
 }
 
+/// A pair of a [`Chunk`].
+enum Copied {
+    /// The next bytes of the buffer.
+    Packed {
+        key_len: usize,
+        value_len: usize,
+    },
+    Entry(Entry),
+}
+
+/// Copied pairs. A small pair gets its own allocations when it is taken. The allocator serves them
+/// from those that the last pair freed, several times faster than the allocations of a whole chunk.
+#[derive(Default)]
+struct Chunk {
+    pairs: VecDeque<Copied>,
+    packed: Vec<u8>,
+    /// Bytes of `packed` that were taken.
+    taken: usize,
+}
+
+impl Chunk {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        if key.len() + value.len() > PACKED_BYTES_MAX {
+            self.pairs.push_back(Copied::Entry(Entry { key: key.to_vec(), value: value.to_vec() }));
+            return;
+        }
+        self.packed.extend_from_slice(key);
+        self.packed.extend_from_slice(value);
+        self.pairs.push_back(Copied::Packed { key_len: key.len(), value_len: value.len() });
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        match self.pairs.pop_front()? {
+            Copied::Entry(entry) => Some(entry),
+            Copied::Packed { key_len, value_len } => {
+                let (key, value) = self.packed[self.taken..][..key_len + value_len].split_at(key_len);
+                self.taken += key_len + value_len;
+                Some(Entry { key: key.to_vec(), value: value.to_vec() })
+            }
+        }
+    }
+
+    /// Forgets the bytes of pairs that were taken, when all were.
+    fn clear(&mut self) {
+        self.packed.clear();
+        self.taken = 0;
+    }
+
+    /// The key of the last pair.
+    fn last_key(&self) -> Option<&[u8]> {
+        match self.pairs.back()? {
+            Copied::Entry(entry) => Some(&entry.key),
+            Copied::Packed { key_len, value_len } => {
+                let pair = &self.packed[self.packed.len() - key_len - value_len..];
+                Some(&pair[..*key_len])
+            }
+        }
+    }
+}
+
 /// An owned scan: pairs are copied by the chunk.
 struct Owned {
     moment: Moment,
     range: ScanRange,
-    chunk: VecDeque<Entry>,
+    chunk: Chunk,
     size: usize,
     ended: bool,
     /// What ended it, behind the pairs that were found before.
@@ -137,14 +204,15 @@ impl Owned {
         self.size = (self.size * 4).min(OWNED.1);
         let part = self.range.clone().limit(want);
         let chunk = &mut self.chunk;
+        chunk.clear();
         let found = self.moment.scan_each(&part, &mut |key, value| {
-            chunk.push_back(Entry { key: key.to_vec(), value: value.to_vec() });
+            chunk.push(key, value);
             Visit::More
         })?;
         self.range.limit -= found;
         self.ended = found < want || self.range.limit == 0;
-        if let Some(last) = self.chunk.back() {
-            let bound = Bound::Excluded(last.key.clone());
+        if let Some(last) = self.chunk.last_key() {
+            let bound = Bound::Excluded(last.to_vec());
             match self.range.direction {
                 Direction::Forward => self.range.from = bound,
                 Direction::Backward => self.range.to = bound,
@@ -158,7 +226,7 @@ impl Iterator for Owned {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.chunk.is_empty()
+        if self.chunk.pairs.is_empty()
             && !self.ended
             && let Err(error) = self.fill()
         {
@@ -166,7 +234,7 @@ impl Iterator for Owned {
             self.moment.inner().corrupt(&error);
             self.failed = Some(error);
         }
-        self.chunk.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
+        self.chunk.pop().map(Ok).or_else(|| self.failed.take().map(Err))
     }
 }
 
@@ -195,7 +263,7 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
     Box::new(Owned {
         moment,
         range: range.clone(),
-        chunk: VecDeque::new(),
+        chunk: Chunk::default(),
         size: OWNED.0,
         ended: range.excludes_all() || range.limit == 0,
         failed: None,

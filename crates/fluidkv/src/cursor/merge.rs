@@ -15,18 +15,21 @@ struct Standing<'a> {
     head: u64,
     /// `None`: it is one that passes.
     pair: Option<Pair<'a>>,
+    /// Whether only the key of the pair is valid: see [`Stop::Newer`].
+    is_newer: bool,
 }
 
 impl<'a> Standing<'a> {
     /// A source at its first pair, if it has any.
     fn first(source: Source<'a>) -> Result<Option<Self>> {
-        let mut this = Self { source, head: 0, pair: None };
+        let mut this = Self { source, head: 0, pair: None, is_newer: false };
         Ok(this.step()?.then_some(this))
     }
 
     /// Steps on; whether there is a pair.
     #[inline]
     fn step(&mut self) -> Result<bool> {
+        self.is_newer = false;
         match self.source.next()? {
             Stop::Lasting(pair) => {
                 self.head = key_head(pair.key);
@@ -35,6 +38,11 @@ impl<'a> Standing<'a> {
             Stop::Passing => {
                 self.pair = None;
                 self.head = key_head(self.pair().key);
+            }
+            Stop::Newer(key) => {
+                self.head = key_head(key);
+                self.pair = Some(Pair { key, known: Known::Deleted });
+                self.is_newer = true;
             }
             Stop::End => return Ok(false),
         }
@@ -148,11 +156,33 @@ impl<'a> Merge<'a> {
         if std::mem::take(&mut self.shown) {
             self.step_at(0)?;
         }
+        self.resolve_top()?;
         if self.heap.len() > 1 {
             self.pass_older()?;
         }
         self.shown = !self.heap.is_empty();
         Ok(self.shown)
+    }
+
+    /// Passes over keys at the top that the snapshot does not show. Finds the older version of the
+    /// first key that the snapshot shows.
+    #[inline]
+    fn resolve_top(&mut self) -> Result<()> {
+        while let Some(top) = self.heap.first()
+            && self.sources[*top as usize].is_newer
+        {
+            self.resolve_newer(*top as usize)?;
+        }
+        Ok(())
+    }
+
+    /// One step of [`Self::resolve_top`], for the source at the top.
+    #[inline(never)]
+    fn resolve_newer(&mut self, top: usize) -> Result<()> {
+        let standing = &mut self.sources[top];
+        let Some(older) = standing.source.older()? else { return self.step_at(0) };
+        (standing.pair, standing.is_newer) = (Some(older), false);
+        Ok(())
     }
 
     /// Steps the source at a place on, which is the top or one of its children; it leaves the heap at its end.
@@ -179,6 +209,9 @@ impl<'a> Merge<'a> {
             }
         }
         let shown = std::mem::take(&mut self.shown);
+        if !shown {
+            self.resolve_top()?;
+        }
         match self.heap.first().map(|only| &mut self.sources[*only as usize]) {
             Some(only) => Ok((shown || visit(&only.pair())) && only.source.visit(visit)?),
             None => Ok(true),
