@@ -34,12 +34,13 @@
 //! 3. The count of memtables that wait, and with it whether writers are stopped, is looked at and changes under the publisher's lock: there are never more than may
 //!    be, and what is noted last is what was published last. A count that came late would stop writers for a flush that nobody has to make.
 
+mod refusal;
 mod settle;
 mod task;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
@@ -48,6 +49,7 @@ use crate::adapt::{Governor, Reading};
 use crate::failures::{Failures, Trouble};
 use crate::inner::{Inner, MEMTABLES, Rotation, lock};
 use crate::pace::Pace;
+use refusal::Refusal;
 
 pub(crate) use settle::RECLAIM;
 
@@ -113,6 +115,8 @@ pub(crate) struct Migration {
     pub(crate) governor: Governor,
     /// A merge of small tables came to as many: this store's items are too large for fewer, or room is scarce. No more of them until the next open.
     pub(crate) crowds_stay: AtomicBool,
+    /// The last attempt to make room, if it made none.
+    refusal: Mutex<Option<Arc<Refusal>>>,
 }
 
 /// How much of the work behind is due.
@@ -138,6 +142,7 @@ impl Migration {
             seen: Mutex::new(None),
             governor: Governor::new(workers),
             crowds_stay: AtomicBool::new(false),
+            refusal: Mutex::new(None),
         }
     }
 

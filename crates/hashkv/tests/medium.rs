@@ -1,6 +1,7 @@
 //! A medium that is shorter than the capacity: it is full before the store is.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lodestore_contract::{Error, Store};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
@@ -9,6 +10,8 @@ use lodestore_media::sim::SimSpec;
 
 const CAPACITY: u64 = 64 << 20;
 const MEDIUM: u64 = 12 << 20;
+/// Flushes, collections and attempts to make room of one attempt, at most.
+const WORK_PER_ATTEMPT_MAX: u64 = 20;
 
 /// Puts values until one is refused; how many there are.
 fn fill(store: &HashKv, value: &[u8]) -> u64 {
@@ -70,4 +73,58 @@ fn deletes_make_room_on_a_medium_that_is_full_of_small_values() {
 #[test]
 fn deletes_make_room_on_a_medium_that_is_full_of_long_values() {
     deletes_make_room(1, 30_000);
+}
+
+/// Work of the store behind refused puts.
+fn work(store: &HashKv) -> u64 {
+    let counters = store.stats().engine_counters;
+    counters["reclaims"] + counters["flushes"] + counters["values_collections"] + counters["values_collections_failed"]
+}
+
+/// Each refused put made room again, in vain: it flushed, compacted and collected.
+fn a_refusal_does_no_work(workers: usize, len: usize) {
+    let mut options = HashKvOptions::default();
+    (options.index.pool.capacity, options.index.workers) = (CAPACITY, workers);
+    let spec = SimSpec { record: false, ..SimSpec::default() };
+    let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+    pool.recorder().expect("a simulated pool").set_medium_bytes(MEDIUM);
+    let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    let value = vec![7; len];
+    let count = fill(&store, &value);
+    let put = |index: u64| store.put(&index.to_le_bytes(), &value);
+    // What the last flushes leave to do may free a little.
+    let mut next = count;
+    while (0..20).any(|_| put(next).inspect(|()| next += 1).is_ok()) {}
+    let (before, began) = (work(&store), Instant::now());
+    for _ in 0..1000 {
+        assert!(matches!(put(next), Err(Error::Full { .. })), "the medium has no room");
+    }
+    let attempts_max = 2 + began.elapsed().as_secs();
+    let done = work(&store) - before;
+    assert!(done <= WORK_PER_ATTEMPT_MAX * attempts_max, "{done} tasks for 1000 refusals");
+    // Space that another process frees is found by the next put.
+    pool.recorder().expect("a simulated pool").set_medium_bytes(2 * MEDIUM);
+    put(next).expect("the medium has room");
+    next += 1;
+    // A full store again, and space that deletes free.
+    pool.recorder().expect("a simulated pool").set_medium_bytes(MEDIUM);
+    while put(next).is_ok() {
+        next += 1;
+    }
+    for index in 0..next {
+        assert!(store.delete(&index.to_le_bytes()).expect("delete"), "key {index}");
+    }
+    for index in 0..count / 2 {
+        put(index).expect("the deletes made room");
+    }
+    store.close().expect("close");
+}
+
+#[test]
+fn a_put_that_a_full_medium_refuses_does_no_work_until_space_is_freed() {
+    for workers in [0, 1] {
+        for len in [100, 2000, 30_000] {
+            a_refusal_does_no_work(workers, len);
+        }
+    }
 }

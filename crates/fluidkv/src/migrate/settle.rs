@@ -35,6 +35,10 @@ impl Inner {
             // Who told may be whom it would wait for.
             return Ok(false);
         }
+        if self.is_refusing() {
+            return Ok(false);
+        }
+        let began = Instant::now();
         // What is free beyond what is needed: deletes may take it.
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
@@ -57,18 +61,27 @@ impl Inner {
             while !is_whole && self.halve_largest()? {
                 is_whole = self.reserve.refill(&self.pool);
             }
-            let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
-            let now = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            let now = self.tasks_done();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
             if !worth && !std::mem::replace(&mut looked, true) && self.find_stale(RECLAIM) {
                 continue;
             }
-            let (held, began) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
-            if worth || !self.wait_for_a_reader(held, *began) {
-                return Ok(worth);
+            if worth {
+                return Ok(true);
+            }
+            let (held, waited_from) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
+            if !self.wait_for_a_reader(held, *waited_from) {
+                self.remember_refusal(began);
+                return Ok(false);
             }
         }
+    }
+
+    /// How many flushes, compactions and collections were done.
+    pub(super) fn tasks_done(&self) -> u64 {
+        let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
+        counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Waits until one of these views that are past has gone with its last holder, for a while from `began` at most; whether one has. What was replaced comes free then, and a

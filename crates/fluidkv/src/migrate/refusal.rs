@@ -1,0 +1,79 @@
+//! A refusal for lack of room, remembered until something may have freed space.
+//!
+//! Making room flushes and compacts the store, and takes up to seconds. A store that is full would do
+//! so for each refused put. The next put is refused at once while nothing has changed that may have
+//! freed space:
+//!
+//! * A log segment more is free, in the regions or on the medium, where other processes free space too.
+//! * A flush, a compaction or a collection was done.
+//! * The active memtable has a key more: an acknowledged write, such as a delete.
+//! * A snapshot, a scan or another reader has ended.
+//!
+//! What changes none of these, such as values that expire, is found by a retry. The retry comes after
+//! [`RETRY_TIMES`] times as long as the last attempt took, and after [`RETRY_AFTER_MS`] at least.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use lodestore_contract::now_millis;
+
+use crate::inner::{Inner, lock};
+use crate::view::View;
+
+/// The least time between two attempts to make room where nothing has changed.
+const RETRY_AFTER_MS: u64 = 1000;
+/// The time between two attempts, as a multiple of what one takes: they use a small share of a CPU.
+const RETRY_TIMES: u64 = 32;
+
+/// What changes where space may have been freed.
+struct Stamp {
+    free_bytes: u64,
+    tasks_done: u64,
+    generation: u64,
+    keys: usize,
+    snapshots: usize,
+}
+
+/// An attempt to make room that made none.
+pub(super) struct Refusal {
+    stamp: Stamp,
+    /// Past views that readers held at the end of the attempt.
+    views: Vec<Weak<View>>,
+    /// When the attempt ended and when the next is due, in milliseconds since 1970.
+    ended_at: u64,
+    retry_at: u64,
+}
+
+impl Inner {
+    fn space_stamp(&self) -> Stamp {
+        let view = self.view.load();
+        Stamp {
+            free_bytes: self.pool.space().free + self.reserve.held_bytes() + self.pool.room_on_medium(),
+            tasks_done: self.tasks_done(),
+            generation: view.active.generation,
+            keys: view.active.tree.len(),
+            snapshots: self.order.snapshots(),
+        }
+    }
+
+    /// Whether the last attempt to make room made none, and nothing may have freed space since.
+    pub(super) fn is_refusing(&self) -> bool {
+        let Some(refusal) = lock(&self.migration.refusal).clone() else { return false };
+        let (then, now) = (&refusal.stamp, self.space_stamp());
+        (now.tasks_done, now.generation, now.keys) == (then.tasks_done, then.generation, then.keys)
+            && now.free_bytes < then.free_bytes + self.sizes.segment
+            && now.snapshots >= then.snapshots
+            && refusal.views.iter().all(|view| view.strong_count() > 0)
+            && (refusal.ended_at..refusal.retry_at).contains(&now_millis())
+    }
+
+    /// Remembers that an attempt which began at `began` made no room.
+    pub(super) fn remember_refusal(&self, began: Instant) {
+        let views = lock(&self.publisher).past_views();
+        let took_ms = began.elapsed().as_millis() as u64;
+        let ended_at = now_millis();
+        let retry_at = ended_at + RETRY_AFTER_MS.max(took_ms * RETRY_TIMES);
+        let refusal = Refusal { stamp: self.space_stamp(), views, ended_at, retry_at };
+        *lock(&self.migration.refusal) = Some(Arc::new(refusal));
+    }
+}
