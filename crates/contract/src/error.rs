@@ -71,6 +71,13 @@ pub enum Error {
         /// The system's own word.
         source: io::Error,
     },
+    /// The operating system refused to start a thread that the store cannot do without.
+    ThreadRefused {
+        /// The thread's name.
+        name: String,
+        /// The system's own word.
+        source: io::Error,
+    },
     /// Another process holds the store.
     Locked {
         /// The store's directory.
@@ -329,6 +336,11 @@ impl fmt::Display for Error {
             Self::Io { doing, path, source } => {
                 write!(f, "{doing} {}: {source}; {}", path.display(), io_advice(source))
             }
+            Self::ThreadRefused { name, source } => write!(
+                f,
+                "thread {name} cannot be started: {source}; raise the limit on threads (ulimit -u, or the container's \
+                 pids limit), or end other processes"
+            ),
             Self::DurabilityRefused { asked, medium, instead } => {
                 write!(f, "durability {asked} cannot be had on {medium}: {instead}")
             }
@@ -379,7 +391,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Io { source, .. } | Self::ThreadRefused { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -401,6 +413,7 @@ mod tests {
             Error::DramBudget { used: 2, budget: 1 },
             Error::corrupt("pool.0000 at 4096", "checksum differs"),
             Error::io("opening", path(), io::Error::from(io::ErrorKind::PermissionDenied)),
+            Error::ThreadRefused { name: "lodestore-sweep".into(), source: io::Error::from_raw_os_error(11) },
             Error::Locked { path: path(), holder: "process 1".into() },
             Error::Missing { path: path() },
             Error::Exists { path: path() },

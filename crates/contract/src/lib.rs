@@ -2,7 +2,7 @@
 //! errors, limits, durability levels, options, statistics and events, and
 //! (feature `conformance`) the suite that every engine passes.
 //!
-//! Floor 0: no I/O, no threads, no `unsafe`. Every other crate may import it.
+//! Floor 0: no I/O, no threads of its own, no `unsafe`. Every other crate may import it.
 #![forbid(unsafe_code)]
 
 mod capability;
@@ -20,6 +20,8 @@ mod stats;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[doc(hidden)]
+pub mod threads;
 mod verify;
 
 pub use capability::Capabilities;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Quiet, own_work};
 
@@ -43,7 +44,7 @@ impl Runs {
     }
 }
 
-/// Does the parts of a flush on so many threads, the caller's among them; what came of each.
+/// Does the parts of a flush on up to so many threads, the caller's among them; what came of each.
 pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
     std::thread::scope(|scope| {
         let other = || {
@@ -52,7 +53,7 @@ pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> +
                 work()
             })
         };
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(other)).collect();
+        let others = start_helpers(scope, "lodestore-fluid-part", threads.saturating_sub(1), other);
         let mut parts = vec![work()];
         parts.extend(
             others.into_iter().map(|other| {

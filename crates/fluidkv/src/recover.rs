@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 
@@ -345,7 +346,7 @@ fn replay_segments(
         Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };
     let threads = how.threads.clamp(1, segments.len());
     let outcome = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| job.work(segments))).collect();
+        let others = start_helpers(scope, "lodestore-fluid-replay", threads - 1, || job.work(segments));
         let own = job.work(segments);
         others.into_iter().fold(own, |outcome, other| {
             outcome.and(other.join().unwrap_or_else(|_| Err(Error::Poisoned { cause: "a replay panicked".into() })))

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
     VerifyReport, Visit,
@@ -127,12 +128,17 @@ impl FluidKv {
     /// Starts the threads of a store that [`FluidKv::start_separating`] has opened. To be called once, and before the first write: without them nobody flushes.
     ///
     /// # Errors
-    /// [`Error::Io`] where the system gives no thread: the store is to be dropped then.
+    /// [`Error::ThreadRefused`] where not even one worker can be started: drop the store then.
     pub fn begin_workers(&self) -> Result<()> {
         let running = &self.running;
         for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
-            running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()))?;
+            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()));
+            if number > 0 && started.is_err() {
+                // One worker does all work, only later.
+                break;
+            }
+            started?;
         }
         if running.inner.has_windows() {
             let behind = Arc::clone(&running.inner);
@@ -223,11 +229,7 @@ impl FluidKv {
 
 impl Running {
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(work)
-            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-        lock(&self.threads).push(thread);
+        lock(&self.threads).push(start_thread(name, work)?);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store,
     Swap, VerifyReport, Visit,
@@ -85,11 +86,8 @@ impl HashKv {
         if options.index.workers > 0 {
             let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
             let rate = options.collect_rate;
-            let thread = std::thread::Builder::new()
-                .name("lodestore-hash-collect".into())
-                .spawn(move || own_work(|| collect_behind(&values, rate, &stopping)))
-                .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-            *lock(&running.collector) = Some(thread);
+            let collect = move || own_work(|| collect_behind(&values, rate, &stopping));
+            *lock(&running.collector) = Some(start_thread("lodestore-hash-collect", collect)?);
         }
         Ok(Self { running })
     }
@@ -140,7 +138,12 @@ impl HashKv {
 
     /// What a write has come to, which whoever looks for room from now on is to flush first if it `changed` anything.
     fn written<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
-        if outcome.as_ref().map_or(true, changed) {
+        // A refusal for lack of room has changed nothing.
+        let has_changed = match &outcome {
+            Ok(done) => changed(done),
+            Err(error) => !matches!(error, Error::Full { .. }),
+        };
+        if has_changed {
             self.running.values.touch();
         }
         outcome

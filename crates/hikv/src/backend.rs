@@ -405,14 +405,11 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
-    /// An empty index, its queues, and its threads.
-    ///
-    /// # Errors
-    /// [`Error::Io`](lodestore_contract::Error::Io) where a thread cannot be started.
-    pub fn start(config: Config, records: R, sampler: Arc<Sampler>) -> Result<Self> {
+    /// An empty index, its queues, and as many of its threads as the system gives.
+    pub fn start(config: Config, records: R, sampler: Arc<Sampler>) -> Self {
         let backend = Self { core: Arc::new(Core::new(config, records, sampler)) };
-        Core::man(&backend.core, backend.core.crew.active())?;
-        Ok(backend)
+        Core::man_or_fewer(&backend.core, backend.core.crew.active());
+        backend
     }
 
     /// Hands over one change of the key with this hash. Call it with the key's stripe lock held, after the change

@@ -84,7 +84,7 @@ struct Model {
 impl Model {
     fn new(config: Config) -> Self {
         let records = Records::default();
-        let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(true))).expect("threads");
+        let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(true)));
         Self {
             backend,
             records,
@@ -347,7 +347,7 @@ fn a_stop_under_load_leaves_nothing_behind() {
 fn a_drop_without_a_stop_ends_the_threads() {
     let records = Records::default();
     let config = Config { backends: Backends::Fixed(2), ..Config::default() };
-    let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(false))).expect("threads");
+    let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(false)));
     backend.enqueue(hash(1), TreeOp::new(&key_of(1), NvPtr::NULL, position(1, 1)));
     drop(backend);
     assert_eq!(Arc::strong_count(&records.0), 1, "a thread still holds the records");

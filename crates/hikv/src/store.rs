@@ -95,7 +95,7 @@ impl HiKv {
         let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
         let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget);
         let inner = Inner {
-            backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler))?,
+            backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
             wal: if options.wal { log_of(&base.pool)? } else { None },

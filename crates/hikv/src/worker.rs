@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
+use lodestore_contract::threads::start_thread;
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 use lodestore_media::own_work;
@@ -237,6 +238,14 @@ impl Crew {
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
+    /// Starts threads until the system refuses one, and goes on with those. Without any, a writer
+    /// that finds its queue full and a reader of the tree do the work.
+    pub(crate) fn man_or_fewer(core: &Arc<Self>, count: usize) {
+        if Self::man(core, count).is_err() {
+            core.crew.active.store(lock(&core.crew.handles).len(), Ordering::SeqCst);
+        }
+    }
+
     /// Starts threads until `count` have been started.
     pub(crate) fn man(core: &Arc<Self>, count: usize) -> Result<()> {
         let crew = &core.crew;
@@ -247,10 +256,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         while handles.len() < count.min(crew.seats.len()) {
             let number = handles.len();
             let shared = Arc::clone(core);
-            let handle = thread::Builder::new()
-                .name(format!("hikv-backend-{number}"))
-                .spawn(move || own_work(|| run(&shared, number)))
-                .map_err(|error| Error::io("starting backend thread", number.to_string(), error))?;
+            let handle = start_thread(format!("hikv-backend-{number}"), move || own_work(|| run(&shared, number)))?;
             // The thread itself sets it too; whoever is first.
             let _ = crew.seats[number].thread.set(handle.thread().clone());
             handles.push(handle);

@@ -4,7 +4,8 @@
 //! are made from 8-byte heads alone where these tell the keys apart, so that no record is touched.
 
 use std::num::NonZeroUsize;
-use std::thread;
+use std::ops::Range;
+use std::thread::{self, ScopedJoinHandle};
 
 use crossbeam_epoch::pin;
 
@@ -163,11 +164,21 @@ impl BPlusTree {
         let threads = threads.min(most);
         let share = leaves.div_ceil(threads) * LEAF_FILL;
         thread::scope(|scope| {
+            let begin = |range: Range<usize>| {
+                let own = range.clone();
+                let load = move || self.load_leaves(r, sorted, own);
+                thread::Builder::new().name("lodestore-load".into()).spawn_scoped(scope, load).map_err(|_| range)
+            };
             let workers: Vec<_> = (0..threads)
                 .map(|t| (t * share).min(sorted.len())..((t + 1) * share).min(sorted.len()))
-                .map(|range| scope.spawn(move || self.load_leaves(r, sorted, range)))
+                .map(begin)
                 .collect();
-            workers.into_iter().map(|worker| worker.join().expect("a loading thread does not panic")).collect()
+            let end = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker {
+                Ok(worker) => worker.join().expect("a loading thread does not panic"),
+                // The system refused a thread for this share.
+                Err(range) => self.load_leaves(r, sorted, range),
+            };
+            workers.into_iter().map(end).collect()
         })
     }
 
@@ -176,7 +187,7 @@ impl BPlusTree {
         &self,
         r: &R,
         sorted: &[E],
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
     ) -> Result<Vec<Built>, BulkError> {
         let guard = pin();
         let space = self.space(&guard);

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Event, RecoveryState, Result};
 use lodestore_media::own_work;
 
@@ -192,6 +193,12 @@ pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
     }
 }
 
+/// Ends a recovery that will not begin, so that nobody waits for it.
+pub(crate) fn abandon<E: Engine>(engine: &E, cause: &Error) {
+    engine.recovery.cancel();
+    fail(engine, cause.to_string());
+}
+
 fn fail<E: Engine>(engine: &E, cause: String) {
     let wanted = engine.recovery.check_wanted().is_ok();
     engine.abandon(&cause);
@@ -202,8 +209,8 @@ fn fail<E: Engine>(engine: &E, cause: String) {
     }
 }
 
-/// Works through `count` parts with up to `threads` threads, each with a share of its own of what
-/// is found; the shares.
+/// Works through `count` parts with up to `threads` threads, the caller's among them. Returns each
+/// thread's share of what is found.
 ///
 /// # Errors
 /// The first of `work`.
@@ -233,9 +240,10 @@ pub fn share_out<T: Default + Send>(
         return Ok(vec![worker()?]);
     }
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| own_work(worker))).collect();
+        let workers = start_helpers(scope, "lodestore-rebuild", threads - 1, || own_work(worker));
+        let own = worker();
         let join =
             |worker: ScopedJoinHandle<'_, Result<T>>| worker.join().unwrap_or_else(|panicked| resume_unwind(panicked));
-        workers.into_iter().map(join).collect()
+        std::iter::once(own).chain(workers.into_iter().map(join)).collect()
     })
 }

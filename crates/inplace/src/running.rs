@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lodestore_contract::{Error, Event, Result};
+use lodestore_contract::threads::start_thread;
+use lodestore_contract::{Event, Result};
 use lodestore_media::own_work;
 
 use crate::base::lock;
@@ -37,33 +38,33 @@ pub struct Behind {
 impl<E: Engine> Running<E> {
     /// Starts what works behind the operations.
     ///
+    /// Recovery runs before this returns where its thread cannot be started.
+    ///
     /// # Errors
-    /// [`Error::Io`] where a thread cannot be started; what recovery failed with, if it runs here.
+    /// [`Error::ThreadRefused`](lodestore_contract::Error::ThreadRefused) where the sweep's thread
+    /// cannot be started; what recovery failed with, if it runs here.
     pub fn start(inner: E, behind: Behind) -> Result<Self> {
         let running = Self { inner: Arc::new(inner), threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let inner = &running.inner;
-        let ready_after = inner.recovery.ready();
-        inner.tell(&Event::Opened { clean: behind.clean, ready_after });
-        if behind.recovers {
-            let shared = Arc::clone(inner);
-            running.spawn("lodestore-recovery", move || own_work(|| recovery::run(&*shared, behind.trusted)))?;
-        } else {
-            own_work(|| recovery::run(&**inner, behind.trusted));
-            inner.recovery.wait_done()?;
-        }
         if behind.sweep_ms > 0 {
             let shared = Arc::clone(inner);
-            running.spawn("lodestore-sweep", move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms)))?;
+            let sweep = move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms));
+            // The drop of `running` waits for a rebuild, which cannot begin any more.
+            running.spawn("lodestore-sweep", sweep).inspect_err(|error| recovery::abandon(&**inner, error))?;
+        }
+        let ready_after = inner.recovery.ready();
+        inner.tell(&Event::Opened { clean: behind.clean, ready_after });
+        let shared = Arc::clone(inner);
+        let recover = move || own_work(|| recovery::run(&*shared, behind.trusted));
+        if !behind.recovers || running.spawn("lodestore-recovery", recover).is_err() {
+            own_work(|| recovery::run(&**inner, behind.trusted));
+            inner.recovery.wait_done()?;
         }
         Ok(running)
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(work)
-            .map_err(|source| Error::io("starting a thread for", "the store", source))?;
-        lock(&self.threads).push(thread);
+        lock(&self.threads).push(start_thread(name, work)?);
         Ok(())
     }
 

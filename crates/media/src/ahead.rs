@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use lodestore_contract::threads::start_thread;
 use lodestore_contract::{Error, Result};
 
 use crate::files::{Made, RegionMaker};
@@ -97,7 +98,7 @@ impl Ahead {
         if thread.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let shared = Arc::clone(&self.shared);
             // Without the thread everything works, only later; so a refusal to start it is no error.
-            *thread = std::thread::Builder::new().name("lodestore-ahead".into()).spawn(move || run(&shared)).ok();
+            *thread = start_thread("lodestore-ahead", move || run(&shared)).ok();
         }
     }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::start_thread;
 use lodestore_contract::{Error, Result};
 
 use crate::ENGINE;
@@ -217,7 +217,7 @@ impl Mkvs {
             return close();
         }
         // Where there is no thread for it, its stores are closed when nobody has them any more.
-        if Builder::new().name("mkvs-close".into()).spawn(close).is_ok() {
+        if start_thread("mkvs-close", close).is_ok() {
             let _ = told.recv_timeout(patience);
         }
     }

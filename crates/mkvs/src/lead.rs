@@ -7,8 +7,10 @@
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::start_scoped_thread;
 
 use crate::apply::is_refusal;
 use crate::catchup::{last_epoch, log_of};
@@ -52,8 +54,17 @@ pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
         return devices.into_iter().filter_map(redo).collect();
     }
     std::thread::scope(|scope| {
-        let begun: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || redo(device))).collect();
-        begun.into_iter().filter_map(|redone| redone.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let begin = |device: Arc<Device>| {
+            let own = Arc::clone(&device);
+            start_scoped_thread(scope, "mkvs-redo", move || redo(own)).map_err(|_| device)
+        };
+        let begun: Vec<_> = devices.into_iter().map(begin).collect();
+        let end = |begun: Result<ScopedJoinHandle<'_, Option<Able>>, Arc<Device>>| match begun {
+            Ok(redone) => redone.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // No thread could be started for this device.
+            Err(device) => redo(device),
+        };
+        begun.into_iter().filter_map(end).collect()
     })
 }
 

@@ -173,8 +173,14 @@ pub(crate) fn make_device(
     Maker { root, options, places: made.places(), matrix }.create(made, index, member, members)
 }
 
-/// Makes a matrix whose description lies in `root`.
-pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
+/// Makes a matrix with its description in `root`, and starts it. A matrix that cannot be started
+/// is removed.
+pub(crate) fn create<T>(
+    root: &Path,
+    options: &Arc<MkvsOptions>,
+    places: &dyn Places,
+    start: impl FnOnce(Opened) -> Result<T>,
+) -> Result<T> {
     options.check()?;
     options.check_lags()?;
     let (engine, log_engine) = places.engines();
@@ -214,8 +220,6 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
     let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
     let store = made.create(root, new)?.store;
     let host = Arc::new(Host::create(store, matrix)?);
-    made.keep();
-    creation.map_or(Ok(()), Creation::finish)?;
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
         if group.has_filter {
@@ -223,7 +227,10 @@ pub(crate) fn create(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Place
         }
         Arc::new(group)
     });
-    Ok(Opened { options: Arc::clone(options), groups: groups.collect(), host })
+    let started = start(Opened { options: Arc::clone(options), groups: groups.collect(), host })?;
+    made.keep();
+    creation.map_or(Ok(()), Creation::finish)?;
+    Ok(started)
 }
 
 /// The options of an open, with what shaped the matrix when it was made.

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::limits::{check_key, check_value};
+use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Capabilities, Change, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
@@ -72,7 +73,7 @@ impl Mkvs {
     /// [`Error::InvalidOption`]; those of the devices' creation.
     pub fn create(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
-        Self::start(recover::create(path, &options, places)?)
+        recover::create(path, &options, places, Self::start)
     }
 
     /// Opens the matrix whose description lies in the directory `path`. What shapes it (groups, devices, paths, acks, logs) comes from there.
@@ -146,8 +147,7 @@ impl Mkvs {
     }
 
     fn spawn_for(&self, device: Option<Arc<Device>>, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let handle = Builder::new().name(name).spawn(work);
-        let handle = handle.map_err(|error| Error::io("starting a thread of", "the matrix", error))?;
+        let handle = start_thread(name, work)?;
         lock(&self.threads).push(Thread { handle, device });
         Ok(())
     }

@@ -93,11 +93,13 @@ fn wait_recovered(store: &Lodestore) -> Outcome {
     let (stop, stopped) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let bar = &bar;
-        scope.spawn(move || {
+        let show = move || {
             while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
                 bar.set_position((store.stats().recovery.share * 1000.0) as u64);
             }
-        });
+        };
+        // Without a thread the bar does not move.
+        let _shown = thread::Builder::new().spawn_scoped(scope, show);
         let done = store.wait_recovered();
         drop(stop);
         done

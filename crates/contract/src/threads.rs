@@ -1,0 +1,95 @@
+//! Thread starts. The system may refuse each of them: RLIMIT_NPROC, or the pids limit of a container.
+//!
+//! Every engine starts its threads here. A store either goes on with fewer threads, or refuses the
+//! open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].
+
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+use crate::error::{Error, Result};
+
+/// Starts a thread.
+///
+/// # Errors
+/// [`Error::ThreadRefused`].
+pub fn start_thread<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let name = name.into();
+    let started = check_limit().and_then(|()| Builder::new().name(name.clone()).spawn(work));
+    started.map_err(|source| Error::ThreadRefused { name, source })
+}
+
+/// Starts a thread of a scope.
+///
+/// # Errors
+/// [`Error::ThreadRefused`].
+pub fn start_scoped_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    let name = name.into();
+    let started = check_limit().and_then(|()| Builder::new().name(name.clone()).spawn_scoped(scope, work));
+    started.map_err(|source| Error::ThreadRefused { name, source })
+}
+
+/// Starts up to `count` threads of a scope for the same work, and stops at the first refusal. The
+/// caller does its own share of the work, so that the work ends without any of them.
+pub fn start_helpers<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    count: usize,
+    work: impl Fn() -> T + Send + Copy + 'scope,
+) -> Vec<ScopedJoinHandle<'scope, T>> {
+    (0..count).map_while(|_| start_scoped_thread(scope, name, work).ok()).collect()
+}
+
+#[cfg(not(feature = "conformance"))]
+#[expect(clippy::unnecessary_wraps, reason = "the test build refuses starts")]
+fn check_limit() -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(feature = "conformance")]
+use limit::check_limit;
+#[cfg(feature = "conformance")]
+pub use limit::{ThreadLimit, limit_thread_starts};
+
+#[cfg(feature = "conformance")]
+mod limit {
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Thread starts that are left to this process. `usize::MAX`: there is no limit.
+    static STARTS_LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+    static LIMITING: Mutex<()> = Mutex::new(());
+
+    /// Refuses thread starts until it is dropped.
+    pub struct ThreadLimit(#[expect(dead_code, reason = "the lock is held until the drop")] MutexGuard<'static, ()>);
+
+    /// Lets this process start `starts` more threads and refuses all further starts, as the system
+    /// does at RLIMIT_NPROC. The limit counts stores of other tests in the process as well: use it
+    /// in a test binary of its own. One limit at a time: the next call waits for the drop.
+    pub fn limit_thread_starts(starts: usize) -> ThreadLimit {
+        let limiting = LIMITING.lock().unwrap_or_else(PoisonError::into_inner);
+        STARTS_LEFT.store(starts, Ordering::SeqCst);
+        ThreadLimit(limiting)
+    }
+
+    impl Drop for ThreadLimit {
+        fn drop(&mut self) {
+            STARTS_LEFT.store(usize::MAX, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn check_limit() -> io::Result<()> {
+        let take = |left: usize| if left == usize::MAX { Some(left) } else { left.checked_sub(1) };
+        match STARTS_LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => Ok(()),
+            // EAGAIN, as pthread_create returns it.
+            Err(_) => Err(io::Error::from_raw_os_error(11)),
+        }
+    }
+}
