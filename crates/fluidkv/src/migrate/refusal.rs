@@ -9,7 +9,8 @@
 //! * The active memtable has a key more: an acknowledged write, such as a delete.
 //! * A snapshot, a scan or another reader has ended.
 //!
-//! What changes none of these, such as values that expire, is found by a retry. The retry comes after
+//! A retry is due at once while a table has not been examined for expiring values, and when enough of
+//! an examined table has expired. What changes none of these is found by a retry as well: after
 //! [`RETRY_TIMES`] times as long as the last attempt took, and after [`RETRY_AFTER_MS`] at least.
 
 use std::sync::{Arc, Weak};
@@ -67,12 +68,20 @@ impl Inner {
             && (refusal.ended_at..refusal.retry_at).contains(&now_millis())
     }
 
+    /// When the next stable table is worth a merge for what has expired there, in milliseconds since
+    /// 1970: 0 while a table has not been examined.
+    fn find_next_stale_ms(&self) -> u64 {
+        let view = self.view.load();
+        let tables = view.ranges.list.iter().flat_map(|range| &range.stable.tables);
+        tables.map(|table| table.stale_from.get().copied().unwrap_or(0)).min().unwrap_or(u64::MAX)
+    }
+
     /// Remembers that an attempt which began at `began` made no room.
     pub(super) fn remember_refusal(&self, began: Instant) {
         let views = lock(&self.publisher).past_views();
         let took_ms = began.elapsed().as_millis() as u64;
         let ended_at = now_millis();
-        let retry_at = ended_at + RETRY_AFTER_MS.max(took_ms * RETRY_TIMES);
+        let retry_at = (ended_at + RETRY_AFTER_MS.max(took_ms * RETRY_TIMES)).min(self.find_next_stale_ms());
         let refusal = Refusal { stamp: self.space_stamp(), views, ended_at, retry_at };
         *lock(&self.migration.refusal) = Some(Arc::new(refusal));
     }
