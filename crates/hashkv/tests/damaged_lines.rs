@@ -1,5 +1,6 @@
 //! Damage of single lines of the store's files.
 
+#[expect(dead_code, reason = "this test needs the options alone")]
 mod common;
 #[path = "../../fluidkv/tests/lines/each.rs"]
 mod each;
