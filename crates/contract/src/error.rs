@@ -489,9 +489,10 @@ mod tests {
     }
 
     #[test]
-    fn only_an_io_error_has_a_source() {
+    fn only_errors_of_the_operating_system_have_a_source() {
         for error in one_of_each() {
-            assert_eq!(error.source().is_some(), matches!(error, Error::Io { .. }), "{error}");
+            let is_of_system = matches!(error, Error::Io { .. } | Error::ThreadRefused { .. });
+            assert_eq!(error.source().is_some(), is_of_system, "{error}");
         }
     }
 }

@@ -64,10 +64,6 @@ pub struct HiKvOptions {
     pub dram_budget: u64,
 }
 
-/// Longest region: an index entry has 40 bits for the offset, and an extent can make a region 1
-/// GiB longer.
-const REGION_BYTES_MAX: u64 = (1 << 40) - (1 << 30);
-
 /// Modes that are kept in the store, as bits.
 const MODE_SYNC: u32 = 1;
 const MODE_PARTITIONED: u32 = 2;
@@ -235,13 +231,6 @@ impl HiKvOptions {
         let segment = self.segment_bytes;
         if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment) || !segment.is_multiple_of(BUCKET as u32) {
             return refuse("segment", segment, "it takes a multiple of 128 from 512 to 1048576");
-        }
-        if self.pool.region_bytes > REGION_BYTES_MAX {
-            return refuse(
-                "region",
-                self.pool.region_bytes,
-                "an index entry holds offsets of at most 1 TiB less 1 GiB",
-            );
         }
         check_within("queues", self.queues as u64, 1, QUEUES_MAX as u64)?;
         if !self.queue_len.is_power_of_two() || !(2..=QUEUE_LEN_MAX).contains(&self.queue_len) {
