@@ -36,7 +36,9 @@ use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
-use crate::segment::{Mode, SPARE, SegmentHeader, SegmentReader, spare_at};
+use crate::segment::{
+    Mode, SEGMENT_HEADER, SPARE, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
+};
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
@@ -141,7 +143,8 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     });
     let handles: Vec<_> = handles.collect();
     // A damaged manifest does not say which logs were flushed.
-    let log_counts = if read_only.is_none() { layout::log_counts(pool) } else { BTreeMap::new() };
+    let is_counted = read_only.is_none() && !pool.mutant(Mutant::LogCountIgnored);
+    let log_counts = if is_counted { layout::log_counts(pool) } else { BTreeMap::new() };
     let segments = find_segments(pool, (state.flushed_generation(), &log_counts), how, (recovery, &mut damage))?;
     if read_only.is_none() {
         read_only = settle_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
@@ -217,7 +220,9 @@ fn find_segments(
                     let segments_found = with_records.entry(found.header.generation).or_default();
                     *segments_found += u64::from(found.has_record(bytes));
                     recovery.corrupt.fetch_add(found.only_spare.into(), Ordering::Relaxed);
-                    segments.push(Segment { at, header: found.header, known_end: 0, least_end: found.least_end() });
+                    let ignores_hint = pool.mutant(Mutant::EndHintIgnored);
+                    let least_end = if ignores_hint { 0 } else { found.least_end() };
+                    segments.push(Segment { at, header: found.header, known_end: 0, least_end });
                 }
             }
             Ok(None) => {}
@@ -411,8 +416,29 @@ impl Job<'_> {
                 self.pool.fence();
                 self.pool.check()?;
             }
+            // A doubtful end stays doubtful.
+            if !self.how.salvage && outcome.searched {
+                self.mark_recovered_end(segment, outcome.end);
+            }
         }
         Ok(())
+    }
+
+    /// Stores the end mark and the end hint of a segment whose records are durable: a power failure
+    /// may have taken them. Later damage of the last record is then reported.
+    fn mark_recovered_end(&self, segment: &Segment, end: u64) {
+        if end <= SEGMENT_HEADER as u64 {
+            return;
+        }
+        let mark = end_mark(segment.header.frame, end);
+        let hint_at = end_hint_at(end, spare_at(segment.header.capacity));
+        for (offset, word) in [(end, mark), (hint_at, end_hint(mark, end))] {
+            self.pool.publish_u64(segment.at.add(offset), word);
+            self.pool.flush(segment.at.add(offset), size_of::<u64>());
+        }
+        if !self.how.settled {
+            self.pool.fence();
+        }
     }
 
     /// Takes note that the last segment of a log ends where damage may hide more of it.

@@ -183,6 +183,10 @@ pub enum Mutant {
     SealIgnored = 151,
     /// A replay takes the end of a log's whole records for the log's end.
     LogEndIgnored = 152,
+    /// An open takes any number of log segments of a generation for all of them.
+    LogCountIgnored = 153,
+    /// End hints of log segments are not read.
+    EndHintIgnored = 154,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -195,7 +199,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 91] = [
+    pub const ALL: [Self; 93] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -283,6 +287,8 @@ impl Mutant {
         Self::RecordChecksumIgnored,
         Self::SealIgnored,
         Self::LogEndIgnored,
+        Self::LogCountIgnored,
+        Self::EndHintIgnored,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

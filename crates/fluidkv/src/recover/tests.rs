@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
-use lodestore_media::PoolOptions;
+use lodestore_media::{PoolOptions, u64_at};
 
 use super::*;
 use crate::entry::{Frame, Op, encode_header};
-use crate::segment::{place, spare_at};
+use crate::segment::{SEGMENT_HEADER, place, spare_at};
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 fn options(salvage: bool) -> FluidOptions {
@@ -137,4 +137,32 @@ fn a_segment_without_a_record_is_not_missed() {
         pool.store(made, &next.encode());
     });
     assert_eq!(open(&scratch, false).0.expect("open").len().expect("len"), 200);
+}
+
+/// A power failure takes the end mark and the end hint. The open stores them again, so later damage of
+/// the last record is not taken for a write that was cut off.
+#[test]
+fn the_open_after_a_power_failure_protects_the_last_record_again() {
+    const KEYS: u64 = 10;
+    let scratch = Scratch::new();
+    let mut last_record = 0;
+    killed(&scratch, KEYS, |pool, segments| {
+        let (at, header) = segments[segments.len() - 1];
+        let end = SEGMENT_HEADER as u64 + (KEYS - 1) * 128 + 124_u64.next_multiple_of(8);
+        let hint_at = end_hint_at(end, spare_at(header.capacity));
+        let word = |offset: u64| u64_at(pool.bytes(at.add(offset), 8).expect("a word"), 0);
+        let mark = end_mark(header.frame, end);
+        assert_eq!((word(end), word(hint_at)), (mark, end_hint(mark, end)), "mark and hint are there");
+        [end, hint_at].into_iter().for_each(|offset| pool.store(at.add(offset), &[0; 8]));
+        last_record = at.add(end - 16).raw();
+    });
+    let store = open(&scratch, false).0.expect("the store after the power failure");
+    assert_eq!(store.len().expect("len"), KEYS);
+    drop(store);
+    let path = scratch.store().join("pool.0000");
+    let mut bytes = std::fs::read(&path).expect("the store's file");
+    bytes[last_record as usize] ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+    let refused = open(&scratch, false).0.err();
+    assert!(matches!(refused, Some(Error::Corrupt { .. })), "{refused:?}");
 }
