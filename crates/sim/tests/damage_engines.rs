@@ -59,22 +59,10 @@ const OPEN_NVHT: &[Breach] = &[
     Breach::SalvageOld,
     Breach::SalvageSilent,
 ];
-const OPEN_FLUIDKV: &[Breach] = &[
-    Breach::OldValue,
-    Breach::Absent,
-    Breach::WalkShort,
-    Breach::WalkTwice,
-    Breach::SalvageOld,
-    Breach::SalvageSilent,
-];
-const OPEN_HASHKV: &[Breach] = &[
-    Breach::OldValue,
-    Breach::Absent,
-    Breach::WalkShort,
-    Breach::WalkTwice,
-    Breach::SalvageOld,
-    Breach::SalvageSilent,
-];
+/// Open: stale files and extent tables; a last record whose end mark and hint a power failure took.
+const OPEN_FLUIDKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
+/// Open: as in fluidkv; a zeroed value record of a key with an expiry.
+const OPEN_HASHKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
 const OPEN_MKVS: &[Breach] = &[
     Breach::OldValue,
     Breach::Absent,
