@@ -14,7 +14,8 @@
 //! recovery.
 //!
 //! A reserved slot has the tag of its key. So the check of its line (`line.rs`) counts it as the
-//! key's slot, and does not change when the batch publishes.
+//! key's slot, and does not change when the batch publishes. Reservations are flushed before
+//! fence 1: a redo then finds lines whose checks count them.
 //!
 //! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
 //! reader of a key whose stripe is held takes it and reads again.
@@ -266,6 +267,9 @@ impl Inner {
             let slot = self.form.reserved(hashed.tag);
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
+                // Fence 1 makes the line durable, and with it that another writer freed this slot.
+                // Else a redo of the log stores over a slot that the line's check still counts.
+                self.pool.flush(free.at, SLOT);
                 plan.reserved.push(Taken { at: free.at, slot, salt: table.salt });
                 self.raise_reach(table, hashed.fraction, free);
                 return Ok(free.at);
