@@ -14,8 +14,9 @@ use lodestore_contract::Result;
 use lodestore_inplace::share_out;
 use lodestore_media::{Mutant, NvPtr, Pool};
 
+use crate::entry::Entry;
 use crate::inner::Inner;
-use crate::layout::{KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::layout::{ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
 use crate::record::{OWN, Record, TAG_EXPIRY};
 use crate::table::{AHEAD, Form, Home, READ_AHEAD, Slot, Verdict, walk};
 
@@ -133,6 +134,7 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
 
 fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &mut Share) {
     let (pool, table) = (&inner.pool, &inner.table);
+    let mut freed = false;
     for (index, slot) in slots.iter().enumerate() {
         if let Some(next) = slots.get(index + AHEAD) {
             pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
@@ -142,7 +144,7 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
             Verdict::Free if pool.mutant(Mutant::TornEntryAccepted) && slot.entry.sig != 0 => {
                 accept_torn(inner, *slot, marks, share);
             }
-            Verdict::Free => {}
+            Verdict::Free => freed |= free_left_behind(pool, *slot),
             Verdict::Whole(record) => take(inner, position, &record, marks, share),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
@@ -164,6 +166,22 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
             }
         }
     }
+    if freed {
+        // Before the sweep hands out the space of records that only these slots named.
+        pool.fence();
+    }
+}
+
+/// Frees a slot that holds what a crash left: an entry that a split moved, or half of a torn swap.
+/// A writer may claim the slot meanwhile, and then has cleared it. Returns whether the caller has
+/// to fence.
+fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
+    let free = Entry::free(pool, slot.at);
+    if slot.entry == free || pool.cas_u128(slot.at, slot.entry.pair(), free.pair()).is_err() {
+        return false;
+    }
+    pool.flush(slot.at, ENTRY as usize);
+    true
 }
 
 /// The planted fault: a torn entry counts if its position names a record.

@@ -3,8 +3,10 @@
 //! Invariants:
 //! 1. An entry is a pair of words (`entry.rs`). It changes only by one 16-byte compare-and-swap.
 //! 2. A key's entry stands in one of its two buckets, of the one segment that its directory names; it moves only by a split.
-//! 3. An entry whose signature belongs to the sibling of the segment's last split is free: a crash
-//! came    before the split cleared it. Any other entry of a foreign signature or bucket is damage.
+//! 3. An entry whose signature belongs to the sibling of the segment's last split is free if its
+//! check bits fit its record: a crash came before the split cleared it. The same holds for the
+//! second word of a torn swap. The walk after a crash frees both. Any other entry of a foreign
+//! signature or bucket is damage.
 //! 4. At most one entry of a segment names a record of a given key; writers of a key hold its stripe.
 //! 5. Segments are never given back while the store is open, so a reader may use one it found a moment ago.
 //! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch
@@ -16,7 +18,7 @@
 
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::copied_key;
-use lodestore_media::{NvPtr, Pool};
+use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::entry::{Entry, names_record, position_of};
 use crate::hash::{Placement, Signature};
@@ -190,7 +192,7 @@ impl Table {
                 let position = entry.position();
                 pool.prefetch(position.untagged(), READ_AHEAD);
                 let record = Record::read(pool, position)?;
-                if record.key() == key && entry.is_bound(slot, record.binding()) {
+                if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
                     return Ok(Some(Hit { slot, entry, position, record }));
                 }
                 is_another(&record, slot, entry)?;
@@ -284,7 +286,7 @@ impl Probe {
             let entry = Entry { sig: self.sig, word: *word };
             let position = entry.position();
             let record = Record::read(pool, position)?;
-            if record.key() == key && entry.is_bound(*slot, record.binding()) {
+            if record.key() == key && is_bound(pool, entry, *slot, record.binding()) {
                 return Ok(Some(Hit { slot: *slot, entry, position, record }));
             }
             is_another(&record, *slot, entry)?;
@@ -379,12 +381,11 @@ impl Table {
         let place = || format!("index entry {:?} of segment {:?}", slot.at, home.segment.at);
         let damaged = |what: &str| Verdict::Damaged(Error::corrupt(place(), what));
         match self.form(pool, home, slot) {
-            Form::Free => Verdict::Free,
-            Form::Damaged => damaged("it is neither free nor an entry of this place"),
-            Form::Stray if self.is_stray_damaged(pool, slot) => {
-                damaged("its signature is not that of its record's key")
+            Form::Free | Form::Stray if !self.is_left_by_crash(pool, slot) => {
+                damaged("it is not free, and no crash leaves it")
             }
-            Form::Stray => Verdict::Free,
+            Form::Free | Form::Stray => Verdict::Free,
+            Form::Damaged => damaged("it is neither free nor an entry of this place"),
             Form::Live => {
                 let position = slot.entry.position();
                 if !binding_at(pool, position).is_some_and(|binding| slot.entry.is_bound(slot.at, binding)) {
@@ -402,15 +403,23 @@ impl Table {
         }
     }
 
-    /// Whether an entry that seems to be of the sibling was written for a record with another
-    /// signature.
-    fn is_stray_damaged(&self, pool: &Pool, slot: Slot) -> bool {
+    /// Whether a slot that names no key of this segment is free by its own mark, or holds what a
+    /// crash leaves: an entry that a split moved, or the second word of a torn swap. The entry of
+    /// a split and the torn word name a record that no allocation reuses before the walk of the
+    /// next open ends, and the walk frees both. So the check bits must still fit the record.
+    fn is_left_by_crash(&self, pool: &Pool, slot: Slot) -> bool {
+        let Entry { sig, word } = slot.entry;
+        if !names_record(word) || pool.mutant(Mutant::EntryCheckIgnored) {
+            return true;
+        }
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
-        // The place may hold another record by now, which a writer may be storing.
-        let Some(key) = copied_key::<OWN>(pool, position) else { return false };
-        let truth = Entry { sig: self.place.sign(&key).0, word: slot.entry.word };
-        truth.sig != slot.entry.sig && truth.is_bound(slot.at, binding)
+        let sig = match copied_key::<OWN>(pool, position) {
+            Some(key) if sig == 0 || sig == self.place.sign(&key).0 => self.place.sign(&key).0,
+            Some(_) => return false,
+            None => sig,
+        };
+        Entry { sig, word }.is_bound(slot.at, binding)
     }
 
     /// Checks both buckets of a signature for damage, slot by slot. The caller holds an epoch
@@ -447,6 +456,12 @@ impl Table {
             .find(|slot| matches!(self.judge_as_read(pool, home, *slot), Verdict::Free))
             .map(|slot| (slot.at, slot.entry))
     }
+}
+
+/// Whether the check of an entry in this slot fits the record's checksum.
+#[inline]
+fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> bool {
+    entry.is_bound(slot, binding) || pool.mutant(Mutant::EntryCheckIgnored)
 }
 
 /// The checksum that the record at this position stores, if the position is in the pool.

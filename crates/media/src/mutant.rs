@@ -187,6 +187,8 @@ pub enum Mutant {
     LogCountIgnored = 153,
     /// End hints of log segments are not read.
     EndHintIgnored = 154,
+    /// The check that ties an index entry to its record and its place is not compared.
+    EntryCheckIgnored = 155,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -199,7 +201,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 93] = [
+    pub const ALL: [Self; 94] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -289,6 +291,7 @@ impl Mutant {
         Self::LogEndIgnored,
         Self::LogCountIgnored,
         Self::EndHintIgnored,
+        Self::EntryCheckIgnored,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

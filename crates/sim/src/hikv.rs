@@ -101,7 +101,7 @@ impl Engine for HiKvEngine {
     }
 
     fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::RecordChecksumIgnored, Mutant::SealIgnored]
+        &[Mutant::RecordChecksumIgnored, Mutant::SealIgnored, Mutant::EntryCheckIgnored]
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

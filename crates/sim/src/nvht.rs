@@ -98,7 +98,7 @@ impl Engine for NvhtEngine {
     }
 
     fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::RecordChecksumIgnored]
+        &[Mutant::RecordChecksumIgnored, Mutant::SealIgnored, Mutant::EntryCheckIgnored]
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

@@ -277,7 +277,7 @@ impl<'a> Judge<'a> {
             let op = random_op(&mut rng, &keys, VALUE_MAX);
             match guarded(phase, || store.apply(&op))? {
                 Ok(outcome) => {
-                    let followed = self.model.follow(&op, &outcome);
+                    let followed = self.model.follow(&op, &outcome, self.reported);
                     followed.map_err(|(kind, what)| breach(kind, phase, what))?;
                 }
                 Err(error) => self.refused_op(&op, &error)?,

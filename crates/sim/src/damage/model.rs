@@ -155,8 +155,9 @@ impl Model {
         self.keys.insert(key.to_vec(), states);
     }
 
-    /// Follows an operation that answered `outcome`.
-    pub fn follow(&mut self, op: &Op, outcome: &Outcome) -> Result<(), (Breach, String)> {
+    /// Follows an operation that answered `outcome`. Once damage was reported, a delete may find a
+    /// pair that has expired: the engine cannot tell whether an unreadable record has expired.
+    pub fn follow(&mut self, op: &Op, outcome: &Outcome, is_reported: bool) -> Result<(), (Breach, String)> {
         if *outcome == Outcome::Full {
             return Ok(());
         }
@@ -169,6 +170,11 @@ impl Model {
         let after = |mut state: State| (state.apply(op) == *outcome).then_some(state);
         let mut explained: Vec<State> = before.iter().cloned().filter_map(after).collect();
         explained.dedup();
+        let is_held = |state: &State| state.all().any(|(held, _)| held == key);
+        let deletes_held = matches!(op, Op::Delete { .. }) && *outcome == Outcome::Changed(true);
+        if explained.is_empty() && is_reported && deletes_held && before.iter().any(is_held) {
+            explained.push(State::default());
+        }
         if explained.is_empty() {
             let held: Vec<String> = self.live_values(key).iter().map(|value| show_value(value.as_deref())).collect();
             let text = format!("{} of {:?}, which holds {}: {outcome:?}", op.name(), show(key), held.join(" or "));
