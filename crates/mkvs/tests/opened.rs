@@ -105,10 +105,7 @@ fn a_device_under_which_the_machine_restarted_is_replaced() {
 fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
     let matrix = refusing(stopped("two restarted", 3), &[0, 2], Part::Device, restarted);
     let refused = matrix.open().err();
-    assert!(
-        matches!(&refused, Some(Error::MachineRestarted { path }) if *path == matrix.path()),
-        "{refused:?}"
-    );
+    assert!(matches!(&refused, Some(Error::MachineRestarted { path }) if *path == matrix.path()), "{refused:?}");
     let matrix = refusing(matrix, &[2], Part::Log, restarted);
     let away = matrix.path().join("away");
     std::fs::rename(matrix.device(0, 0), &away).expect("lose a device");
