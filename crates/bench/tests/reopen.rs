@@ -113,15 +113,15 @@ fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
         .map(|path| path.join("redis-server"))
         .find(|path| path.exists())
         .expect("redis-server is here");
-    let file = programs.0.join("redis-server");
+    let file = programs.path().join("redis-server");
     let text = format!(
         "#!/bin/sh\nreal={}\nhere={}\n[ \"$1\" = --version ] && exec \"$real\" --version\n{script}\nexec \"$real\" \"$@\"\n",
         real.display(),
-        programs.0.display()
+        programs.path().display()
     );
     fs::write(&file, text).expect("a script");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it can be run");
-    let path = format!("{}:{}", programs.0.display(), std::env::var("PATH").expect("there is a path"));
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").expect("there is a path"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command.args(words.split_whitespace()).arg("--dir").arg(dir.path()).env("PATH", path).stdin(Stdio::null());
     command.output().expect("the bench starts")

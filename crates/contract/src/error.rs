@@ -306,6 +306,7 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    #[expect(clippy::too_many_lines, reason = "one arm for each variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::limits::{BATCH_OPS_MAX, KEY_MAX, VALUE_MAX};
         match self {

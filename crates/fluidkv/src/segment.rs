@@ -80,7 +80,7 @@ pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
 /// The end hint: the offset in steps of 8, and the high half of the end mark there as its check.
 #[inline]
 pub(crate) fn end_hint(mark: u64, end: u64) -> u64 {
-    mark & !u64::from(u32::MAX) | end / STEP as u64
+    (mark & !u64::from(u32::MAX)) | (end / STEP as u64)
 }
 
 /// Where the end hint for records up to `end` is stored: in the half of the segment that does not hold `end`.

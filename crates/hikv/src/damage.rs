@@ -6,15 +6,15 @@
 //!
 //! Rules with a damaged slot in a key's buckets:
 //! * A key that is found is answered, replaced and deleted as ever: its entry vouches for its
-//! record.
+//!   record.
 //! * A get, insert, update, delete or compare-and-swap of a key that is not found is `Corrupt`.
 //! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the
-//! key is   `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can
-//! come back.
+//!   key is `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can
+//!   come back.
 //! * Entries with the key's own signature that name no readable record are cleared by a put or
-//! delete of the key.
+//!   delete of the key.
 //! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open
-//! finds it again.
+//!   finds it again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

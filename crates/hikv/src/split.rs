@@ -4,10 +4,10 @@
 //! Persist order of a split of segment S of depth L into S and N, under all stripes of the partition:
 //! 1. N's extent word durable (by the allocator);
 //! 2. N's header and its half of S's entries, at the same buckets and slots, all other slots free;
-//! in S, what    an earlier split that crashed left behind is freed; fence;
+//!    in S, what an earlier split that crashed left behind is freed; fence;
 //! 3. the first directory word of the upper half names (N, L+1); flush, fence: **the split is done**;
 //! 4. the other words: upper half (N, L+1), lower half (S, L+1); then the moved entries of S
-//! become free;    flush, fence.
+//!    become free; flush, fence.
 //!
 //! A crash before 3 leaves N unreachable, to be swept. A crash after it leaves words of depth L in a range
 //! whose first upper word has L+1; [`repair`] completes them, and does the same again if it is cut short.

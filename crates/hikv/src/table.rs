@@ -4,15 +4,15 @@
 //! 1. An entry is a pair of words (`entry.rs`). It changes only by one 16-byte compare-and-swap.
 //! 2. A key's entry stands in one of its two buckets, of the one segment that its directory names; it moves only by a split.
 //! 3. An entry whose signature belongs to the sibling of the segment's last split is free if its
-//! check bits fit its record: a crash came before the split cleared it. The same holds for the
-//! second word of a torn swap. The walk after a crash frees both. Any other entry of a foreign
-//! signature or bucket is damage.
+//!    check bits fit its record: a crash came before the split cleared it. The same holds for the
+//!    second word of a torn swap. The walk after a crash frees both. Any other entry of a foreign
+//!    signature or bucket is damage.
 //! 4. At most one entry of a segment names a record of a given key; writers of a key hold its stripe.
 //! 5. Segments are never given back while the store is open, so a reader may use one it found a moment ago.
 //! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch
-//! for it.
+//!    for it.
 //! 7. A damaged entry is never overwritten, except by a write of the key whose signature it has. A
-//! split    carries damage to both segments.
+//!    split carries damage to both segments.
 //!
 //! Readers take no lock. Writers hold the stripe of the key.
 

@@ -103,7 +103,7 @@ impl<E: Engine> Running<E> {
     /// Closes the store, so that the next open need not recover.
     ///
     /// # Errors
-    /// Where something could not be saved: the store is left as after a crash, and nothing is lost. [`Error::ForeignProcess`]:
+    /// Where something could not be saved: the store is left as after a crash, and nothing is lost. [`Error::ForeignProcess`](lodestore_contract::Error::ForeignProcess):
     /// nothing is changed.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;

@@ -226,7 +226,7 @@ mod tests {
     /// A line with slots of these tags; 0 is free.
     fn line(tags: [u64; LINE_SLOTS]) -> Words {
         let mut words = [0; 8];
-        tags.iter().zip(&mut words[1..]).for_each(|(tag, word)| *word = tag << 53 | tag * 0x10_0001);
+        tags.iter().zip(&mut words[1..]).for_each(|(tag, word)| *word = (tag << 53) | (tag * 0x10_0001));
         words[0] = LineHash::of(AT, SALT).head(3);
         words[0] = LineHash::of(AT, SALT).counting_all(&words);
         words

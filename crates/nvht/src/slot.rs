@@ -35,7 +35,7 @@ const RESERVED_BINDING: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 /// The inverse of 3 modulo 2^64.
 const THIRD: u64 = 0xaaaa_aaaa_aaaa_aaab;
 
-const _: () = assert!(TAG_SHIFT + TAG_BITS == 64 && RESIDUE_SHIFT % 2 == 0);
+const _: () = assert!(TAG_SHIFT + TAG_BITS == 64 && RESIDUE_SHIFT.is_multiple_of(2));
 const _: () = assert!(lodestore_media::MAX_REGIONS <= 1 << REGION_BITS && OFFSET_BITS_MAX < RESIDUE_SHIFT);
 
 /// A slot's word.

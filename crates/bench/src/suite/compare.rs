@@ -126,7 +126,7 @@ mod tests {
         let scratch = Scratch::on_disk();
         for engine in lodestore::engines() {
             let options = lodestore::CreateOptions::new().engine(engine.name).size(256 << 20);
-            let store = lodestore::create(&scratch.path().join(engine.name), &options).expect("a store");
+            let store = lodestore::create(scratch.path().join(engine.name), &options).expect("a store");
             assert_eq!(keeps_no_order(engine.name), !store.capabilities().scan, "{}", engine.name);
         }
         assert!(keeps_no_order("nvht:size=1") && keeps_no_order("mkvs:groups=2:device-engine=nvht"));
