@@ -63,8 +63,9 @@ pub fn crc32c(parts: &[&[u8]]) -> u32 {
 pub fn crc32c_seeded(seed: u32, parts: &[&[u8]]) -> u32 {
     let short = parts.iter().all(|part| part.len() <= SHORT);
     if short && std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq") {
+        let (first, rest) = parts.split_first().map_or((&[][..], parts), |(first, rest)| (*first, rest));
         // SAFETY: the processor has both (Inv 6).
-        return unsafe { parts.iter().fold(update_seed(seed), |sum, part| update(sum, part)) } ^ !0;
+        return unsafe { rest.iter().fold(update_seeded(seed, first), |sum, part| update(sum, part)) } ^ !0;
     }
     any_length_seeded(seed, parts)
 }
@@ -90,11 +91,10 @@ fn any_length_after(first: &[u8], parts: &[&[u8]]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The sum of a seed's 4 bytes, not inverted.
-#[target_feature(enable = "sse4.2")]
-#[inline]
-fn update_seed(seed: u32) -> u32 {
-    arch::_mm_crc32_u32(!0, seed)
+/// The sum of a seed's 4 bytes and of `part`, of at most [`SHORT`] bytes, not inverted.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn update_seeded(seed: u32, part: &[u8]) -> u32 {
+    update(arch::_mm_crc32_u32(!0, seed), part)
 }
 
 /// The sum `sum`, neither inverted before nor after, gone on over `part`, of at most [`SHORT`] bytes.
