@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use lodestore_media::sim::SimImage;
-use lodestore_media::{RegionLayout, crc32c, fuzz};
+use lodestore_media::{NvPtr, RegionLayout, crc32c, crc32c_seeded, fuzz};
 
 /// Most edits of one run.
 const EDITS_MAX: usize = 64;
@@ -51,10 +51,33 @@ enum Sealed {
     TableHeader,
 }
 
+/// The place that a checksum covers beside its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The identity of the pool.
+    identity: u64,
+    /// The position. `None` in the values file, which has no such checksums.
+    at: Option<NvPtr>,
+}
+
+impl Place {
+    fn new(identity: u64, region: usize, at: usize) -> Self {
+        let at = (region != VALUES).then(|| NvPtr::new(region as u16, at as u64));
+        Self { identity, at }
+    }
+
+    /// The seed of the checksum of a record, a segment header or a seal.
+    fn seed(self) -> Option<u32> {
+        Some(((self.at?.raw() ^ self.identity).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
+    }
+}
+
 /// An undamaged image, and where in it checksums stand.
 pub struct Base {
     image: SimImage,
     sealed: Vec<(usize, usize, Sealed)>,
+    /// The identity of the pool.
+    identity: u64,
     /// Where records of `hashkv` stand in the values file: their checksums are of their places as well.
     records: Vec<usize>,
     chunk_bytes: u32,
@@ -87,12 +110,13 @@ impl Base {
             Sealed::ValuesSuperblock,
             Sealed::ValuesSegment,
         ];
+        let identity = fuzz::pool_identity(&image.regions[0]).expect("the header of an undamaged pool");
         let mut sealed = Vec::new();
         let regions = image.regions.iter().enumerate();
         for (region, bytes) in regions.chain([(VALUES, &image.values)]) {
             for at in (0..bytes.len()).step_by(16) {
                 let here = |kind: &Sealed| {
-                    let sum = kind.sum(&bytes[at..]);
+                    let sum = kind.sum(&bytes[at..], Place::new(identity, region, at));
                     // The record of a batch log that was disarmed has no right one any more.
                     sum.is_some_and(|(place, sum)| *kind == Sealed::BatchLog || read(bytes, at + place) == Some(sum))
                 };
@@ -103,7 +127,7 @@ impl Base {
         let is_record =
             |at: &usize| values_record(&image.values, *at).is_some_and(|sum| read(&image.values, *at) == Some(sum));
         let records: Vec<_> = records.filter(is_record).collect();
-        Self { image, sealed, records, chunk_bytes }
+        Self { image, sealed, identity, records, chunk_bytes }
     }
 
     /// How many checksums there are of each kind, for a test that all are found.
@@ -123,7 +147,9 @@ impl Base {
         if reseal {
             for (region, at, kind) in &self.sealed {
                 let Some(bytes) = part(&mut image, *region) else { continue };
-                if let Some((place, sum)) = bytes.get(*at..).and_then(|bytes| kind.sum(bytes)) {
+                if let Some((place, sum)) =
+                    bytes.get(*at..).and_then(|bytes| kind.sum(bytes, Place::new(self.identity, *region, *at)))
+                {
                     write(bytes, at + place, &sum.to_le_bytes());
                 }
             }
@@ -208,7 +234,7 @@ impl Base {
 
 impl Sealed {
     /// Where the checksum of what begins here stands, and what it ought to be; `None` where nothing of the kind begins here.
-    fn sum(self, bytes: &[u8]) -> Option<(usize, u32)> {
+    fn sum(self, bytes: &[u8], place: Place) -> Option<(usize, u32)> {
         let one = |part: Range<usize>| Some(crc32c(&[bytes.get(part)?]));
         let two = |part: Range<usize>, more: Range<usize>| Some(crc32c(&[bytes.get(part)?, bytes.get(more)?]));
         let is = |magic: &[u8]| bytes.starts_with(magic);
@@ -216,12 +242,12 @@ impl Sealed {
             Self::PoolHeader if is(b"LODEPOOL") => Some((12, two(8..12, 16..1024)?)),
             Self::RegionHeader if is(b"LODEREGN") => Some((12, two(8..12, 16..64)?)),
             Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
-            Self::Superblock if is(b"LSNVHT") => Some((40, one(0..40)?)),
+            Self::Superblock if is(b"LSNVHT") => Some((44, one(0..44)?)),
             Self::Superblock if is(b"LFLUID1") => Some((56, one(0..56)?)),
             Self::ValuesSuperblock if is(b"LSHASHKV") => Some((16, one(0..16)?)),
             Self::ValuesSegment if is(b"SHSG") => Some((28, one(0..28)?)),
             Self::Reach if is(b"LFREACH\0") => Some((8, one(12..64)?)),
-            Self::LogSegment if is(b"LLOG") => Some((4, one(8..64)?)),
+            Self::LogSegment if is(b"LLOG") => Some((4, one(8..56)?)),
             Self::Manifest if is(b"LMAN") => Some((4, one(8..32)?)),
             Self::LogRecord if is(b"LLOG") => first_log_record(bytes),
             Self::Checkpoint if is(b"LMAN") => {
@@ -231,7 +257,13 @@ impl Sealed {
             Self::TableIndex | Self::TableFilter | Self::TableKeys | Self::TableHeader if is(b"LSTABLE\x01") => {
                 self.table_part(bytes)
             }
-            Self::Segment if is(b"LSEG") || is(b"LTAB") => Some((12, two(0..12, 16..24)?)),
+            Self::Segment if is(b"LSEG") => {
+                Some((12, crc32c_seeded(place.seed()?, &[bytes.get(..12)?, bytes.get(16..128)?])))
+            }
+            Self::Segment if is(b"LTAB") => {
+                let place = [place.identity, place.at?.raw()].map(u64::to_le_bytes);
+                Some((12, crc32c(&[bytes.get(..12)?, bytes.get(16..24)?, place.as_flattened()])))
+            }
             Self::Run if is(b"LRUN") => {
                 let count = usize::try_from(read(bytes, 16)?).ok()?;
                 Some((4, one(8..24 + count * 8)?))
@@ -240,22 +272,25 @@ impl Sealed {
                 let (value, key) =
                     (read(bytes, 4)? as usize, usize::from(*bytes.get(16)?) + 256 * usize::from(*bytes.get(17)?) + 1);
                 let expiry = if bytes.get(18)? & 1 == 1 { 8 } else { 0 };
-                (*bytes.get(19)? == 1).then_some(())?;
-                Some((0, one(4..24 + expiry + key + value)?))
+                (*bytes.get(19)? == 2).then_some(())?;
+                let record = bytes.get(4..24 + expiry + key + value)?;
+                Some((0, crc32c_seeded(place.seed()?, &[record])))
             }
             Self::NvhtRecord => {
                 let key = usize::from(*bytes.get(12)?) + 256 * usize::from(*bytes.get(13)?) + 1;
                 let expiry = if bytes.get(14)? & 1 == 1 { 8 } else { 0 };
-                (*bytes.get(15)? == 1).then_some(())?;
-                Some((0, one(4..16 + expiry + key + read(bytes, 4)? as usize)?))
+                (*bytes.get(15)? == 2).then_some(())?;
+                let record = bytes.get(4..16 + expiry + key + read(bytes, 4)? as usize)?;
+                Some((0, crc32c_seeded(place.seed()?, &[record])))
             }
             Self::NvhtCursor | Self::NvhtKeys => {
                 let at = if self == Self::NvhtCursor { 16 } else { 24 };
                 let (low, high) = (read(bytes, at)?, *bytes.get(at + 4)?);
                 (read(bytes, 0)? != 0 && (low != 0 || high != 0)).then_some(())?;
                 let number = u64::from(high) << 32 | u64::from(low);
-                let check = crc32c(&[&[0; 4], &number.to_le_bytes()]);
-                Some((at + 4, check & !0xff | u32::from(high)))
+                // The partition between identity and number is 0.
+                let check = crc32c(&[&place.identity.to_le_bytes(), &[0; 4], &number.to_le_bytes()]);
+                Some((at + 4, (check >> 8 | 1) << 8 | u32::from(high)))
             }
             Self::BatchLog if bytes.get(8..12)? == b"LBT1" => {
                 let words = usize::try_from(read(bytes, 16)?).ok()?;

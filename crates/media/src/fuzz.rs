@@ -30,6 +30,12 @@ pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
     let _ = own.is_all_of(bytes);
 }
 
+/// Returns the identity of the pool whose region 0 begins with these bytes. `None` without a valid header.
+pub fn pool_identity(bytes: &[u8]) -> Option<u64> {
+    let header = PoolHeader::newest(bytes, "fuzz", false).ok()?;
+    Some(crate::pool::mix_pool_id(header.pool_id))
+}
+
 /// A right word of the extent table, for damage that a check does not see.
 pub fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
     alloc::extent_word(kind.max(1), class, chunks.max(1), region, chunk)

@@ -624,7 +624,7 @@ impl std::fmt::Debug for Pool {
 }
 
 /// Mixes both halves of the pool id (a random number) into [`Pool::identity`].
-fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
+pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
     let (low, high) = (u64_at(&pool_id, 0), u64_at(&pool_id, 8));
     let mixed = (low ^ high.rotate_left(32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb)
