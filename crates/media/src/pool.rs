@@ -200,6 +200,12 @@ impl Pool {
         self.identity
     }
 
+    /// Returns how many damaged places the open found in the headers and extent tables of the pool.
+    /// `verify` names them.
+    pub fn damage_at_open(&self) -> u64 {
+        self.alloc.findings_at_open()
+    }
+
     /// The options in force: those given, with what the store keeps of its own.
     pub fn options(&self) -> &PoolOptions {
         &self.opts

@@ -118,6 +118,11 @@ impl Allocator {
         Ok(tables)
     }
 
+    /// Returns how many damaged places the open found.
+    pub(crate) fn findings_at_open(&self) -> u64 {
+        lock(&self.findings).len() as u64
+    }
+
     /// Takes in the tables. After a clean stop whose bitmaps can be read everything is known; otherwise, unless the pool
     /// holds nothing, [`Self::is_recovering`] from now on.
     ///
