@@ -75,13 +75,11 @@ impl Drop for Counted<'_> {
 impl Base {
     /// Of a store on `pool` whose open began at `opened`; `unsettled` as the field.
     pub fn new(pool: Arc<Pool>, logs: BatchLogs, opened: Instant, unsettled: bool, dram_budget: u64) -> Self {
-        let recovery = Recovery::new(opened);
-        recovery.count_corrupt_places(pool.damage_at_open());
         Self {
             open: pool.new_state(),
             pool,
             logs,
-            recovery,
+            recovery: Recovery::new(opened),
             batches: AtomicU64::new(0),
             expiring: AtomicBool::new(false),
             unsettled: AtomicBool::new(unsettled),

@@ -189,8 +189,6 @@ pub enum Mutant {
     EndHintIgnored = 154,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
-    /// A raise of the generation ends before the region headers that have it are durable.
-    GenerationNotFlushed = 140,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -203,7 +201,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 95] = [
+    pub const ALL: [Self; 94] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -294,7 +292,6 @@ impl Mutant {
         Self::LogCountIgnored,
         Self::EndHintIgnored,
         Self::EntryCheckIgnored,
-        Self::GenerationNotFlushed,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

@@ -88,7 +88,6 @@ impl Engine for AllocatorEngine {
             Mutant::HeaderInPlace,
             Mutant::CleanFlagKept,
             Mutant::RegionNotInHeader,
-            Mutant::GenerationNotFlushed,
         ]
     }
 
