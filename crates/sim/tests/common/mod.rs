@@ -18,7 +18,7 @@ pub fn must_pass(engine: &dyn Engine, config: Config) -> Counts {
 
 /// Rare faults show in some scripts only, so many short runs see more than a long one.
 pub fn is_seen_by_some_seed(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
-    (1..=16).any(|seed| {
+    (1..=48).any(|seed| {
         let row = try_fault(engine, &Config { seed, ..config.clone() }, fault.clone());
         println!("seed {seed}: {row}");
         row.caught.is_some()
