@@ -29,8 +29,8 @@ pub struct RecoveryState {
     pub share: f64,
     /// Keys found so far.
     pub keys: u64,
-    /// Things found wrong: entries, records and places in use, be they mended, left where they are, or left out.
-    /// What of it is still wrong is told by [`Store::verify`](crate::Store::verify).
+    /// Damaged entries, records and places in use that recovery found. Nothing repairs them.
+    /// [`Store::verify`](crate::Store::verify) names those that are still in the files.
     pub corrupt: u64,
     /// Entries among them whose records no scan and no walk shows, since they could not be read or did not fit their entry.
     pub left_out: u64,

@@ -45,11 +45,11 @@ pub fn run(args: &ExportArgs) -> Outcome {
         if let Some(error) = first {
             return Err(Failure::Export { error, exported, total: total + recovery.left_out, damaged });
         }
-        // Recovery may have repaired what it found wrong: the walk cannot tell.
+        // Recovery may have found damage that hit no record. The walk does not meet it.
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(
-                "all {exported} records that the store shows are out; its recovery found {found} things wrong: lodestore verify names those that still are"
+                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record: lodestore verify names them"
             ));
         }
         Ok(())

@@ -19,9 +19,9 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         })?;
         bar.finish_and_clear();
         let corrupt = store.stats().recovery.corrupt;
-        // What is still wrong the engine names; the rest went by while the store was recovered.
+        // The engine names what it still finds. Recovery may have left out damage that no walk meets.
         if report.is_clean() && corrupt > 0 {
-            report.find("recovery", format!("{corrupt} things were found wrong, and repaired or left out"));
+            report.find("recovery", format!("{corrupt} entries, records or places were found damaged while the store was recovered"));
         }
         if args.store.json {
             let findings: Vec<_> =
