@@ -21,7 +21,10 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         let corrupt = store.stats().recovery.corrupt;
         // The engine names what it still finds. Recovery may have left out damage that no walk meets.
         if report.is_clean() && corrupt > 0 {
-            report.find("recovery", format!("{corrupt} entries, records or places were found damaged while the store was recovered"));
+            report.find(
+                "recovery",
+                format!("{corrupt} entries, records or places were found damaged while the store was recovered"),
+            );
         }
         if args.store.json {
             let findings: Vec<_> =
