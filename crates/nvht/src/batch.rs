@@ -150,7 +150,7 @@ impl Inner {
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
             for taken in &plan.emptied {
-                free_slot(&self.pool, taken.salt, taken.at, taken.slot);
+                self.free_held_slot(taken.salt, taken.at, taken.slot);
                 self.pool.flush(taken.at, SLOT);
             }
             if records.iter().flatten().any(|new| new.expires) {

@@ -135,17 +135,25 @@ pub(crate) fn reach_of(word: u64, most: u32) -> u32 {
     ((word & REACH_MASK) as u32).min(most)
 }
 
-/// The line of a slot and the slot's number.
+/// A slot's place in its table.
+pub(crate) struct SlotPlace {
+    pub(crate) line: NvPtr,
+    /// The slot's number in its line.
+    pub(crate) index: usize,
+}
+
+/// Returns the place of the slot at this position.
 #[inline]
-fn place_of(slot_at: NvPtr) -> (NvPtr, usize) {
+pub(crate) fn place_of(slot_at: NvPtr) -> SlotPlace {
     let offset = slot_at.offset();
-    (NvPtr::new(slot_at.region(), offset & !(LINE - 1)), ((offset & (LINE - 1)) / 8) as usize - 1)
+    let line = NvPtr::new(slot_at.region(), offset & !(LINE - 1));
+    SlotPlace { line, index: ((offset & (LINE - 1)) / 8) as usize - 1 }
 }
 
 /// Adds an occupied slot to its line's check, or takes the slot out of the check. Not flushed.
 #[inline]
 fn toggle_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
-    let (line, index) = place_of(slot_at);
+    let SlotPlace { line, index } = place_of(slot_at);
     let item = LineHash::of(line, salt).of_slot(index, slot);
     let mut word = pool.load_u64(line);
     while let Err(found) = pool.cas_u64(line, word, word ^ item) {

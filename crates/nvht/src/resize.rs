@@ -389,7 +389,7 @@ impl Inner {
         let left: Vec<_> = moved.iter().filter(|(found, _)| found.line >= first).collect();
         for (found, _) in &left {
             // The stripe of its key is held, so nobody else changes it.
-            free_slot(&self.pool, old.salt, found.at, found.slot);
+            self.free_held_slot(old.salt, found.at, found.slot);
             self.pool.flush(found.at, 8);
         }
         if !left.is_empty() {

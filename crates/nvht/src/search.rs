@@ -10,7 +10,7 @@ use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::line::{Verdict, Words, observe, reach_of};
+use crate::line::{SlotPlace, Verdict, Words, free_slot, observe, place_of, reach_of};
 use crate::record::{Placed, Record};
 use crate::slot::Slot;
 use crate::table::{Hit, Table};
@@ -109,6 +109,26 @@ impl Inner {
         }
         let (words, verdict) = observe(&self.pool, table.salt, table.line(home));
         observed_reach(table, home, &words, verdict)
+    }
+
+    /// Frees a slot. The caller holds the stripe of its key. Not flushed.
+    ///
+    /// Until recovery has checked a line, a slot that a crash left there may be uncounted. The line's
+    /// check excludes such a slot already. Recovery holds the key's stripe while it counts the slot.
+    #[inline]
+    pub(crate) fn free_held_slot(&self, salt: u64, at: NvPtr, slot: Slot) {
+        if self.is_careful() && self.is_uncounted(salt, at) {
+            self.pool.publish_u64(at, Slot::FREE);
+        } else {
+            free_slot(&self.pool, salt, at, slot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_uncounted(&self, salt: u64, slot_at: NvPtr) -> bool {
+        let SlotPlace { line, index } = place_of(slot_at);
+        matches!(observe(&self.pool, salt, line).1, Verdict::Uncounted(slots) if slots >> index & 1 == 1)
     }
 
     /// Whether a line is damaged or marked as damaged. Writers may change it meanwhile.

@@ -22,7 +22,7 @@ use lodestore_media::Mutant;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::line::{count_slot, free_slot, raise_reach};
+use crate::line::{count_slot, raise_reach};
 use crate::record::Record;
 use crate::search::unvouched;
 use crate::slot::{Named, Slot};
@@ -214,7 +214,7 @@ impl Inner {
         if hit.is_bound {
             self.pool.allocator().keep(record, len);
         }
-        free_slot(&self.pool, table.salt, hit.at, hit.slot);
+        self.free_held_slot(table.salt, hit.at, hit.slot);
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
