@@ -66,4 +66,5 @@ pub use probe::{MediumKind, MediumReport, probe};
 pub use region::MAX_REGIONS;
 pub use region_layout::RegionLayout;
 pub use slot::{MAX_SLOTS, slots_used, thread_slot};
+pub use store_dir::StoreDir;
 pub use x86::{FlushInstruction, flush_instruction, has_cmpxchg16b, prefetch_bytes, prefetch_value};

@@ -7,6 +7,7 @@
 //! No operation follows a symbolic link in the last component of a name.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ impl Access {
 
 /// An open directory; see the module.
 #[derive(Debug)]
-pub(crate) struct StoreDir {
+pub struct StoreDir {
     file: File,
     path: PathBuf,
 }
@@ -95,7 +96,7 @@ impl StoreDir {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn open_existing(path: &Path) -> Result<Self> {
+    pub fn open_existing(path: &Path) -> Result<Self> {
         Self::open(path).map_err(|refused| Error::io("opening", path, refused))
     }
 
@@ -149,6 +150,22 @@ impl StoreDir {
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         rustix::fs::renameat(&self.file, from, &self.file, to)
             .map_err(|refused| Error::io("naming", self.path_of(to), refused.into()))
+    }
+
+    /// Writes a file durably, in place of one that has the name. A crash leaves the old file or the
+    /// new one, and perhaps a file with the name `unfinished`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn replace_file(&self, name: &str, unfinished: &str, bytes: &[u8]) -> Result<()> {
+        let write = || -> std::io::Result<()> {
+            let mut file = self.open_file(unfinished, Access::CreateIfMissing, OFlags::TRUNC)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            rustix::fs::renameat(&self.file, unfinished, &self.file, name)?;
+            self.file.sync_all()
+        };
+        write().map_err(|refused| Error::io("writing", self.path_of(name), refused))
     }
 
     /// Lists the names in the directory. A name that is not UTF-8 is shown with replacements.

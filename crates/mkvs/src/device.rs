@@ -17,12 +17,12 @@ mod processor;
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Result, Store};
+use lodestore_media::StoreDir;
 
 use crate::command::Command;
 use crate::label::Label;
@@ -122,8 +122,9 @@ pub(crate) struct Device {
     /// The owner was told that it failed.
     is_told: AtomicBool,
     planted: Planted,
-    /// Where its label lies, and the stamp of the clean stop that this told of.
-    label: Option<PathBuf>,
+    /// The open directory of its label. The path may name another device's directory by now.
+    label: Option<StoreDir>,
+    /// The stamp of the clean stop that the label named at the open; 0 for none.
     stamp: u64,
 }
 
@@ -176,8 +177,8 @@ impl Device {
         Self { planted, ..self }
     }
 
-    /// The same device, whose label lies here and tells of this clean stop.
-    pub(crate) fn labelled(self, label: Option<PathBuf>, stamp: u64) -> Self {
+    /// Returns the device with the directory of its label, which names this clean stop.
+    pub(crate) fn labelled(self, label: Option<StoreDir>, stamp: u64) -> Self {
         Self { label, stamp, ..self }
     }
 
@@ -192,7 +193,7 @@ impl Device {
     /// [`Error::Io`].
     pub(crate) fn leave_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
         let Some(directory) = &self.label else { return Ok(0) };
-        Label { matrix, id: self.id, stamp, is_coming: false }.leave(directory).map(|()| stamp)
+        Label { matrix, id: self.id, stamp, is_coming: false }.leave_in(directory).map(|()| stamp)
     }
 
     pub(crate) fn planted_is(&self, fault: Fault) -> bool {

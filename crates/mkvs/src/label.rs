@@ -1,11 +1,12 @@
 //! Labels: whose device a directory is. One lies in the device's directory from before its stores are made, and one beside its pairs; so stores that changed places are refused, and what a
 //! stop in the middle left of a device that came to nothing is known for that, and made anew. Layout: docs/format/mkvs.md.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
+use lodestore_media::StoreDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::layout::VERSION;
@@ -76,15 +77,15 @@ impl Label {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn leave(&self, directory: &Path) -> Result<()> {
-        let unfinished = directory.join(UNFINISHED);
-        let write = || {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(&self.encode())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, directory.join(NAME))?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(|error| Error::io("writing", directory.join(NAME), error))
+        self.leave_in(&StoreDir::open_existing(directory)?)
+    }
+
+    /// As [`Self::leave`], in a directory that is open.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn leave_in(&self, directory: &StoreDir) -> Result<()> {
+        directory.replace_file(NAME, UNFINISHED, &self.encode())
     }
 
     /// Takes the label of a directory away, if there is one.

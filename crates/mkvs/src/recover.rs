@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Result};
+use lodestore_media::StoreDir;
 
 use crate::commit::Enough;
 use crate::creation::Creation;
@@ -70,15 +71,27 @@ impl Maker<'_> {
         self.root.join(path)
     }
 
-    fn device(&self, index: usize, member: &Member, place: Place, log: Option<OpLog>, stamp: u64) -> Arc<Device> {
+    /// Builds a device of opened stores.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the directory of its label cannot be opened.
+    fn device(
+        &self,
+        index: usize,
+        member: &Member,
+        place: Place,
+        log: Option<OpLog>,
+        stamp: u64,
+    ) -> Result<Arc<Device>> {
         let is_inline = match self.options.inline {
             Inline::On => true,
             Inline::Off => false,
             Inline::Auto => place.is_memory,
         };
         let store = self.directory(&member.path).join(Part::Device.directory());
+        let label = if self.places.has_files() { Some(StoreDir::open_existing(&store)?) } else { None };
         let device = Device::new(index, member.id, place.store, log, is_inline, place.is_memory);
-        Arc::new(device.planted(self.options.planted).labelled(self.places.has_files().then_some(store), stamp))
+        Ok(Arc::new(device.planted(self.options.planted).labelled(label, stamp)))
     }
 
     /// Makes a device's stores.
@@ -101,7 +114,7 @@ impl Maker<'_> {
                     .planted(self.options.planted),
             )
         };
-        Ok(self.device(index, member, place, log, 0))
+        self.device(index, member, place, log, 0)
     }
 
     /// Opens a device's stores.
@@ -121,8 +134,9 @@ impl Maker<'_> {
             }
             Some(log)
         };
-        Ok(self.device(index, member, place, log, stamp))
+        self.device(index, member, place, log, stamp)
     }
+
     /// The stamp of the clean stop that a device's label tells of; 0 of none. One that is not there, or damaged, is left anew.
     ///
     /// # Errors

@@ -107,6 +107,27 @@ fn an_older_device_is_not_answered_for_by_a_newer_filter() {
 }
 
 #[test]
+fn a_close_leaves_the_label_in_its_device_after_the_device_was_renamed() {
+    const OTHER_LABEL: &[u8] = b"the label of a device of another matrix";
+    let matrix = Matrix::new("renamed", 1, 1).with(|options| options.filter = Filtering::On);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    let label_of = |device: &Path| fs::read(device.join("store/label")).expect("a label");
+    let (device, renamed) = (matrix.device(0, 0), matrix.path().join("renamed"));
+    let before = label_of(&device);
+    fs::rename(&device, &renamed).expect("renamed");
+    fs::create_dir_all(device.join("store")).expect("a directory");
+    fs::write(device.join("store/label"), OTHER_LABEL).expect("a label");
+    store.close().expect("close");
+    drop(store);
+    assert_eq!(label_of(&device), OTHER_LABEL, "the close touches no device of another matrix");
+    assert_ne!(label_of(&renamed), before, "the device's own label names the clean stop");
+    fs::remove_dir_all(&device).expect("removed");
+    fs::rename(&renamed, &device).expect("back in its place");
+    assert_holds(&matrix.open().expect("open"));
+}
+
+#[test]
 fn a_label_that_is_gone_or_damaged_says_nothing_and_is_left_anew() {
     for devices in [1, 2] {
         let matrix = Matrix::new("labels", 1, devices).with(|options| options.filter = Filtering::On);
