@@ -17,11 +17,10 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Error, Result};
-use lodestore_media::NvPtr;
+use lodestore_contract::{Direction, Result};
 
 use crate::entry::Entry;
-use crate::memtable::{Memtable, Written};
+use crate::memtable::{Memtable, damaged};
 use crate::table::{Item, Place, Reads, Step, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::view::{Known, Ranges};
@@ -80,8 +79,8 @@ pub(crate) struct MemtableCursor<'a> {
     to: Bound<&'a [u8]>,
     /// The position of the last [`Stop::Newer`].
     newer: u64,
-    /// The memtable's segments, where each entry's checksum is to be compared.
-    checked: Option<Vec<Written>>,
+    /// Whether each entry's checksum is compared, whatever the store's reads do.
+    is_checked: bool,
 }
 
 impl<'a> MemtableCursor<'a> {
@@ -95,7 +94,7 @@ impl<'a> MemtableCursor<'a> {
             from: Some(from.map(<[u8]>::to_vec)),
             to: Bound::Unbounded,
             newer: 0,
-            checked: None,
+            is_checked: false,
         }
     }
 
@@ -108,8 +107,7 @@ impl<'a> MemtableCursor<'a> {
     /// The newest versions of a frozen memtable, from a key on, each of them checked: for a flush, which must not give damaged bytes a fresh
     /// checksum.
     pub(crate) fn checking(memtable: &'a Memtable, from: Bound<&[u8]>) -> Self {
-        let checked = Some(memtable.segments());
-        Self { checked, ..Self::new(memtable, u64::MAX, from, Direction::Forward) }
+        Self { is_checked: true, ..Self::new(memtable, u64::MAX, from, Direction::Forward) }
     }
 
     /// The next key's version; for one source alone, this takes no [`Merge`].
@@ -170,10 +168,9 @@ impl<'a> MemtableCursor<'a> {
                 if let Some(later) = self.chunk.get(AHEAD) {
                     self.memtable.prefetch_entry(*later);
                 }
-                if let Some(segments) = &self.checked
-                    && self.memtable.checked(at, segments).is_none()
-                {
-                    return Err(damaged(at));
+                if self.is_checked {
+                    let entry = self.memtable.checked(at).ok_or_else(|| damaged(at))?;
+                    return Ok(Some((at, entry)));
                 }
                 return Ok(Some((at, self.memtable.entry(at)?)));
             }
@@ -199,21 +196,15 @@ impl<'a> MemtableCursor<'a> {
             Direction::Backward => lodestore_index::Direction::Backward,
         };
         let mut chunk = Vec::with_capacity(self.size);
-        let all = self.memtable.collect(from, direction, self.size, &mut chunk);
+        let all = self.memtable.collect(from, direction, self.size, &mut chunk)?;
         self.size = (self.size * 4).min(CHUNK.1);
-        if !all && let Some(last) = chunk.last() {
-            let last = crate::memtable::Records(self.memtable.pool()).entry(*last)?;
-            self.from = Some(Bound::Excluded(last.key().to_vec()));
-        }
+        let last = chunk.last().copied().filter(|_| !all);
         self.chunk.extend(chunk);
+        if let Some(last) = last {
+            self.from = Some(Bound::Excluded(self.memtable.entry(last)?.key().to_vec()));
+        }
         Ok(())
     }
-}
-
-#[cold]
-fn damaged(at: u64) -> Error {
-    let what = "its checksum fails: restore the store from a copy, or open it with `salvage` to continue without it";
-    Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
 }
 
 /// Items of a sorted list of tables.

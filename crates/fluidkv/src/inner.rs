@@ -35,6 +35,8 @@ pub(crate) struct Sizes {
     /// How flushes build tables, and how compactions do.
     pub(crate) table: TableOptions,
     pub(crate) stable: TableOptions,
+    /// Whether reads compare checksums.
+    pub(crate) reads: Reads,
 }
 
 /// Memtables of one store at a time, at most: one is written, the others wait for their flush. `rotate_or` keeps to it.
@@ -82,6 +84,7 @@ impl Sizes {
             value_segment: options.value_segment_bytes.min(part),
             table,
             stable,
+            reads: options.verify_reads.reads(),
         }
     }
 }
@@ -92,7 +95,8 @@ impl Sizes {
         // A memtable is full when its segments are so many bytes, whatever is written in them: each thread has several.
         let quarter = (limits.0 / 4).max(1 << 10);
         let each = (quarter / slots_used().clamp(1, TAILS) as u64).max(SEGMENT_OF_MANY);
-        Make { generation, base, segment_bytes: self.segment.min(quarter).min(each), limits, seed }
+        let segment_bytes = self.segment.min(quarter).min(each);
+        Make { generation, base, segment_bytes, limits, seed, reads: self.reads }
     }
 
     /// Bytes of log of the next memtable, where the tables hold so much. Compactions follow the bytes that are buffered over those that are stable (`migrate.rs`),

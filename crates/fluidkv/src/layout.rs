@@ -22,7 +22,7 @@ use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 /// The engine's name in pool headers and options.
 pub(crate) const ENGINE: &str = "fluidkv";
 /// Version of the engine's format.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// A segment of a thread's log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(ExtentKind::ENGINE.0);
 /// A sorted table.

@@ -8,16 +8,22 @@
 //! 2. A tail is changed under its lock, by the threads of its slots. What stands before its end never changes.
 //! 3. Where a snapshot may want the version that a write replaces, `older` names it before the index forgets it.
 //! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
+//! 5. `segments` names a segment before the index names a record in it.
+//!
+//! With [`Reads::Verified`] a read compares the checksum of the record that it returns, and of each record that it
+//! reads a key of where it returns none. So a record that changes on the medium gives an error and no wrong value.
 
 pub(crate) mod apart;
 pub(crate) mod shared;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
 use lodestore_index::{BPlusTree, Direction, KeyResolver};
 use lodestore_media::{Mutant, NvPtr, Pool, thread_slot};
@@ -33,6 +39,7 @@ use crate::reserve::Reserve;
 use crate::segment::{
     SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
 };
+use crate::table::Reads;
 use crate::value_log::Dead;
 
 /// Logs of a memtable; threads beyond as many share them.
@@ -51,6 +58,8 @@ const LOG_A_BYTE: u64 = 4;
 const OLDER: usize = 16;
 /// DRAM of one older version, about.
 const OLDER_BYTES: u64 = 40;
+/// Searches that meet a damaged record before it is reported. A search that a writer overtakes may read a wrong slot.
+const DAMAGED_SEARCHES_MAX: usize = 3;
 /// Bytes of an entry that a descent asks for.
 const FIRST_BYTES: usize = 64;
 
@@ -84,6 +93,50 @@ impl KeyResolver for Records<'_> {
     #[inline]
     fn prefetch(&self, payload: u64) {
         self.0.prefetch(NvPtr::from_raw(payload), FIRST_BYTES);
+    }
+}
+
+/// Finds the key behind a position, with each record's checksum compared.
+struct CheckedRecords<'a> {
+    memtable: &'a Memtable,
+    /// The position of a record whose checksum fails; 0: none.
+    damaged: Cell<u64>,
+}
+
+impl<'a> CheckedRecords<'a> {
+    fn new(memtable: &'a Memtable) -> Self {
+        Self { memtable, damaged: Cell::new(0) }
+    }
+
+    /// Runs a search until it meets no damaged record.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if each of [`DAMAGED_SEARCHES_MAX`] searches meets one.
+    fn search<T>(&self, mut search: impl FnMut(&Self) -> T) -> Result<T> {
+        for _ in 0..DAMAGED_SEARCHES_MAX {
+            self.damaged.set(0);
+            let found = search(self);
+            if self.damaged.get() == 0 {
+                return Ok(found);
+            }
+        }
+        Err(damaged(self.damaged.get()))
+    }
+}
+
+impl KeyResolver for CheckedRecords<'_> {
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        match self.memtable.checked(payload) {
+            Some(entry) => f(entry.key()),
+            None => {
+                self.damaged.set(payload);
+                f(&[])
+            }
+        }
+    }
+
+    fn prefetch(&self, payload: u64) {
+        self.memtable.prefetch_entry(payload);
     }
 }
 
@@ -131,6 +184,8 @@ pub(crate) struct Make {
     pub(crate) limits: (u64, u64),
     /// What nonces are drawn from.
     pub(crate) seed: u64,
+    /// Whether reads compare checksums.
+    pub(crate) reads: Reads,
 }
 
 /// One memtable: see the module.
@@ -147,7 +202,9 @@ pub(crate) struct Memtable {
     /// Whether its entries are of several logs with bases of their own, all older than any snapshot.
     replayed: bool,
     tails: Box<[Tail]>,
-    segments: Mutex<Vec<Written>>,
+    /// By position.
+    segments: ArcSwap<Vec<Written>>,
+    reads: Reads,
     /// Segments with a durable record.
     durable_segments: Mutex<u64>,
     log_bytes: AtomicU64,
@@ -186,7 +243,8 @@ impl Memtable {
             seed: make.seed,
             replayed: false,
             tails: (0..if is_shared { 1 } else { TAILS }).map(|_| Tail::default()).collect(),
-            segments: Mutex::new(Vec::new()),
+            segments: ArcSwap::default(),
+            reads: make.reads,
             durable_segments: Mutex::new(0),
             log_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
@@ -200,11 +258,12 @@ impl Memtable {
     }
 
     /// One for what is replayed from these segments.
-    pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, segments: Vec<Written>) -> Self {
+    pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, mut segments: Vec<Written>) -> Self {
         let mut this = Self::new(pool, make);
         this.replayed = true;
         this.log_bytes = AtomicU64::new(segments.iter().map(|segment| segment.capacity).sum());
-        this.segments = Mutex::new(segments);
+        segments.sort_unstable_by_key(|segment| segment.at.raw());
+        this.segments = ArcSwap::from_pointee(segments);
         this
     }
 
@@ -323,7 +382,7 @@ impl Memtable {
         } else {
             self.pool.store_durable(at, &[&header.encode()]);
         }
-        lock(&self.segments).push(Written { at, capacity, frame });
+        self.add_segment(Written { at, capacity, frame });
         let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
         if log >= self.limits.0 {
             self.full.store(true, Ordering::Relaxed);
@@ -341,6 +400,14 @@ impl Memtable {
             last: 0,
         };
         Ok(())
+    }
+
+    fn add_segment(&self, segment: Written) {
+        self.segments.rcu(|segments| {
+            let place = segments.partition_point(|other| other.at.raw() < segment.at.raw());
+            let (before, after) = segments.split_at(place);
+            [before, &[segment], after].concat()
+        });
     }
 
     /// Stores and flushes the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
@@ -480,8 +547,28 @@ impl Memtable {
             return Ok(None);
         }
         match self.tree.get(&Records(&self.pool), key) {
-            Some(at) => self.version(at, number),
+            Some(at) => self.version_of(key, at, number),
+            None if self.reads == Reads::Trusted => Ok(None),
+            None => self.find_checked(key, number),
+        }
+    }
+
+    /// [`Self::find`] of a key that the index does not have, by the keys of whole records alone.
+    #[cold]
+    #[inline(never)]
+    fn find_checked(&self, key: &[u8], number: u64) -> Result<Option<Entry<'_>>> {
+        match CheckedRecords::new(self).search(|records| self.tree.get(records, key))? {
+            Some(at) => self.version_of(key, at, number),
             None => Ok(None),
+        }
+    }
+
+    /// [`Self::version`] of this key.
+    #[inline]
+    fn version_of(&self, key: &[u8], at: u64, number: u64) -> Result<Option<Entry<'_>>> {
+        match self.version(at, number)? {
+            Some(entry) if *entry.key() != *key => Err(damaged(at)),
+            found => Ok(found),
         }
     }
 
@@ -491,15 +578,14 @@ impl Memtable {
     /// [`Error::Corrupt`].
     #[inline]
     pub(crate) fn version(&self, at: u64, number: u64) -> Result<Option<Entry<'_>>> {
-        let records = Records(&self.pool);
-        let mut entry = records.entry(at)?;
+        let mut entry = self.entry(at)?;
         let mut at = at;
         while self.is_newer(&entry, number) {
             #[cfg(test)]
             visits::add();
             let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
             at = older;
-            entry = records.entry(at)?;
+            entry = self.entry(at)?;
         }
         Ok(Some(entry))
     }
@@ -510,7 +596,10 @@ impl Memtable {
     /// [`Error::Corrupt`].
     #[inline]
     pub(crate) fn entry(&self, at: u64) -> Result<Entry<'_>> {
-        Records(&self.pool).entry(at)
+        match self.reads {
+            Reads::Trusted => Records(&self.pool).entry(at),
+            Reads::Verified => self.checked(at).ok_or_else(|| damaged(at)),
+        }
     }
 
     /// Whether a snapshot at `number` does not show this version. `u64::MAX` shows every version.
@@ -520,8 +609,24 @@ impl Memtable {
     }
 
     /// Adds the positions of keys from `from` on, in order, at most `max`; whether that was all there are.
-    pub(crate) fn collect(&self, from: Bound<&[u8]>, direction: Direction, max: usize, out: &mut Vec<u64>) -> bool {
-        self.tree.collect(&Records(&self.pool), from, direction, max, out)
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: a record that says where the first of them is was damaged.
+    pub(crate) fn collect(
+        &self,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        max: usize,
+        out: &mut Vec<u64>,
+    ) -> Result<bool> {
+        if from == Bound::Unbounded || self.reads == Reads::Trusted {
+            return Ok(self.tree.collect(&Records(&self.pool), from, direction, max, out));
+        }
+        let before = out.len();
+        CheckedRecords::new(self).search(|records| {
+            out.truncate(before);
+            self.tree.collect(records, from, direction, max, out)
+        })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -557,31 +662,36 @@ impl Memtable {
 
     /// Uses its logs' space for something else: a planted fault.
     pub(crate) fn spoil(&self) {
-        for segment in lock(&self.segments).iter() {
+        for segment in self.segments.load().iter() {
             self.pool.zero(segment.at, segment.capacity as usize);
             self.pool.flush(segment.at, segment.capacity as usize);
             self.pool.fence();
         }
     }
 
-    /// The entry at a position, with its checksum compared; `segments` are all of this memtable's, by position. None where it is not whole.
-    pub(crate) fn checked(&self, at: u64, segments: &[Written]) -> Option<Entry<'_>> {
-        let above = segments.partition_point(|segment| segment.at.raw() <= at);
-        let segment = segments[above.checked_sub(1)?];
+    /// The entry at a position, with its checksum compared. None where it is not whole.
+    #[inline]
+    pub(crate) fn checked(&self, at: u64) -> Option<Entry<'_>> {
+        let segment = {
+            let segments = self.segments.load();
+            let above = segments.partition_point(|segment| segment.at.raw() <= at);
+            *segments.get(above.checked_sub(1)?)?
+        };
         let offset = at - segment.at.raw();
         let rest = segment.capacity.checked_sub(offset)?;
-        let place = NvPtr::from_raw(at);
-        let span = Entry::read(|len| self.pool.bytes(place, len))?.len() as u64;
-        let bytes = self.pool.bytes(place, span.min(rest) as usize)?;
-        Entry::checked(bytes, segment.frame, offset)
+        Entry::checked(self.pool.bytes(NvPtr::from_raw(at), rest as usize)?, segment.frame, offset)
     }
 
     /// Its segments by position.
-    pub(crate) fn segments(&self) -> Vec<Written> {
-        let mut segments = lock(&self.segments).clone();
-        segments.sort_unstable_by_key(|segment| segment.at.raw());
-        segments
+    pub(crate) fn segments(&self) -> Arc<Vec<Written>> {
+        self.segments.load_full()
     }
+}
+
+#[cold]
+pub(crate) fn damaged(at: u64) -> Error {
+    let what = "its checksum fails: restore the store from a copy, or open it with `salvage` to continue without it";
+    Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
 }
 
 #[cold]
@@ -592,7 +702,7 @@ fn out_of_reach() -> Error {
 impl Drop for Memtable {
     fn drop(&mut self) {
         if self.flushed.load(Ordering::Acquire) && !self.pool.is_foreign() {
-            for segment in lock(&self.segments).drain(..) {
+            for segment in self.segments.load().iter() {
                 self.pool.allocator().free_extent(&self.pool, segment.at);
             }
         }

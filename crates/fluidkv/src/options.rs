@@ -20,26 +20,21 @@ const BLOCK_COMPRESSED: u32 = 4 << 10;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Which reads compare checksums. What stands in a memtable's log was written by this process, or checked as it was replayed; it is compared
-/// again when it is flushed. A compaction and `verify` compare always.
+/// Whether reads compare checksums. A flush, a compaction and `verify` always do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyReads {
-    /// None.
+    /// No read does.
     Off,
-    /// The first of each block of a table after it was written or the store was opened, as a store with a cache of blocks does it; each
-    /// of a large value.
-    Once,
-    /// Each.
-    Always,
+    /// Each read compares the checksum of all that its answer depends on: the item, the log record or the large value
+    /// of a hit, the block or the line of the filter behind a miss, each block of a scan.
+    On,
 }
 
 impl VerifyReads {
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "off" => Self::Off,
-            "once" => Self::Once,
-            // What other engines have as the choice beside `off`.
-            "always" | "on" => Self::Always,
+            "on" => Self::On,
             _ => return None,
         })
     }
@@ -48,8 +43,7 @@ impl VerifyReads {
     pub(crate) fn reads(self) -> Reads {
         match self {
             Self::Off => Reads::Trusted,
-            Self::Once => Reads::Once,
-            Self::Always => Reads::Verified,
+            Self::On => Reads::Verified,
         }
     }
 }
@@ -120,7 +114,7 @@ pub struct FluidOptions {
     /// Threads that flush and compact, up to 64; as many as there are cores by default, and no more than the budget has MiB. 0: the writing thread does it (for the
     /// simulator).
     pub workers: usize,
-    /// Which reads compare the checksums of what they read in tables and of large values.
+    /// Whether reads compare the checksums of what they read.
     pub verify_reads: VerifyReads,
 }
 
@@ -142,7 +136,7 @@ impl Default for FluidOptions {
             value_segment_bytes: 4 * MIB,
             value_garbage: 30,
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
-            verify_reads: VerifyReads::Once,
+            verify_reads: VerifyReads::On,
         }
     }
 }
@@ -187,8 +181,8 @@ const SPECS: &[OptionSpec] = &[
     spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
     spec!(
         "verify-reads",
-        "once",
-        "whether a read compares the checksum of a block: once after it was written or opened, always, or off"
+        "on",
+        "whether a read compares the checksums of all that its answer depends on: on or off"
     ),
 ];
 
@@ -221,7 +215,7 @@ impl FluidOptions {
             value_segment_bytes: options.read_size("value-segment-bytes", base.value_segment_bytes)?,
             value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "once, always or off", VerifyReads::parse)?,
+            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", VerifyReads::parse)?,
             pool: base.pool,
         };
         read.check()?;

@@ -257,7 +257,7 @@ impl Inner {
         let mut ahead = [None; GROUP];
         for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut ahead) {
             if let Some((table, alone)) = table {
-                let found = table.locate_ahead(key, how.reads);
+                let found = table.locate_ahead(key);
                 *place = found.filter(|_| alone && view.memtables().all(|memtable| !memtable.may_have(*hash)));
             }
         }

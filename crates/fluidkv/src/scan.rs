@@ -448,10 +448,8 @@ impl Moment {
                         }
                     }
                     Ok(_) => break,
-                    Err(error) => {
-                        walk.note(self.inner(), error);
-                        break;
-                    }
+                    // The cursor is behind the damaged record, or at its end.
+                    Err(error) => walk.note(self.inner(), error),
                 }
             }
         }

@@ -10,7 +10,7 @@ use lodestore_media::Pool;
 
 use crate::dram::Gauge;
 use crate::manifest::TableDescriptor;
-use crate::table::{Block, Item, Reads, Seen, Slot, Table, TableMeta};
+use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
 
 /// How a table is read.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,6 @@ pub(crate) struct TableHandle {
     pub(crate) descriptor: Arc<TableDescriptor>,
     /// `None` where the table was found damaged: each read of it says so.
     meta: Option<TableMeta>,
-    seen: Seen,
     pool: Arc<Pool>,
     gauge: Arc<Gauge>,
     gone: AtomicBool,
@@ -42,9 +41,8 @@ impl TableHandle {
         descriptor: Arc<TableDescriptor>,
         meta: Option<TableMeta>,
     ) -> Self {
-        let seen = meta.map_or_else(Seen::default, |meta| Seen::of(meta.blocks()));
         let (pool, gauge, gone) = (Arc::clone(pool), Arc::clone(gauge), AtomicBool::new(false));
-        let this = Self { descriptor, meta, seen, pool, gauge, gone, stale_from: OnceLock::new() };
+        let this = Self { descriptor, meta, pool, gauge, gone, stale_from: OnceLock::new() };
         this.gauge.add(this.dram_bytes());
         this
     }
@@ -79,7 +77,7 @@ impl TableHandle {
     #[inline]
     pub(crate) fn table(&self) -> Result<Table<'_, '_>> {
         match &self.meta {
-            Some(meta) => meta.table(self.bytes()).map(|table| table.remembering(&self.seen)),
+            Some(meta) => meta.table(self.bytes()),
             None => Err(self.damaged()),
         }
     }
@@ -91,21 +89,21 @@ impl TableHandle {
     #[inline]
     pub(crate) fn get<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Item<'v>>> {
         let table = self.table()?;
-        if how.filtered && !table.may_have(hash) {
+        if how.filtered && !table.may_have(hash, how.reads) {
             return Ok(None);
         }
-        match table.locate(key, how.reads)? {
+        match table.locate(key)? {
             Some(block) => table.get_in(&block, key, hash, how.reads, slot),
-            None => Ok(None),
+            None => table.get_below(key, hash, how.reads, slot),
         }
     }
 
     /// The block that has `key` if the table does, whose bytes are asked for; none where the table does not have it, or where it cannot
     /// be read, which [`Self::get`] tells.
-    pub(crate) fn locate_ahead(&self, key: &[u8], reads: Reads) -> Option<(Table<'_, '_>, Block)> {
+    pub(crate) fn locate_ahead(&self, key: &[u8]) -> Option<(Table<'_, '_>, Block)> {
         let table = self.table().ok()?;
-        let block = table.locate(key, reads).ok().flatten()?;
-        let near = self.bytes().get(table.reads_first(&block, reads));
+        let block = table.locate(key).ok().flatten()?;
+        let near = self.bytes().get(block.near());
         lodestore_media::prefetch_bytes(near.unwrap_or_default());
         Some((table, block))
     }
@@ -150,7 +148,6 @@ impl TableHandle {
             + size_of::<TableDescriptor>()
             + descriptor.min.len()
             + descriptor.max.len()
-            + self.seen.dram_bytes()
             + 48) as u64
     }
 }
@@ -253,7 +250,7 @@ pub(crate) struct Ascending<'a> {
 impl<'a> Ascending<'a> {
     /// The table that may have `key`, by its keys and its filter: none of the others has it. One that is damaged may.
     #[inline]
-    pub(crate) fn may_have(&mut self, key: &[u8], hash: u64) -> Option<&'a TableHandle> {
+    pub(crate) fn may_have(&mut self, key: &[u8], hash: u64, reads: Reads) -> Option<&'a TableHandle> {
         while let Some((next, rest)) = self.tables.split_first()
             && *next.descriptor.min <= *key
         {
@@ -261,6 +258,6 @@ impl<'a> Ascending<'a> {
             self.tables = rest;
         }
         let (handle, table) = self.here.as_ref()?;
-        table.as_ref().is_none_or(|table| table.may_have(hash)).then_some(*handle)
+        table.as_ref().is_none_or(|table| table.may_have(hash, reads)).then_some(*handle)
     }
 }

@@ -57,9 +57,10 @@ impl Inner {
     /// reader.
     fn verify_extents(&self, view: &View, report: &mut VerifyReport) {
         let tables = view.ranges.list.iter().flat_map(|range| range.sorted().flat_map(|sorted| &sorted.tables));
-        let logs = view.memtables().flat_map(|memtable| memtable.segments());
         let mut owned: Vec<u64> = tables.map(|table| table.descriptor.at.raw()).collect();
-        owned.extend(logs.map(|segment| segment.at.raw()));
+        for memtable in view.memtables() {
+            owned.extend(memtable.segments().iter().map(|segment| segment.at.raw()));
+        }
         owned.extend(self.values.all().iter().map(|segment| segment.at.raw()));
         owned.extend(self.reserve.held().iter().map(|at| at.raw()));
         owned.extend(lock(&self.publisher).extents().map(|at| at.raw()));
@@ -168,12 +169,13 @@ impl Inner {
         loop {
             let mut chunk = Vec::with_capacity(CHUNK);
             let bound = from.as_ref().map(Vec::as_slice);
-            let all = memtable.collect(bound, lodestore_index::Direction::Forward, CHUNK, &mut chunk);
-            // Those of the entries: what was appended before the walk came by.
-            let segments = memtable.segments();
+            let all = match memtable.collect(bound, lodestore_index::Direction::Forward, CHUNK, &mut chunk) {
+                Ok(all) => all,
+                Err(error) => return find(report, error),
+            };
             let mut last = None;
             for at in chunk {
-                let entry = memtable.checked(at, &segments);
+                let entry = memtable.checked(at);
                 match entry {
                     Some(entry) => {
                         report.records += 1;

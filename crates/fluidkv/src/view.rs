@@ -96,7 +96,7 @@ impl Range {
             let mut tables = sorted.ascending();
             wanted.retain(|place| {
                 let ((key, hash), slot) = (keys[*place], Slot::new());
-                let Some(table) = tables.may_have(key, hash) else { return true };
+                let Some(table) = tables.may_have(key, hash, how.reads) else { return true };
                 let known = match table.get(key, hash, how, &slot) {
                     Ok(None) => return true,
                     Ok(Some(item)) => Ok(Known::of_item(&item)),

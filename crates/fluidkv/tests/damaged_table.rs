@@ -102,10 +102,15 @@ fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
     let readable = (0..KEYS)
         .filter_map(|index| store.get(&ascending(index)).ok().flatten().map(|value| (ascending(index), value)));
     let mut expected: Vec<_> = readable.collect();
-    assert!((980..999).contains(&expected.len()), "{} can be read", expected.len());
+    // A get needs its own item alone: of these keys one is deleted, and the item of one is damaged.
+    assert_eq!(expected.len() as u64, KEYS - 2);
     expected.push((b"99999999".to_vec(), b"behind all".to_vec()));
     let (pairs, is_told) = walked(&store);
-    assert!(is_told && pairs == expected, "{} of {}", pairs.len(), expected.len());
+    let left_out: Vec<_> = expected.iter().filter(|pair| !pairs.contains(pair)).collect();
+    assert!(is_told && pairs.iter().all(|pair| expected.contains(pair)), "{} pairs", pairs.len());
+    let of_block = (ascending(DAMAGED - 20), ascending(DAMAGED + 20));
+    let near = left_out.iter().all(|(key, _)| (&of_block.0..&of_block.1).contains(&key));
+    assert!(near && left_out.len() < 20, "{} pairs are left out", left_out.len());
     let mut visited = 0;
     let stopped = store.for_each(&mut |_, _| {
         visited += 1;

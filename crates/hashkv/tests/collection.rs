@@ -25,7 +25,7 @@ const LARGE: usize = 1000;
 /// Room for some hundred of these.
 fn tiny(workers: usize) -> HashKvOptions {
     let mut options = common::tiny(4 << 20, workers);
-    options.index.verify_reads = VerifyReads::Always;
+    options.index.verify_reads = VerifyReads::On;
     options
 }
 

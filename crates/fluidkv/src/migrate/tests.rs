@@ -58,14 +58,14 @@ fn key(index: u64) -> Vec<u8> {
 }
 
 fn fill(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
-    keys.for_each(|index| store.put(&key(index), format!("{index}/{version}/{:080}", 0).as_bytes()).expect("put"));
+    keys.for_each(|index| store.put(&key(index), format!("{index}/{version}/{:076}", 0).as_bytes()).expect("put"));
 }
 
 #[track_caller]
 fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
     for index in keys {
         let found = store.get(&key(index)).expect("get");
-        assert_eq!(found, Some(format!("{index}/{version}/{:080}", 0).into_bytes()), "key {index}");
+        assert_eq!(found, Some(format!("{index}/{version}/{:076}", 0).into_bytes()), "key {index}");
     }
 }
 

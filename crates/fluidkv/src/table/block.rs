@@ -1,15 +1,22 @@
-//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each key before its value. A
-//! *general* block holds any items:
+//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each key before its value
+//! and each value before its check. A *general* block holds any items:
 //!
 //! ```text
 //! | count: u32 | tags: 1 byte each | places: u16 each | items ... |
-//! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value |
+//! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value | check: u32 |
 //! ```
+//!
+//! The last 4 bytes of each item are its check: a CRC32C of the item's other bytes, seeded with the table's identity
+//! ([`item_seed`](super::layout::item_seed)). A get compares the check of the item that it returns. Keys are unique
+//! within a table, and no two tables have one identity. An item with the key and a right check is therefore the item
+//! that was written, whatever led to it.
 //!
 //! A place is counted from the first item; an item ends where the next one begins. A tag is bits 8 to 15 of the key's hash, so that a
 //! get looks at one key only, nearly always. Which encoding a block has says the index, not the block.
 
 use std::cmp::Ordering;
+
+use lodestore_media::crc32c_seeded;
 
 use super::head::head_of;
 use super::{Item, ItemKind};
@@ -18,6 +25,8 @@ use super::{Item, ItemKind};
 pub(super) const COUNT_BYTES: usize = 4;
 /// Bytes of a general block for each item besides the item.
 pub(super) const ITEM_BYTES: usize = 3;
+/// Bytes of the check that ends each item.
+pub(super) const CHECK_BYTES: usize = 4;
 /// Items that are looked at one by one from where a key should be.
 const NEAR: usize = 8;
 
@@ -45,7 +54,7 @@ impl Shape {
     /// Bytes of an item in a fixed block; 0 for a general one.
     #[inline]
     pub(super) fn stride(self) -> usize {
-        if self.key == 0 { 0 } else { usize::from(self.key) + usize::from(self.value) }
+        if self.key == 0 { 0 } else { usize::from(self.key) + usize::from(self.value) + CHECK_BYTES }
     }
 
     /// Whether blocks of this shape are fixed.
@@ -61,8 +70,15 @@ pub(super) fn tag_of(hash: u64) -> u8 {
     (hash >> 8) as u8
 }
 
-/// Appends `item` as it stands in a general block.
-pub(super) fn encode(item: &Item<'_>, out: &mut Vec<u8>) {
+/// Appends the check of the item whose bytes begin at `from`.
+pub(super) fn push_check(out: &mut Vec<u8>, from: usize, seed: u32) {
+    let check = crc32c_seeded(seed, &[&out[from..]]);
+    out.extend_from_slice(&check.to_le_bytes());
+}
+
+/// Appends `item` as a general block stores it. `seed` is that of the table's items in general blocks.
+pub(super) fn encode(item: &Item<'_>, seed: u32, out: &mut Vec<u8>) {
+    let from = out.len();
     let kind = match item.kind {
         ItemKind::Value => 0,
         ItemKind::Tombstone => 1,
@@ -79,6 +95,7 @@ pub(super) fn encode(item: &Item<'_>, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(item.key);
     out.extend_from_slice(item.value);
+    push_check(out, from, seed);
 }
 
 /// Bytes that [`encode`] would append.
@@ -88,13 +105,14 @@ pub(super) fn encoded_len(item: &Item<'_>) -> usize {
         17..=2048 => 2,
         _ => 3,
     };
-    word + 8 * usize::from(item.expiry.is_some()) + item.key.len() + item.value.len()
+    word + 8 * usize::from(item.expiry.is_some()) + item.key.len() + item.value.len() + CHECK_BYTES
 }
 
-/// The item that these bytes are; none if they are none.
+/// The item that these bytes are, its check included; none if they are none.
 #[inline]
 fn decode(bytes: &[u8]) -> Option<Item<'_>> {
-    let (first, mut rest) = bytes.split_first()?;
+    let (body, _) = bytes.split_last_chunk::<CHECK_BYTES>()?;
+    let (first, mut rest) = body.split_first()?;
     let mut word = usize::from(first & 0x7f);
     if first & 0x80 != 0 {
         let (second, after) = rest.split_first()?;
@@ -117,6 +135,23 @@ fn decode(bytes: &[u8]) -> Option<Item<'_>> {
     }
     let (key, value) = rest.split_at_checked((word >> 3) + 1)?;
     Some(Item { key, kind, expiry, value })
+}
+
+/// An item as a block stores it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found<'a> {
+    pub item: Item<'a>,
+    /// Its bytes, the check included.
+    stored: &'a [u8],
+}
+
+impl Found<'_> {
+    /// Compares the check with the item's bytes.
+    #[inline]
+    pub(super) fn is_whole(&self, seed: u32) -> bool {
+        let parts = self.stored.split_last_chunk::<CHECK_BYTES>();
+        parts.is_some_and(|(body, check)| crc32c_seeded(seed, &[body]) == u32::from_le_bytes(*check))
+    }
 }
 
 /// A data block to read.
@@ -155,14 +190,21 @@ impl<'a> View<'a> {
         self.count
     }
 
-    /// Item `at`; none if it is not there, or cannot be what was written.
+    /// Item `at`; none if it is not there, or cannot be what was written. Its check is not compared.
     #[inline]
     pub(super) fn item(&self, at: usize) -> Option<Item<'a>> {
+        self.found(at).map(|found| found.item)
+    }
+
+    /// Item `at` with its bytes; none as [`item`](Self::item) says.
+    #[inline]
+    pub(super) fn found(&self, at: usize) -> Option<Found<'a>> {
         if self.shape.is_fixed() {
             let stride = self.shape.stride();
-            let bytes = self.bytes.get(at * stride..(at + 1) * stride)?;
-            let (key, value) = bytes.split_at_checked(usize::from(self.shape.key))?;
-            return Some(Item { key, kind: ItemKind::Value, expiry: None, value });
+            let stored = self.bytes.get(at * stride..(at + 1) * stride)?;
+            let (body, _) = stored.split_last_chunk::<CHECK_BYTES>()?;
+            let (key, value) = body.split_at_checked(usize::from(self.shape.key))?;
+            return Some(Found { item: Item { key, kind: ItemKind::Value, expiry: None, value }, stored });
         }
         if at >= self.count {
             return None;
@@ -170,7 +212,8 @@ impl<'a> View<'a> {
         let items = self.bytes.get(COUNT_BYTES + self.count * ITEM_BYTES..)?;
         let from = self.place(at)?;
         let to = if at + 1 < self.count { self.place(at + 1)? } else { items.len() };
-        decode(items.get(from..to)?)
+        let stored = items.get(from..to)?;
+        Some(Found { item: decode(stored)?, stored })
     }
 
     /// Where item `at` of a general block begins, from the first one.
@@ -189,19 +232,19 @@ impl<'a> View<'a> {
 
     /// The item of `key`; an error if one that has to be looked at cannot be what was written.
     #[inline]
-    pub(super) fn get(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Item<'a>>, Broken> {
+    pub(super) fn get(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Found<'a>>, Broken> {
         if self.shape.is_fixed() {
             if key.len() != usize::from(self.shape.key) {
                 return Ok(None);
             }
-            return Ok(self.search_fixed(key, prefix, guess)?.ok().and_then(|at| self.item(at)));
+            return Ok(self.search_fixed(key, prefix, guess)?.ok().and_then(|at| self.found(at)));
         }
         let tags = self.bytes.get(COUNT_BYTES..COUNT_BYTES + self.count).ok_or(Broken)?;
         let mut from = 0;
         while let Some(at) = find(tags, tag_of(hash), from) {
-            let item = self.item(at).ok_or(Broken)?;
-            if item.key == key {
-                return Ok(Some(item));
+            let found = self.found(at).ok_or(Broken)?;
+            if found.item.key == key {
+                return Ok(Some(found));
             }
             from = at + 1;
         }
@@ -210,7 +253,7 @@ impl<'a> View<'a> {
 
     /// As [`get`](Self::get), which stays small enough to be inlined where most gets come by.
     #[inline(never)]
-    pub(super) fn find(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Item<'a>>, Broken> {
+    pub(super) fn find(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Found<'a>>, Broken> {
         self.get(key, hash, prefix, guess)
     }
 
@@ -295,9 +338,10 @@ mod tests {
                 let key = vec![3; key_len];
                 let item = Item { key: &key, kind, expiry, value: b"value" };
                 let mut bytes = Vec::new();
-                encode(&item, &mut bytes);
+                encode(&item, 5, &mut bytes);
                 assert_eq!(bytes.len(), encoded_len(&item));
                 assert_eq!(decode(&bytes), Some(item));
+                assert!(Found { item, stored: &bytes }.is_whole(5) && !Found { item, stored: &bytes }.is_whole(6));
             }
         }
     }

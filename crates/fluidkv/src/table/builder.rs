@@ -2,10 +2,13 @@
 
 use lodestore_contract::limits::KEY_MAX;
 
-use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, tag_of};
+use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, push_check, tag_of};
 use super::filter::{self, LINE};
 use super::head::{FAN, Line, head_of};
-use super::layout::{ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, TableMeta, aligned, part_crc};
+use super::layout::{
+    ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, Summed, TableMeta, aligned, block_crc, item_seed, line_seed,
+    part_crc,
+};
 use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
 use crate::entry::STORED_MAX;
@@ -157,8 +160,10 @@ impl TableBuilder {
             }
         }
         if self.shape.is_fixed() {
+            let from = self.out.len();
             self.out.extend_from_slice(item.key);
             self.out.extend_from_slice(item.value);
+            push_check(&mut self.out, from, item_seed(self.identity, self.shape));
         } else {
             self.push_encoded(item);
         }
@@ -199,7 +204,7 @@ impl TableBuilder {
     fn push_encoded(&mut self, item: &Item<'_>) {
         // Only a block of one item is longer than 64 KiB.
         self.places.push(u16::try_from(self.encoded.len()).expect("a block of many items is at most 64 KiB"));
-        encode(item, &mut self.encoded);
+        encode(item, item_seed(self.identity, Shape::GENERAL), &mut self.encoded);
     }
 
     /// Makes the open block, a fixed one, a general one.
@@ -225,7 +230,9 @@ impl TableBuilder {
             self.places.clear();
         }
         let plain = if self.options.compress { self.pack() } else { 0 };
-        let crc = part_crc(self.identity, self.blocks.len() as u32, &self.out[self.open_at..]);
+        let bytes = &self.out[self.open_at..];
+        let block = Summed { number: self.blocks.len() as u32, shape: self.shape, plain, bytes };
+        let crc = block_crc(self.identity, &block);
         self.blocks.push(Closed { offset: (self.open_at - self.data_at) as u32, shape: self.shape, crc, plain });
         (self.open_at, self.count) = (self.out.len(), 0);
     }
@@ -384,6 +391,9 @@ impl TableBuilder {
         if lines > 0 {
             for hash in &self.hashes {
                 filter::set(&mut filter[filter::line_of(*hash, lines as u32)], *hash, probes);
+            }
+            for (number, line) in filter.iter_mut().enumerate() {
+                filter::seal(line, line_seed(self.identity, number));
             }
         }
         lines as u32

@@ -1,11 +1,19 @@
 //! The filter: a Bloom filter in lines of 64 bytes, so that a question touches one cache line (F. Putze, P. Sanders, J. Singler,
 //! "Cache-, hash- and space-efficient Bloom filters", WEA 2007).
 //!
-//! The high 32 bits of a key's hash name the line; up to seven numbers of 9 bits, from the product of the hash with an odd number, name bits
-//! of it.
+//! The high 32 bits of a key's hash name the line. Up to seven numbers of 9 bits, from the product of the hash with an
+//! odd number, name bits of it. The last 4 bytes of a line are its check, a CRC32C of the others. A reader compares it
+//! where the line says that a key is absent.
+
+use lodestore_media::crc32c_seeded;
 
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
+/// Bytes of a line that hold bits for keys.
+const BIT_BYTES: usize = LINE - 4;
+/// Bits of a line, in sixteenths of the 512 that 9 bits can name.
+const BITS_SIXTEENTHS: u64 = 15;
+const _: () = assert!(8 * BIT_BYTES as u64 == 32 * BITS_SIXTEENTHS);
 /// Most bits that are set for a key.
 pub(super) const PROBES_MAX: u8 = 7;
 /// 2^64 divided by the golden ratio, odd.
@@ -13,7 +21,7 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Lines of a filter of `bits` a key for `items` keys.
 pub(super) fn lines_for(items: usize, bits: u8) -> usize {
-    (items * usize::from(bits)).div_ceil(8 * LINE)
+    (items * usize::from(bits)).div_ceil(8 * BIT_BYTES)
 }
 
 /// Bits to set for each key, of `bits` a key: about the logarithm of 2 of them, and a little less since lines fill unevenly.
@@ -32,7 +40,7 @@ pub(super) fn line_of(hash: u64, lines: u32) -> usize {
 fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
     let mut mixed = hash.wrapping_mul(MIX);
     (0..probes.min(PROBES_MAX)).map(move |_| {
-        let bit = (mixed >> 55) as usize;
+        let bit = ((mixed >> 55) * BITS_SIXTEENTHS >> 4) as usize;
         mixed <<= 9;
         (bit / 8, 1 << (bit % 8))
     })
@@ -42,6 +50,24 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
 #[inline]
 pub(super) fn set(line: &mut [u8; LINE], hash: u64, probes: u8) {
     bits(hash, probes).for_each(|(byte, mask)| line[byte] |= mask);
+}
+
+/// The check of a line whose bits are set; `seed` is the line's own ([`line_seed`](super::layout::line_seed)).
+#[inline]
+fn check(line: &[u8; LINE], seed: u32) -> u32 {
+    crc32c_seeded(seed, &[&line[..BIT_BYTES]])
+}
+
+/// Stores the check of a line behind its bits.
+pub(super) fn seal(line: &mut [u8; LINE], seed: u32) {
+    let check = check(line, seed);
+    line[BIT_BYTES..].copy_from_slice(&check.to_le_bytes());
+}
+
+/// Compares the check of a line with its bits.
+#[inline]
+pub(super) fn is_whole(line: &[u8; LINE], seed: u32) -> bool {
+    line[BIT_BYTES..] == check(line, seed).to_le_bytes()
 }
 
 /// Whether `hash` may be in this line; if not, its key is not in the table.

@@ -19,8 +19,9 @@
 //! The index is: heads (8 bytes a block), tops (8 bytes each 32 blocks, where there are more than 32 blocks), descriptions
 //! (8 bytes a block: offset from the first block u32, key length u16, value length u16; not in a uniform table), checksums (4 bytes a block).
 //!
-//! Version 1 has no compressed blocks, and its word 124 is 0. A table with one at least is of version 2: it is not uniform, and each of its
+//! Version 3 has no compressed blocks, and its word 124 is 0. A table with one at least is of version 4: it is not uniform, and each of its
 //! descriptions has 4 bytes more, the block's plain length (0: the block is stored as it is), at most [`PLAIN_MAX`].
+//! Versions 1 and 2 had items and filter lines without checks, and are refused.
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
@@ -33,9 +34,9 @@ use super::pack::PLAIN_MAX;
 use super::read::Table;
 
 /// Newest format of tables that is known here: with compressed blocks. One without them is written as version 1.
-pub const TABLE_FORMAT: u32 = 2;
-/// The format without compressed blocks.
-pub(super) const PLAIN_FORMAT: u32 = 1;
+pub const TABLE_FORMAT: u32 = 4;
+/// The format without compressed blocks, and the oldest that is read.
+pub(super) const PLAIN_FORMAT: u32 = 3;
 /// First bytes of a table.
 const MAGIC: [u8; 8] = *b"LSTABLE\x01";
 /// Bytes of the header.
@@ -59,6 +60,49 @@ const PLAIN_LEN_AT: usize = 124;
 #[inline]
 pub(super) fn part_crc(identity: u64, part: u32, bytes: &[u8]) -> u32 {
     crc32c(&[&identity.to_le_bytes(), &part.to_le_bytes(), bytes])
+}
+
+/// A block as its checksum covers it: its bytes, and what the index says of them.
+#[derive(Clone, Copy)]
+pub(super) struct Summed<'a> {
+    pub number: u32,
+    pub shape: Shape,
+    /// Its plain length, if it is compressed; else 0.
+    pub plain: u32,
+    pub bytes: &'a [u8],
+}
+
+/// Returns the checksum of a block of the table of this identity.
+pub(super) fn block_crc(identity: u64, block: &Summed<'_>) -> u32 {
+    let mut first = [0; 20];
+    first[..8].copy_from_slice(&identity.to_le_bytes());
+    first[8..12].copy_from_slice(&block.number.to_le_bytes());
+    first[12..14].copy_from_slice(&block.shape.key.to_le_bytes());
+    first[14..16].copy_from_slice(&block.shape.value.to_le_bytes());
+    first[16..].copy_from_slice(&block.plain.to_le_bytes());
+    crc32c(&[&first, block.bytes])
+}
+
+/// 2^64 divided by the golden ratio, odd.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+/// An odd number that keeps the seeds of neighbouring parts apart.
+const PART_MIX: u32 = 0x85EB_CA6B;
+
+#[inline]
+fn seed(identity: u64, part: u32) -> u32 {
+    (identity.wrapping_mul(MIX) >> 32) as u32 ^ part.wrapping_mul(PART_MIX)
+}
+
+/// Returns the seed of the checks of items in blocks of this shape.
+#[inline]
+pub(super) fn item_seed(identity: u64, shape: Shape) -> u32 {
+    seed(identity, shape.key.into())
+}
+
+/// Returns the seed of the check of a line of the filter.
+#[inline]
+pub(super) fn line_seed(identity: u64, line: usize) -> u32 {
+    seed(identity, FILTER_PART.wrapping_sub(line as u32))
 }
 
 /// `at`, or the next multiple of [`ALIGN`].
@@ -98,7 +142,8 @@ impl TableMeta {
     /// Checks a table's header, index, filter and keys and gives what reads need. Data blocks are not read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where this is no whole table of this identity, [`Error::NewerFormat`] of a version not known here.
+    /// [`Error::Corrupt`] where this is no whole table of this identity. [`Error::NewerFormat`] and
+    /// [`Error::OlderFormat`] of a version that is not read here.
     pub fn open(bytes: &[u8], identity: u64) -> Result<Self> {
         let meta = Self::read(bytes, identity)?;
         meta.check_part(bytes, "index", INDEX_PART)?;
@@ -123,6 +168,9 @@ impl TableMeta {
         }
         if u32_at(header, CRC_AT) != header_crc(identity, header) {
             return refuse("its checksum fails");
+        }
+        if (1..PLAIN_FORMAT).contains(&version) {
+            return Err(Error::OlderFormat { part: "fluidkv table".into(), found: version, oldest: PLAIN_FORMAT });
         }
         let meta = Self::decode(header, version);
         if version == 0 || meta.identity != identity {
@@ -183,6 +231,7 @@ impl TableMeta {
 
     /// Data blocks.
     #[must_use]
+    #[cfg(test)]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }

@@ -8,17 +8,15 @@ use lodestore_media::{prefetch_bytes, u32_at};
 use super::block::{Shape, View};
 use super::filter::{self, LINE};
 use super::head::{FAN, head_in, head_of, not_above};
-use super::layout::{FILTER_PART, KEYS_PART, TableMeta, part_crc};
+use super::layout::{FILTER_PART, KEYS_PART, Summed, TableMeta, block_crc, item_seed, line_seed};
 use super::pack::{PLAIN_MAX, Slot, unpack};
-use super::{Item, Reads, Seen};
+use super::{Item, Reads};
 
 /// A table to read: what is kept of it in DRAM, and its bytes. Items borrow from the bytes alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'m, 'b> {
     pub(super) meta: &'m TableMeta,
     pub(super) bytes: &'b [u8],
-    /// Blocks that need no comparing with [`Reads::Once`].
-    seen: Option<&'m Seen>,
 }
 
 /// The one data block that may have a key.
@@ -69,31 +67,7 @@ impl Block {
 impl<'m, 'b> Table<'m, 'b> {
     #[inline]
     pub(super) fn new(meta: &'m TableMeta, bytes: &'b [u8]) -> Self {
-        Self { meta, bytes, seen: None }
-    }
-
-    /// With a memory for [`Reads::Once`], which without one is [`Reads::Verified`].
-    #[must_use]
-    #[inline]
-    pub fn remembering(self, seen: &'m Seen) -> Self {
-        Self { seen: Some(seen), ..self }
-    }
-
-    /// Whether a read of a block computes its checksum.
-    #[inline]
-    fn compares(&self, block: &Block, reads: Reads) -> bool {
-        match reads {
-            Reads::Trusted => false,
-            Reads::Once => self.seen.is_none_or(|seen| !seen.has(block.number)),
-            Reads::Verified => true,
-        }
-    }
-
-    /// Which of a block's bytes a get reads first.
-    #[must_use]
-    #[inline]
-    pub fn reads_first(&self, block: &Block, reads: Reads) -> Range<usize> {
-        if self.compares(block, reads) { block.range() } else { block.near() }
+        Self { meta, bytes }
     }
 
     /// Its least and its greatest key.
@@ -114,21 +88,36 @@ impl<'m, 'b> Table<'m, 'b> {
     #[cfg(test)]
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64, reads: Reads, slot: &'b Slot) -> Result<Option<Item<'b>>> {
-        if !self.may_have(hash) {
+        if !self.may_have(hash, reads) {
             return Ok(None);
         }
-        match self.locate(key, reads)? {
+        match self.locate(key)? {
             Some(block) => self.get_in(&block, key, hash, reads, slot),
-            None => Ok(None),
+            None => self.get_below(key, hash, reads, slot),
         }
     }
 
-    /// Whether the table may have a key of this hash; if not, it has none.
+    /// Whether the table may have a key of this hash; if not, it has none. A damaged line of the filter may have any.
     #[must_use]
     #[inline]
-    pub fn may_have(&self, hash: u64) -> bool {
-        let line = self.bytes.get(self.filter_range(hash)).and_then(|line| line.first_chunk::<LINE>());
-        line.is_none_or(|line| filter::test(line, hash, self.meta.probes))
+    pub fn may_have(&self, hash: u64, reads: Reads) -> bool {
+        let meta = self.meta;
+        if meta.filter_lines == 0 {
+            return true;
+        }
+        let number = filter::line_of(hash, meta.filter_lines);
+        let from = meta.filter_at as usize + number * LINE;
+        let line = self.bytes.get(from..from + LINE).and_then(|line| line.first_chunk::<LINE>());
+        line.is_none_or(|line| {
+            filter::test(line, hash, meta.probes)
+                || reads == Reads::Verified && !filter::is_whole(line, line_seed(meta.identity, number))
+        })
+    }
+
+    /// Whether every line of the filter has the check that is right for its bits.
+    pub(super) fn has_whole_filter(&self) -> bool {
+        let lines = self.bytes.get(self.meta.part(FILTER_PART)).unwrap_or_default().as_chunks::<LINE>().0;
+        lines.iter().enumerate().all(|(number, line)| filter::is_whole(line, line_seed(self.meta.identity, number)))
     }
 
     /// The bytes that [`may_have`](Self::may_have) reads; none where there is no filter.
@@ -160,12 +149,12 @@ impl<'m, 'b> Table<'m, 'b> {
     }
 
     /// The block that has `key` if the table does; none where the key is below all of the table's. Blocks that begin alike are told apart
-    /// by their first items, read as `reads` says.
+    /// by their first items. No checksum is compared: [`get_in`](Self::get_in) does not rely on the block being the right one.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub fn locate(&self, key: &[u8], reads: Reads) -> Result<Option<Block>> {
+    pub fn locate(&self, key: &[u8]) -> Result<Option<Block>> {
         let meta = self.meta;
         let prefix = meta.prefix as usize;
         let head = head_of(key, prefix);
@@ -178,7 +167,7 @@ impl<'m, 'b> Table<'m, 'b> {
         let key_len = usize::from(meta.uniform.key);
         let told_by_head = key_len != 0 && key_len <= prefix + 8 && key.len() >= key_len;
         if low == head && !told_by_head {
-            return self.locate_tie(heads, number, head, key, reads);
+            return self.locate_tie(heads, number, head, key);
         }
         let mut block = self.block(number)?;
         if above < blocks && block.shape.is_fixed() {
@@ -208,7 +197,7 @@ impl<'m, 'b> Table<'m, 'b> {
 
     /// [`locate`](Self::locate) where block `last`, and others before it perhaps, have the head of the key.
     #[cold]
-    fn locate_tie(&self, heads: &[u8], last: usize, head: u64, key: &[u8], reads: Reads) -> Result<Option<Block>> {
+    fn locate_tie(&self, heads: &[u8], last: usize, head: u64, key: &[u8]) -> Result<Option<Block>> {
         // The first of those blocks; then, among them, how many begin with a key that is not above.
         let mut first = match head.checked_sub(1) {
             Some(less) => not_above(heads.get(..8 * last).unwrap_or_default(), less),
@@ -219,7 +208,8 @@ impl<'m, 'b> Table<'m, 'b> {
         while first < end {
             let middle = first.midpoint(end);
             let block = self.block(middle)?;
-            let least = self.view_in(&block, reads, &mut plain)?.item(0).ok_or_else(|| self.broken(&block))?.key;
+            let view = self.view_in(&block, Reads::Trusted, &mut plain)?;
+            let least = view.item(0).ok_or_else(|| self.broken(&block))?.key;
             if least <= key {
                 first = middle + 1;
             } else {
@@ -247,11 +237,70 @@ impl<'m, 'b> Table<'m, 'b> {
         }
         // All lines at once that the search may touch, which would wait for one after the other.
         prefetch_bytes(self.bytes.get(block.near()).unwrap_or_default());
-        let view = self.view(block, reads)?;
-        match view.get(key, hash, self.meta.prefix as usize, block.guess as usize) {
-            Ok(item) => Ok(item),
-            Err(_) => Err(self.broken(block)),
+        let view = self.view(block, Reads::Trusted)?;
+        let found = view.get(key, hash, self.meta.prefix as usize, block.guess as usize);
+        if reads == Reads::Verified {
+            return match found {
+                Ok(Some(found)) if found.is_whole(item_seed(self.meta.identity, block.shape)) => Ok(Some(found.item)),
+                _ => self.get_verified(block, key),
+            };
         }
+        found.map(|found| found.map(|found| found.item)).map_err(|_| self.broken(block))
+    }
+
+    /// Looks for `key` in a block whose checksum it compares: for a get that found no item, or a damaged one.
+    #[cold]
+    #[inline(never)]
+    fn get_verified(&self, block: &Block, key: &[u8]) -> Result<Option<Item<'b>>> {
+        let view = self.view(block, Reads::Verified)?;
+        match self.search_verified(block, &view, key)? {
+            Some(at) => view.item(at).map(Some).ok_or_else(|| self.broken(block)),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks for `key`, which is below all of the table's as the index has it.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    #[cold]
+    #[inline(never)]
+    pub fn get_below(&self, key: &[u8], hash: u64, reads: Reads, slot: &'b Slot) -> Result<Option<Item<'b>>> {
+        match reads {
+            Reads::Trusted => Ok(None),
+            Reads::Verified => self.get_in(&self.block(0)?, key, hash, reads, slot),
+        }
+    }
+
+    /// Returns where `key` is in the items of a block whose checksum is right. `None`: the table does not have the key.
+    fn search_verified(&self, block: &Block, view: &View<'_>, key: &[u8]) -> Result<Option<usize>> {
+        let prefix = self.meta.prefix as usize;
+        let first = view.item(0).ok_or_else(|| self.broken(block))?.key;
+        // All keys of the table begin alike, and the order of the blocks says nothing of other keys.
+        if key.get(..prefix).is_none_or(|start| Some(start) != first.get(..prefix)) {
+            return Ok(None);
+        }
+        match view.search(key, prefix, block.guess as usize).map_err(|_| self.broken(block))? {
+            Ok(at) => Ok(Some(at)),
+            Err(at) => self.check_between(block, view, key, at).map(|()| None),
+        }
+    }
+
+    /// Checks that `key`, which would be item `at` of a block whose checksum is right, is in no other block.
+    ///
+    /// # Errors
+    /// [`lodestore_contract::Error::Corrupt`].
+    pub(super) fn check_between(&self, block: &Block, view: &View<'_>, key: &[u8], at: usize) -> Result<()> {
+        let misled = || self.meta.corrupt_block(block.number as usize, block.start as usize, "the index leads here, and not to the block of the key");
+        if at == 0 && block.number > 0 && view.item(0).is_none_or(|first| *key < *first.key) {
+            return Err(misled());
+        }
+        if at < view.count() || block.number + 1 >= self.meta.blocks {
+            return Ok(());
+        }
+        let (next, mut plain) = (self.block(block.number as usize + 1)?, Vec::new());
+        let first = self.view_in(&next, Reads::Verified, &mut plain)?.item(0).ok_or_else(|| self.broken(&next))?;
+        if *first.key > *key { Ok(()) } else { Err(misled()) }
     }
 
     /// [`get_in`](Self::get_in) of a compressed block. Its plain bytes are kept where the key is among them, so that a get keeps one block.
@@ -265,16 +314,22 @@ impl<'m, 'b> Table<'m, 'b> {
         slot: &'b Slot,
     ) -> Result<Option<Item<'b>>> {
         let mut plain = Vec::new();
-        let get = |view: View<'_>| {
+        let find = |view: &View<'_>| {
             let found = view.find(key, hash, self.meta.prefix as usize, block.guess as usize);
             found.map(|found| found.is_some()).map_err(|_| self.broken(block))
         };
-        if !get(self.view_in(block, reads, &mut plain)?)? {
+        // All of a compressed block is read, so its own checksum is compared and not that of an item.
+        let view = self.view_in(block, reads, &mut plain)?;
+        if !find(&view)? {
+            if reads == Reads::Verified && self.search_verified(block, &view, key)?.is_some() {
+                return Err(self.broken(block));
+            }
             return Ok(None);
         }
         let plain = slot.keep(plain).ok_or_else(|| self.broken(block))?;
         let view = View::new(plain, block.shape).ok_or_else(|| self.broken(block))?;
-        view.find(key, hash, self.meta.prefix as usize, block.guess as usize).map_err(|_| self.broken(block))
+        let found = view.find(key, hash, self.meta.prefix as usize, block.guess as usize);
+        found.map(|found| found.map(|found| found.item)).map_err(|_| self.broken(block))
     }
 
     /// Block `number` of the table.
@@ -341,18 +396,16 @@ impl<'m, 'b> Table<'m, 'b> {
     #[inline]
     fn stored(&self, block: &Block, reads: Reads) -> Result<&'b [u8]> {
         let bytes = self.bytes.get(block.range()).unwrap_or_default();
-        if self.compares(block, reads) {
+        if reads == Reads::Verified {
             self.check_block(block, bytes)?;
-            if let Some(seen) = self.seen {
-                seen.add(block.number);
-            }
         }
         Ok(bytes)
     }
 
     fn check_block(&self, block: &Block, bytes: &[u8]) -> Result<()> {
         let crc = u32_at(self.bytes, self.meta.checksums_at() + 4 * block.number as usize);
-        if part_crc(self.meta.identity, block.number, bytes) == crc {
+        let summed = Summed { number: block.number, shape: block.shape, plain: block.plain, bytes };
+        if block_crc(self.meta.identity, &summed) == crc {
             return Ok(());
         }
         Err(self.meta.corrupt_block(block.number as usize, block.start as usize, "its checksum fails"))

@@ -3,7 +3,7 @@
 use lodestore_contract::{Error, Result};
 
 use super::head::{FAN, head_in, head_of};
-use super::layout::{FILTER_PART, INDEX_PART, KEYS_PART, TableMeta};
+use super::layout::{FILTER_PART, INDEX_PART, KEYS_PART, TableMeta, item_seed};
 use super::read::{Block, Table};
 use super::{ItemKind, Reads, hash};
 
@@ -49,6 +49,9 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
         plain: 0,
     };
     check.tops();
+    if !check.table.has_whole_filter() {
+        check.find("its filter", meta.filter_at as usize, "the check of a line fails");
+    }
     for number in 0..meta.blocks as usize {
         match check.block(number, &mut plain, &mut verified) {
             Ok(()) => {}
@@ -110,8 +113,12 @@ impl Check<'_, '_, '_> {
         verified.bytes += len as u64;
         self.plain += len as u64;
         for at in 0..view.count() {
-            let item = view.item(at).ok_or_else(|| table.broken(&block))?;
+            let found = view.found(at).ok_or_else(|| table.broken(&block))?;
+            let item = found.item;
             let name = || format!("block {number}, item {at}");
+            if !found.is_whole(item_seed(meta.identity, block.shape)) {
+                self.find(&name(), start, "its check fails");
+            }
             if self.last.as_slice() >= item.key {
                 self.find(&name(), start, "its key is not above the one before");
             }
@@ -125,14 +132,14 @@ impl Check<'_, '_, '_> {
                 self.find(&name(), start, "its key has another head than the index says");
             }
             let hash = hash(item.key);
-            if !table.may_have(hash) {
+            if !table.may_have(hash, Reads::Trusted) {
                 self.find(&name(), start, "the filter does not have its key");
             }
-            let found = table.locate(item.key, Reads::Trusted);
-            let finds = found.is_ok_and(|found| {
-                let found = found.filter(|found| found.number == block.number);
-                let get = |found: Block| view.find(item.key, hash, meta.prefix as usize, found.guess as usize);
-                found.is_some_and(|found| get(found) == Ok(Some(item)))
+            let located = table.locate(item.key);
+            let finds = located.is_ok_and(|located| {
+                let located = located.filter(|located| located.number == block.number);
+                let get = |located: Block| view.find(item.key, hash, meta.prefix as usize, located.guess as usize);
+                located.is_some_and(|located| get(located) == Ok(Some(found)))
             });
             if !finds {
                 self.find(&name(), start, "a get does not find it");

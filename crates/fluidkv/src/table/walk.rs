@@ -94,9 +94,16 @@ impl Walk {
             Place::Before(key) => (key, false),
             Place::After(key) => (key, true),
         };
-        // Heads say where a key is only if it begins as all keys of the table do.
+        let block = match table.locate(key)? {
+            Some(block) => block,
+            None => table.block(0)?,
+        };
+        self.number = block.number + 1;
+        let view = table.view_in(&block, self.reads, &mut self.plain)?;
+        // The index says where a key is only if the key begins as all keys of the table do.
         let prefix = table.meta.prefix as usize;
-        let shared = table.keys()?.0.get(..prefix).unwrap_or_default();
+        let first = view.item(0).ok_or_else(|| table.broken(&block))?.key;
+        let shared = first.get(..prefix).unwrap_or_default();
         let start = &key[..prefix.min(key.len())];
         match start.cmp(&shared[..start.len().min(shared.len())]) {
             Ordering::Greater => {
@@ -104,15 +111,20 @@ impl Walk {
                 return Ok(());
             }
             Ordering::Equal if key.len() >= prefix => {}
-            _ => return Ok(()),
+            _ => {
+                self.number = 0;
+                return Ok(());
+            }
         }
-        let Some(block) = table.locate(key, self.reads)? else { return Ok(()) };
-        self.number = block.number + 1;
-        let view = table.view_in(&block, self.reads, &mut self.plain)?;
         let count = view.count();
         let at = match view.search(key, prefix, block.guess as usize) {
             Ok(Ok(at)) => at + usize::from(behind),
-            Ok(Err(at)) => at,
+            Ok(Err(at)) => {
+                if self.reads == Reads::Verified {
+                    table.check_between(&block, &view, key, at)?;
+                }
+                at
+            }
             Err(_) => return Err(table.broken(&block)),
         };
         self.enter(block, count, at);

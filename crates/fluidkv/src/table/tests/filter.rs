@@ -1,6 +1,6 @@
 //! The filter's errors.
 
-use super::super::{TableMeta, hash};
+use super::super::{Reads, TableMeta, hash};
 use super::{IDENTITY, ItemKind, Model, Rng, TableOptions, build};
 
 fn filtered(filter_bits: u8, items: usize) -> (Model, Vec<u8>) {
@@ -20,10 +20,10 @@ fn a_filter_has_every_key_and_few_others() {
         let (model, bytes) = filtered(bits, 20_000);
         let meta = TableMeta::open(&bytes, IDENTITY).expect("sound");
         let table = meta.table(&bytes).expect("whole");
-        assert!(model.keys().all(|key| table.may_have(hash(key))));
+        assert!(model.keys().all(|key| table.may_have(hash(key), Reads::Verified)));
         let mut rng = Rng(99);
         let asked = 100_000;
-        let passed = (0..asked).filter(|_| table.may_have(hash(&rng.bytes(9, 256)))).count();
+        let passed = (0..asked).filter(|_| table.may_have(hash(&rng.bytes(9, 256)), Reads::Verified)).count();
         let share = passed as f64 / f64::from(asked);
         assert!(share <= most, "{bits} bits a key: {share} of other keys pass");
     }
@@ -34,5 +34,5 @@ fn without_a_filter_everything_may_be_there() {
     let (_, bytes) = filtered(0, 100);
     let meta = TableMeta::open(&bytes, IDENTITY).expect("sound");
     let table = meta.table(&bytes).expect("whole");
-    assert!(table.may_have(0) && table.may_have(u64::MAX) && table.filter_range(5).is_empty());
+    assert!(table.may_have(0, Reads::Verified) && table.may_have(u64::MAX, Reads::Verified) && table.filter_range(5).is_empty());
 }
