@@ -24,6 +24,7 @@ impl Engine for HiKv {
             backends: Backends::Fixed(0),
             recovery_threads: 0,
             sweep_ms: 0,
+            scrub_rate: 0,
             ..BASE.clone()
         };
         Self::start(pool, report, &options)

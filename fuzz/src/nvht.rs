@@ -25,6 +25,7 @@ impl Engine for Nvht {
             hash_seed: Some(7),
             recovery_threads: 0,
             sweep_ms: 0,
+            scrub_rate: 0,
             ..BASE.clone()
         };
         Self::start(pool, report, &options)

@@ -15,6 +15,8 @@ mod expiry;
 pub mod limits;
 mod options;
 mod range;
+#[doc(hidden)]
+pub mod scrub;
 mod size;
 mod stats;
 mod store;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Event, Result};
 use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
 
@@ -196,6 +197,7 @@ pub(crate) struct Inner {
     /// The share of absent keys among those that are asked for (`read.rs`).
     pub(crate) absent: AtomicU32,
     pub(crate) seed: u64,
+    pub(crate) scrub: Scrub,
     /// Whether operations are served: not after a close, and not in a forked process.
     pub(crate) open: OpenState,
     /// It was opened to be read, since its shape is damaged: the pool takes no writes.

@@ -33,6 +33,7 @@ mod recover;
 mod replace;
 mod reserve;
 mod scan;
+mod scrub;
 mod segment;
 mod separate;
 mod store;

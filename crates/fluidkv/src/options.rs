@@ -1,5 +1,6 @@
 //! Options of the engine.
 
+use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
 use lodestore_contract::{Error, OptionSpec, Options, Result};
 use lodestore_media::PoolOptions;
 
@@ -114,6 +115,9 @@ pub struct FluidOptions {
     /// Threads that flush and compact, up to 64; as many as there are cores by default, and no more than the budget has MiB. 0: the writing thread does it (for the
     /// simulator).
     pub workers: usize,
+    /// MiB a second that a background thread verifies, up to [`SCRUB_RATE_MAX`]; 0: there is no such thread. Without
+    /// `workers` there is none either.
+    pub scrub_rate: u64,
     /// Whether reads compare the checksums of what they read.
     pub verify_reads: VerifyReads,
 }
@@ -136,6 +140,7 @@ impl Default for FluidOptions {
             value_segment_bytes: 4 * MIB,
             value_garbage: 30,
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
+            scrub_rate: SCRUB_RATE_DEFAULT,
             verify_reads: VerifyReads::On,
         }
     }
@@ -179,6 +184,7 @@ const SPECS: &[OptionSpec] = &[
     spec!("value-segment-bytes", "4194304", "bytes of a segment of the value log, 16384 to 1073741824"),
     spec!("value-garbage", "30", "dead bytes in hundredths of the value log's over which it is collected, 1 to 99"),
     spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
+    SCRUB_RATE,
     spec!(
         "verify-reads",
         "on",
@@ -215,6 +221,7 @@ impl FluidOptions {
             value_segment_bytes: options.read_size("value-segment-bytes", base.value_segment_bytes)?,
             value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
             workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
+            scrub_rate: options.read("scrub-rate", base.scrub_rate, "0 to 1048576", |text| text.parse().ok())?,
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", VerifyReads::parse)?,
             pool: base.pool,
         };
@@ -239,7 +246,7 @@ impl FluidOptions {
     /// [`Error::InvalidOption`].
     pub fn check(&self) -> Result<()> {
         let threshold = if self.value_threshold == 0 { THRESHOLD_MIN } else { self.value_threshold };
-        let bounds: [(&str, u64, u64, u64); 13] = [
+        let bounds: [(&str, u64, u64, u64); 14] = [
             ("dram-budget", self.dram_budget, BUDGET_MIN, u64::MAX),
             ("memtable-bytes", self.memtable_bytes, 64 * KIB, 64 << 30),
             ("segment-bytes", self.segment_bytes, 16 * KIB, 64 * MIB),
@@ -253,6 +260,7 @@ impl FluidOptions {
             ("value-segment-bytes", self.value_segment_bytes, 16 * KIB, 1 << 30),
             ("value-garbage", self.value_garbage.into(), 1, 99),
             ("workers", self.workers as u64, 0, WORKERS_MAX as u64),
+            ("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX),
         ];
         for (name, value, low, high) in bounds {
             if !(low..=high).contains(&value) {

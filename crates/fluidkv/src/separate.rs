@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_key, check_value};
-use lodestore_contract::{Batch, BatchOp, Direction, Error, Result};
+use lodestore_contract::{Batch, BatchOp, Direction, Error, Result, VerifyReport};
 use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
@@ -98,6 +98,12 @@ pub trait Separator: Send + Sync + 'static {
     /// Any: the stop is none then.
     fn closing(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Verifies what the separator keeps, piece by piece, for a background scrub. Gives the report of each piece to
+    /// `piece` under none of its own locks, and returns when `piece` says false.
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        let _ = piece;
     }
 
     /// These bytes were a key's newest stored value in the tables, and a flush, which is durable, has hidden them behind a newer version or a delete; or they were put by

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
@@ -144,6 +145,11 @@ impl FluidKv {
             let behind = Arc::clone(&running.inner);
             running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
         }
+        if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
+            let behind = Arc::clone(&running.inner);
+            // Each read checks what it returns, so a store goes on without its scrub.
+            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&*behind)));
+        }
         Ok(())
     }
 
@@ -190,6 +196,14 @@ impl FluidKv {
     pub fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         let inner = &self.running.inner;
         inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
+    }
+
+    /// Begins a pass of the scrub without its pause, for tests.
+    #[doc(hidden)]
+    pub fn scrub_now(&self) {
+        let running = &self.running;
+        running.inner.scrub.set_due();
+        lock(&running.threads).iter().for_each(|thread| thread.thread().unpark());
     }
 
     /// Stops the store as dropping it does, which is a crash as far as the medium is concerned, and waits for its threads: for an owner whose [`Separator`] holds the store now and then, so that
@@ -244,6 +258,7 @@ impl Running {
         for thread in threads {
             // On its own thread a sink let go of the last handle: that thread ends by itself, with nothing more to do.
             if thread.thread().id() != std::thread::current().id() {
+                thread.thread().unpark();
                 let _ = thread.join();
             }
         }

@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
+    pub(crate) fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
         let descriptor = &table.descriptor;
         if !self.pool.allocator().holds_extent(&self.pool, descriptor.at, descriptor.bytes, KIND_TABLE) {
             report.find(place_of(descriptor), "the extent table does not have its extent");
@@ -127,7 +127,7 @@ impl Inner {
 
     /// Checks a segment, unless it goes meanwhile: one that was retired before this view may, and its space be another's. One that is known
     /// behind the check was not freed before its end.
-    fn verify_segment(&self, segment: &ValueSegment, report: &mut VerifyReport) {
+    pub(crate) fn verify_segment(&self, segment: &ValueSegment, report: &mut VerifyReport) {
         let mut own = VerifyReport::default();
         self.check_segment(segment, &mut own);
         if !own.is_clean() && self.values.find(segment.id).is_some() {
@@ -166,33 +166,38 @@ impl Inner {
 
     fn verify_memtable(&self, view: &View, memtable: &Memtable, report: &mut VerifyReport) {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
-        loop {
-            let mut chunk = Vec::with_capacity(CHUNK);
-            let bound = from.as_ref().map(Vec::as_slice);
-            let all = match memtable.collect(bound, lodestore_index::Direction::Forward, CHUNK, &mut chunk) {
-                Ok(all) => all,
-                Err(error) => return find(report, error),
-            };
-            let mut last = None;
-            for at in chunk {
-                let entry = memtable.checked(at);
-                match entry {
-                    Some(entry) => {
-                        report.records += 1;
-                        report.bytes += entry.len() as u64;
-                        last = Some(entry.key().to_vec());
-                        if let Payload::Pointer(pointer) = entry.payload() {
-                            self.verify_pointer(view, entry.key(), pointer, report);
-                        }
+        while let Some(last) = self.verify_entries(view, memtable, from.as_ref(), report) {
+            from = Bound::Excluded(last);
+        }
+    }
+
+    /// Checks some entries of a memtable from a key on. Returns the last key; `None`: these were the last entries.
+    pub(crate) fn verify_entries(
+        &self,
+        view: &View,
+        memtable: &Memtable,
+        from: Bound<&Vec<u8>>,
+        report: &mut VerifyReport,
+    ) -> Option<Vec<u8>> {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let from = from.map(Vec::as_slice);
+        let collected = memtable.collect(from, lodestore_index::Direction::Forward, CHUNK, &mut chunk);
+        let all = collected.map_err(|error| find(report, error)).ok()?;
+        let mut last = None;
+        for at in chunk {
+            match memtable.checked(at) {
+                Some(entry) => {
+                    report.records += 1;
+                    report.bytes += entry.len() as u64;
+                    last = Some(entry.key().to_vec());
+                    if let Payload::Pointer(pointer) = entry.payload() {
+                        self.verify_pointer(view, entry.key(), pointer, report);
                     }
-                    None => report.find(format!("log entry at {:?}", NvPtr::from_raw(at)), "its checksum fails"),
                 }
-            }
-            match last {
-                Some(last) if !all => from = Bound::Excluded(last),
-                _ => return,
+                None => report.find(format!("log entry at {:?}", NvPtr::from_raw(at)), "its checksum fails"),
             }
         }
+        last.filter(|_| !all)
     }
 }
 

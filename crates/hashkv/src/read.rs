@@ -126,9 +126,20 @@ impl Values {
     /// # Errors
     /// As the contract's.
     pub(crate) fn get_into(&self, index: &FluidKv, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.get_by(key, value, |value| index.get_into(key, value))
+    }
+
+    /// As [`Self::get_into`], with what `look` finds in the LSM.
+    #[inline]
+    pub(crate) fn get_by(
+        &self,
+        key: &[u8],
+        value: &mut Vec<u8>,
+        look: impl Fn(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<bool> {
         let mut before = None;
         for _ in 0..TRIES {
-            if !index.get_into(key, value)? {
+            if !look(value)? {
                 return Ok(false);
             }
             match self.resolve(key, value)? {

@@ -1,6 +1,6 @@
 //! What FluidKV's flushes ask for and tell ([`Separator`]).
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Result, VerifyReport};
 use lodestore_fluidkv::{Separable, Separator};
 use lodestore_media::Mutant;
 
@@ -95,6 +95,10 @@ impl Separator for Values {
 
     fn closing(&self) -> Result<()> {
         self.file.sync_now()
+    }
+
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        self.scrub(piece);
     }
 
     fn died(&self, stored: &[&[u8]]) {

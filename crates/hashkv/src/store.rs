@@ -92,6 +92,12 @@ impl HashKv {
         Ok(Self { running })
     }
 
+    /// Begins a pass of the scrub without its pause, for tests.
+    #[doc(hidden)]
+    pub fn scrub_now(&self) {
+        self.running.index.scrub_now();
+    }
+
     fn stored(value: &[u8]) -> Vec<u8> {
         let mut stored = Vec::with_capacity(value.len() + 1);
         stored.extend_from_slice(value);

@@ -1,16 +1,20 @@
 //! Reading and checking everything: the LSM by its own verify, then each value that it points to, in spite of what is damaged of the LSM or of other values.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
+use lodestore_fluidkv::FluidKv;
 
 use crate::layout::{RECORD_HEADER, Stored};
 use crate::read::loss;
 use crate::store::Running;
-use crate::values::Hold;
+use crate::values::{Hold, Values};
 
 /// Values between two calls of `progress`.
 const STEP: u64 = 1024;
+/// Most bytes of a piece of the scrub, before its last key.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
     let mut last = Progress { done: 0, total: 0 };
@@ -68,4 +72,57 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
     outcome?;
     progress(Progress { done, total: done.max(last.total) });
     Ok(report)
+}
+
+impl Values {
+    /// Reads each value of the file as a get does, in pieces, for the scrub of the LSM.
+    pub(crate) fn scrub(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        let mut from: Bound<Vec<u8>> = Bound::Unbounded;
+        loop {
+            let (report, last) = {
+                // The owner of the store may drop it between two pieces.
+                let Some(index) = self.index().filter(|index| !index.is_closed()) else { return };
+                self.scrub_piece(&index, from.as_ref().map(Vec::as_slice))
+            };
+            if !piece(report) {
+                return;
+            }
+            let Some(last) = last else { return };
+            from = Bound::Excluded(last);
+        }
+    }
+
+    /// Reads the values of some keys from a key on. Returns the last key; `None`: these were the last keys.
+    fn scrub_piece(&self, index: &FluidKv, from: Bound<&[u8]>) -> (VerifyReport, Option<Vec<u8>>) {
+        let (mut report, mut keys, mut bytes) = (VerifyReport::default(), Vec::new(), 0);
+        let mut last = None;
+        // What cannot be walked in the LSM is in the findings of its own pieces.
+        let _ = index.each_flushed(from, &mut |key, stored| {
+            bytes += (key.len() + stored.len()) as u64;
+            if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
+                keys.push(key.to_vec());
+                bytes += u64::from(pointer.len);
+            }
+            if bytes < PIECE_BYTES_MAX {
+                return Visit::More;
+            }
+            last = Some(key.to_vec());
+            Visit::Stop
+        });
+        let mut value = Vec::new();
+        for key in &keys {
+            match self.get_by(key, &mut value, |value| index.peek_into(key, value)) {
+                Ok(is_there) => {
+                    report.records += u64::from(is_there);
+                    report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
+                }
+                Err(Error::Corrupt { place, what }) => report.find(place, what),
+                Err(Error::Io { source, .. }) => report.find("values.0000", format!("it cannot be read: {source}")),
+                // The store is being closed.
+                Err(_) => return (report, None),
+            }
+        }
+        report.bytes = report.bytes.max(bytes);
+        (report, last)
+    }
 }

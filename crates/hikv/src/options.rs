@@ -1,5 +1,6 @@
 //! Options of the engine.
 
+use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
 use lodestore_contract::{OptionSpec, Options, Result};
 use lodestore_inplace::options::{
     DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, check_within, number, refuse, switch,
@@ -60,6 +61,8 @@ pub struct HiKvOptions {
     pub recovery_threads: usize,
     /// Milliseconds between sweeps of expired keys, up to 86400000, by a thread of their own whatever `backends` is; 0: none.
     pub sweep_ms: u64,
+    /// MiB a second that a background thread verifies, up to 1048576; 0: there is no such thread.
+    pub scrub_rate: u64,
     /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused as full.
     pub dram_budget: u64,
 }
@@ -88,6 +91,7 @@ impl Default for HiKvOptions {
             verify_reads: true,
             recovery_threads: threads.min(RECOVERY_THREADS_MAX),
             sweep_ms: 1000,
+            scrub_rate: SCRUB_RATE_DEFAULT,
             dram_budget: 0,
         }
     }
@@ -158,6 +162,7 @@ const SPECS: &[OptionSpec] = &[
         help: "milliseconds between sweeps of expired keys, up to 86400000, by a thread that they have with backends=0 too; 0 for none",
         fixed: false,
     },
+    SCRUB_RATE,
     DRAM_BUDGET,
 ];
 
@@ -213,6 +218,7 @@ impl HiKvOptions {
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
             recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
             sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
+            scrub_rate: number(options, "scrub-rate", base.scrub_rate, "MiB a second, from 0 to 1048576")?,
             dram_budget: options.read_size("dram-budget", base.dram_budget)?,
             pool: base.pool,
         };
@@ -241,6 +247,7 @@ impl HiKvOptions {
             Backends::Fixed(number) => check_within("backends", number as u64, 0, BACKENDS_MAX as u64)?,
             Backends::Auto { threads } => check_within("threads", threads as u64, 2, THREADS_MAX as u64)?,
         }
+        check_within("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX)?;
         check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
     }
 

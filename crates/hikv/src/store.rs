@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
@@ -93,7 +94,8 @@ impl HiKv {
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
         let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget);
+        let scrub = Scrub::new(options.scrub_rate);
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
         let inner = Inner {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
             records,
@@ -119,6 +121,12 @@ impl HiKv {
             sweep_ms: options.sweep_ms,
         };
         Ok(Self { running: Arc::new(Running::start(inner, behind)?) })
+    }
+
+    /// Begins a pass of the scrub without its pause, for tests.
+    #[doc(hidden)]
+    pub fn scrub_now(&self) {
+        self.running.scrub_now();
     }
 
     /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
@@ -213,6 +221,10 @@ impl Engine for Inner {
 
     fn sweep_all(&self) -> Result<u64> {
         self.sweep_partitions()
+    }
+
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        self.scrub_partitions(piece);
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

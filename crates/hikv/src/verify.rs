@@ -33,18 +33,7 @@ impl Inner {
         let partitions = self.table.shape.partitions as usize;
         for partition in 0..partitions {
             progress(Progress { done: partition as u64, total: partitions as u64 + 1 });
-            let _guard = self.enter()?;
-            let walked = walk(&self.table, &self.pool, partition, |home, slots| {
-                let Home { segment, prefix, .. } = home;
-                if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
-                    note_finding(&mut report, &error);
-                }
-                self.verify_segment(home, &slots, &mut report);
-                Ok(true)
-            });
-            if let Err(error) = walked {
-                note_finding(&mut report, &error);
-            }
+            self.verify_partition(partition, &mut report)?;
         }
         if recovered.is_ok() {
             self.verify_tree(begun, &mut report)?;
@@ -53,6 +42,32 @@ impl Inner {
         self.pool.allocator().verify(&self.pool, &mut report);
         progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
         Ok(report)
+    }
+
+    fn verify_partition(&self, partition: usize, report: &mut VerifyReport) -> Result<()> {
+        let _guard = self.enter()?;
+        let walked = walk(&self.table, &self.pool, partition, |home, slots| {
+            let Home { segment, prefix, .. } = home;
+            if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
+                note_finding(report, &error);
+            }
+            self.verify_segment(home, &slots, report);
+            Ok(true)
+        });
+        if let Err(error) = walked {
+            note_finding(report, &error);
+        }
+        Ok(())
+    }
+
+    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a partition.
+    pub(crate) fn scrub_partitions(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        for partition in 0..self.table.shape.partitions as usize {
+            let mut report = VerifyReport::default();
+            if self.verify_partition(partition, &mut report).is_err() || !piece(report) {
+                return;
+            }
+        }
     }
 
     fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {

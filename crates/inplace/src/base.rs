@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Error, Event, Expiry, Result, Stats};
 use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
 
@@ -31,6 +32,8 @@ pub struct Base {
     pub unsettled: AtomicBool,
     /// Most DRAM for the store's structures, in bytes; 0: no limit.
     pub dram_budget: u64,
+    /// The background scrub.
+    pub scrub: Scrub,
 }
 
 /// An operation under way: while it lives, nothing that it reaches is reused, `close` waits, and events wait to be told.
@@ -74,7 +77,14 @@ impl Drop for Counted<'_> {
 
 impl Base {
     /// Of a store on `pool` whose open began at `opened`; `unsettled` as the field.
-    pub fn new(pool: Arc<Pool>, logs: BatchLogs, opened: Instant, unsettled: bool, dram_budget: u64) -> Self {
+    pub fn new(
+        pool: Arc<Pool>,
+        logs: BatchLogs,
+        opened: Instant,
+        unsettled: bool,
+        dram_budget: u64,
+        scrub: Scrub,
+    ) -> Self {
         Self {
             open: pool.new_state(),
             pool,
@@ -84,6 +94,7 @@ impl Base {
             expiring: AtomicBool::new(false),
             unsettled: AtomicBool::new(unsettled),
             dram_budget,
+            scrub,
         }
     }
 
@@ -93,9 +104,10 @@ impl Base {
         engine: &'static str,
         keys: u64,
         (dram_bytes, dram_fixed_bytes): (u64, u64),
-        engine_counters: BTreeMap<&'static str, u64>,
+        mut engine_counters: BTreeMap<&'static str, u64>,
     ) -> Stats {
         let pool = &self.pool;
+        engine_counters.extend(self.scrub.counters());
         Stats {
             engine,
             medium: pool.medium_name(),

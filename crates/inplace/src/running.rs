@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use lodestore_contract::scrub::{self, Scrub, Scrubbed};
 use lodestore_contract::threads::start_thread;
-use lodestore_contract::{Event, Result};
+use lodestore_contract::{Event, Finding, Result, VerifyReport};
 use lodestore_media::own_work;
 
 use crate::base::lock;
@@ -60,7 +61,19 @@ impl<E: Engine> Running<E> {
             own_work(|| recovery::run(&**inner, behind.trusted));
             inner.recovery.wait_done()?;
         }
+        if inner.scrub.is_on() {
+            let shared = Arc::clone(inner);
+            // Each read checks what it returns, so a store goes on without its scrub.
+            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&Target(&*shared))));
+        }
         Ok(running)
+    }
+
+    /// Begins a pass of the scrub without its pause, for tests.
+    #[doc(hidden)]
+    pub fn scrub_now(&self) {
+        self.inner.scrub.set_due();
+        lock(&self.threads).iter().for_each(|thread| thread.thread().unpark());
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -136,6 +149,30 @@ impl<E: Engine> Drop for Running<E> {
             // As after a crash: the clean flag stays unset.
             let _ = self.inner.pool.close(false);
         }
+    }
+}
+
+/// A store as its scrub sees it.
+struct Target<'a, E>(&'a E);
+
+impl<E: Engine> Scrubbed for Target<'_, E> {
+    fn scrub(&self) -> &Scrub {
+        &self.0.scrub
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.open.is_open()
+    }
+
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        // What recovery has not settled is no damage yet.
+        if self.0.recovery.is_done() {
+            self.0.verify_pieces(piece);
+        }
+    }
+
+    fn report_finding(&self, finding: &Finding) {
+        self.0.tell(&Event::Corruption { place: finding.place.clone(), what: finding.what.clone() });
     }
 }
 

@@ -1,7 +1,10 @@
 //! What the tests of these engines share: stores in a directory that goes away, places for the
 //! contract's suite, and the counts of ordering points.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use lodestore_contract::conformance::{Harness, Plan};
 use lodestore_contract::{Durability, OptionSpec, Result, Store};
@@ -220,4 +223,31 @@ pub fn check_no_flush_at_process(store: &impl Store) {
     let after = store.stats();
     assert_eq!((after.flushes - before.flushes, after.fences - before.fences), (0, 0));
     assert!(after.bytes_written > before.bytes_written);
+}
+
+/// Lets a scrub run until a pass has ended, and returns the number of its findings. `begin` ends the pause before a pass.
+///
+/// # Panics
+/// If no pass ends within [`HANG_TIMEOUT`].
+pub fn wait_for_scrub(store: &dyn Store, begin: impl Fn()) -> u64 {
+    let count = |name| store.stats().engine_counters[name];
+    let (before, deadline) = (count("scrub_passes"), Instant::now() + HANG_TIMEOUT);
+    while count("scrub_passes") == before {
+        assert!(Instant::now() < deadline, "no pass of the scrub ended");
+        begin();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    count("scrub_findings")
+}
+
+/// Flips a bit of each copy of `sought` in a file, behind the back of the store that has it open.
+///
+/// # Panics
+/// If there is no copy, or the file cannot be changed.
+pub fn flip_bit_of_each(path: &Path, sought: &[u8]) {
+    let bytes = std::fs::read(path).expect("the file's bytes");
+    let file = OpenOptions::new().write(true).open(path).expect("the file");
+    let places = bytes.windows(sought.len()).enumerate().filter(|(_, window)| *window == sought);
+    let flipped = places.map(|(at, _)| file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("written"));
+    assert!(flipped.count() > 0, "the bytes are not there");
 }

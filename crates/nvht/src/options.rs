@@ -1,8 +1,9 @@
 //! Options of the engine.
 
+use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
 use lodestore_contract::{OptionSpec, Options, Result};
 use lodestore_inplace::options::{
-    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, number, refuse, switch,
+    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, check_within, number, refuse, switch,
 };
 use lodestore_media::PoolOptions;
 
@@ -32,6 +33,8 @@ pub struct NvhtOptions {
     pub recovery_threads: usize,
     /// Milliseconds between sweeps of expired keys, up to 86400000; 0: none.
     pub sweep_ms: u64,
+    /// MiB a second that a background thread verifies, up to 1048576; 0: there is no such thread.
+    pub scrub_rate: u64,
     /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused.
     pub dram_budget: u64,
 }
@@ -49,6 +52,7 @@ impl Default for NvhtOptions {
             verify_reads: true,
             recovery_threads: std::thread::available_parallelism().map_or(1, usize::from).min(RECOVERY_THREADS_MAX),
             sweep_ms: 1000,
+            scrub_rate: SCRUB_RATE_DEFAULT,
             dram_budget: 0,
         }
     }
@@ -95,6 +99,7 @@ const SPECS: &[OptionSpec] = &[
         help: "milliseconds between sweeps of expired keys, up to 86400000; 0 for none",
         fixed: false,
     },
+    SCRUB_RATE,
     DRAM_BUDGET,
 ];
 
@@ -128,6 +133,7 @@ impl NvhtOptions {
             verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
             recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
             sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
+            scrub_rate: number(options, "scrub-rate", base.scrub_rate, "MiB a second, from 0 to 1048576")?,
             dram_budget: options.read_size("dram-budget", base.dram_budget)?,
             pool: base.pool,
         };
@@ -158,6 +164,7 @@ impl NvhtOptions {
         if !self.probe_length.is_multiple_of(line) || !(1..=PROBE_LINES_MAX).contains(&self.probe_lines()) {
             return refuse("probe-length", self.probe_length, "it takes a multiple of 7 from 7 to 448");
         }
+        check_within("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX)?;
         check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
     Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
     Visit,
@@ -86,7 +87,8 @@ impl Nvht {
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
         }
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget);
+        let scrub = Scrub::new(options.scrub_rate);
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
@@ -110,6 +112,12 @@ impl Nvht {
             sweep_ms: options.sweep_ms,
         };
         Ok(Self { running: Running::start(inner, behind)? })
+    }
+
+    /// Begins a pass of the scrub without its pause, for tests.
+    #[doc(hidden)]
+    pub fn scrub_now(&self) {
+        self.running.scrub_now();
     }
 
     /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
@@ -265,6 +273,10 @@ impl Engine for Inner {
 
     fn sweep_all(&self) -> Result<u64> {
         self.sweep_partitions()
+    }
+
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        self.scrub_partitions(piece);
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

@@ -74,6 +74,16 @@ impl Inner {
         Ok(())
     }
 
+    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a partition.
+    pub(crate) fn scrub_partitions(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+        for partition in 0..self.partitions.len() {
+            let mut report = VerifyReport::default();
+            if self.verify_partition(partition, &mut report).is_err() || !piece(report) {
+                return;
+            }
+        }
+    }
+
     fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
         let part = &self.partitions[partition];
         for (table, from, to) in Self::tables_of(part, from, to) {

@@ -39,6 +39,7 @@ pub(crate) fn options(shape: &Shape) -> HiKvOptions {
         backends: Backends::Fixed(0),
         recovery_threads: 0,
         sweep_ms: 0,
+        scrub_rate: 0,
         ..BASE.clone()
     }
 }

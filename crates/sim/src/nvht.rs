@@ -38,6 +38,7 @@ pub(crate) fn options(shape: &Shape) -> NvhtOptions {
         hash_seed: Some(HASH_SEED),
         recovery_threads: 0,
         sweep_ms: 0,
+        scrub_rate: 0,
         ..BASE.clone()
     }
 }

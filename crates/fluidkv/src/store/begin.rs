@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{OpenReport, Pool};
 
@@ -81,6 +82,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         migration,
         recovery,
         seed,
+        scrub: Scrub::new(options.scrub_rate),
     }
 }
 

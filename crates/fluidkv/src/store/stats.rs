@@ -24,7 +24,7 @@ impl FluidKv {
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
         let (manifest_kept, manifest_extents, manifest_bytes) = lock(&inner.publisher).manifest();
         let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
-        BTreeMap::from([
+        let mut counters = BTreeMap::from([
             ("memtables", 1 + view.frozen.len() as u64),
             ("memtable_dram_bytes", view.memtables().map(|memtable| memtable.dram_bytes()).sum()),
             ("log_bytes", view.memtables().map(|memtable| memtable.log_bytes()).sum()),
@@ -73,7 +73,9 @@ impl FluidKv {
             ("manifest_kept", manifest_kept.into()),
             ("manifest_extents", manifest_extents),
             ("snapshots", inner.order.snapshots() as u64),
-        ])
+        ]);
+        counters.extend(inner.scrub.counters());
+        counters
     }
 
     /// What [`lodestore_contract::Store::stats`] gives.

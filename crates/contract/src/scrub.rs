@@ -1,0 +1,185 @@
+//! A background scrub: verifies an open store piece by piece, at a limited rate.
+//!
+//! Data that nobody reads can change on its medium. A scrub reads all of it from time to time, and reports damage while
+//! a copy may still exist. Reads do not rely on it: each read checks what its answer depends on.
+//!
+//! Every engine runs the same loop ([`run`]) on a thread of its own and supplies the pieces ([`Scrubbed`]). A piece is
+//! verified without a pause. The loop pauses between two pieces, and holds nothing of the store then.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::options::OptionSpec;
+use crate::verify::{Finding, VerifyReport};
+
+/// MiB a second where the option does not say.
+pub const SCRUB_RATE_DEFAULT: u64 = 1;
+/// Most MiB a second.
+pub const SCRUB_RATE_MAX: u64 = 1 << 20;
+/// Pause before the first pass: a store that is open for less is not scrubbed.
+const FIRST_PAUSE: Duration = Duration::from_secs(60);
+/// Least pause between two passes.
+const PASS_PAUSE: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+/// The rate of the scrub.
+pub const SCRUB_RATE: OptionSpec = OptionSpec {
+    name: "scrub-rate",
+    default: "1",
+    help: "MiB a second that a background thread verifies, 0 to 1048576; 0 for no scrub",
+    fixed: false,
+};
+
+/// The state of the scrub of one store.
+#[derive(Debug, Default)]
+pub struct Scrub {
+    /// 0: there is no scrub.
+    bytes_per_second: u64,
+    /// The next pass begins without a pause.
+    is_due: AtomicBool,
+    passes: AtomicU64,
+    findings: AtomicU64,
+}
+
+impl Scrub {
+    /// Returns the scrub of a store that is about to open.
+    #[must_use]
+    pub fn new(mib_per_second: u64) -> Self {
+        Self { bytes_per_second: mib_per_second.saturating_mul(MIB), ..Self::default() }
+    }
+
+    /// Whether the store has a scrub.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.bytes_per_second > 0
+    }
+
+    /// Begins the next pass without its pause: the caller unparks the thread.
+    pub fn set_due(&self) {
+        self.is_due.store(true, Ordering::Release);
+    }
+
+    /// Returns the counters for [`Stats::engine_counters`](crate::Stats::engine_counters): passes that ended, and
+    /// findings of all passes.
+    #[must_use]
+    pub fn counters(&self) -> [(&'static str, u64); 2] {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [("scrub_passes", load(&self.passes)), ("scrub_findings", load(&self.findings))]
+    }
+
+    /// Returns how long a piece of `bytes` takes at the rate.
+    fn pause_of(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1) as f64)
+    }
+}
+
+/// A store as its scrub sees it.
+pub trait Scrubbed {
+    /// Returns the state of its scrub.
+    fn scrub(&self) -> &Scrub;
+
+    /// Whether the store is open. A thread that is unparked looks again.
+    fn is_open(&self) -> bool;
+
+    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and returns when `piece` says false.
+    /// Holds nothing of the store while it calls `piece`.
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool);
+
+    /// Reports damage to the owner of the store.
+    fn report_finding(&self, finding: &Finding);
+}
+
+/// Scrubs a store until it is closed.
+pub fn run(store: &impl Scrubbed) {
+    let scrub = store.scrub();
+    let mut pause = FIRST_PAUSE;
+    while wait(store, pause, true) {
+        let mut is_whole = true;
+        store.verify_pieces(&mut |report| {
+            scrub.findings.fetch_add(report.findings.len() as u64, Ordering::Relaxed);
+            report.findings.iter().for_each(|finding| store.report_finding(finding));
+            is_whole = wait(store, scrub.pause_of(report.bytes), false);
+            is_whole
+        });
+        if is_whole {
+            scrub.passes.fetch_add(1, Ordering::Relaxed);
+        }
+        pause = PASS_PAUSE;
+    }
+}
+
+/// Waits for the pause to end; false: the store is closed. A due pass ends the pause before a pass.
+fn wait(store: &impl Scrubbed, pause: Duration, is_before_pass: bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        if !store.is_open() {
+            return false;
+        }
+        let is_due = is_before_pass && store.scrub().is_due.swap(false, Ordering::AcqRel);
+        let left = pause.saturating_sub(begin.elapsed());
+        if is_due || left.is_zero() {
+            return true;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A store of some pieces, which closes when so many passes began.
+    struct Pieces {
+        scrub: Scrub,
+        passes: AtomicU64,
+        passes_max: u64,
+        reported: Mutex<Vec<String>>,
+    }
+
+    impl Scrubbed for Pieces {
+        fn scrub(&self) -> &Scrub {
+            &self.scrub
+        }
+
+        fn is_open(&self) -> bool {
+            self.passes.load(Ordering::SeqCst) < self.passes_max
+        }
+
+        fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+            for number in 0..3 {
+                let mut report = VerifyReport { bytes: 10, ..VerifyReport::default() };
+                if number == 1 {
+                    report.find("piece 1", "its checksum fails");
+                }
+                if !piece(report) {
+                    return;
+                }
+            }
+            self.scrub.set_due();
+            self.passes.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn report_finding(&self, finding: &Finding) {
+            self.reported.lock().expect("no panic").push(finding.place.clone());
+        }
+    }
+
+    #[test]
+    fn each_pass_reports_what_it_finds_until_the_store_is_closed() {
+        let scrub = Scrub::new(1024);
+        scrub.set_due();
+        let store = Pieces { scrub, passes: AtomicU64::new(0), passes_max: 3, reported: Mutex::default() };
+        run(&store);
+        assert_eq!(store.scrub.counters(), [("scrub_passes", 3), ("scrub_findings", 3)]);
+        assert_eq!(*store.reported.lock().expect("no panic"), ["piece 1"; 3]);
+    }
+
+    #[test]
+    fn a_rate_of_0_is_no_scrub_and_the_default_is_what_the_option_says() {
+        assert!(!Scrub::new(0).is_on() && Scrub::new(1).is_on());
+        assert_eq!(SCRUB_RATE.default, SCRUB_RATE_DEFAULT.to_string());
+        assert_eq!(Scrub::new(2).pause_of(MIB), Duration::from_millis(500));
+    }
+}
