@@ -130,8 +130,10 @@ where
     for file in place.files() {
         place.alter(&file, &mut |bytes| {
             for (what, at) in [(VALUE, 0), (KEY, 30)] {
-                let found = bytes.windows(what.len()).position(|window| window == what);
-                found.into_iter().for_each(|found| bytes[found + at] ^= 1);
+                // The space of a log that was freed may hold a copy too.
+                let windows = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
+                let found: Vec<_> = windows.map(|(found, _)| found).collect();
+                found.iter().for_each(|found| bytes[found + at] ^= 1);
             }
         });
     }
