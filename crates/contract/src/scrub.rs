@@ -1,10 +1,12 @@
 //! A background scrub: verifies an open store piece by piece, at a limited rate.
 //!
-//! Data that nobody reads can change on its medium. A scrub reads all of it from time to time, and reports damage while
-//! a copy may still exist. Reads do not rely on it: each read checks what its answer depends on.
+//! Data that nobody reads can change on its medium. A scrub reads all of it from time to time, and
+//! reports damage while a copy may still exist. Reads do not rely on it: each read checks what its
+//! answer depends on.
 //!
-//! Every engine runs the same loop ([`run`]) on a thread of its own and supplies the pieces ([`Scrubbed`]). A piece is
-//! verified without a pause. The loop pauses between two pieces, and holds nothing of the store then.
+//! Every engine runs the same loop ([`run`]) on a thread of its own and supplies the pieces
+//! ([`Scrubbed`]). A piece is verified without a pause. The loop pauses between two pieces, and
+//! holds nothing of the store then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,8 +61,8 @@ impl Scrub {
         self.is_due.store(true, Ordering::Release);
     }
 
-    /// Returns the counters for [`Stats::engine_counters`](crate::Stats::engine_counters): passes that ended, and
-    /// findings of all passes.
+    /// Returns the counters for [`Stats::engine_counters`](crate::Stats::engine_counters): passes
+    /// that ended, and findings of all passes.
     #[must_use]
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -81,8 +83,8 @@ pub trait Scrubbed {
     /// Whether the store is open. A thread that is unparked looks again.
     fn is_open(&self) -> bool;
 
-    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and returns when `piece` says false.
-    /// Holds nothing of the store while it calls `piece`.
+    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and returns when
+    /// `piece` says false. Holds nothing of the store while it calls `piece`.
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool);
 
     /// Reports damage to the owner of the store.

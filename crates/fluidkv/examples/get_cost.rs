@@ -1,10 +1,10 @@
 //! Measures a get with and without checksums.
 //!
-//! `cargo run --release -p lodestore-fluidkv --example get_cost DIRECTORY [KEYS] [ROUNDS] [SETTING...]` creates a
-//! store below DIRECTORY for values of 100 and of 1,000 bytes and removes it. A setting is a value of
-//! `verify-reads`. Each round opens the store with each setting and reads random keys. A row shows
-//! the median over the rounds in nanoseconds of CPU time: a get of a key in stable tables, of a key
-//! that a run hides, of an absent key, and of a key in a memtable.
+//! `cargo run --release -p lodestore-fluidkv --example get_cost DIRECTORY [KEYS] [ROUNDS]
+//! [SETTING...]` creates a store below DIRECTORY for values of 100 and of 1,000 bytes and removes
+//! it. A setting is a value of `verify-reads`. Each round opens the store with each setting and
+//! reads random keys. A row shows the median over the rounds in nanoseconds of CPU time: a get of a
+//! key in stable tables, of a key that a run hides, of an absent key, and of a key in a memtable.
 
 use std::path::Path;
 use std::time::Duration;
@@ -93,7 +93,8 @@ fn main() {
             }
         }
         {
-            // A fifth of all keys once more: it stays in runs, which each get asks before the stable tables.
+            // A fifth of all keys once more: it stays in runs, which each get asks before the
+            // stable tables.
             let store = FluidKv::open(&at, &options(&settings[0])).expect("opened");
             (0..keys).filter(|index| index % 5 == 0).for_each(|index| store.put(&key(index), &value).expect("put"));
             store.close().expect("closed");

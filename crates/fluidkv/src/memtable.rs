@@ -10,8 +10,9 @@
 //! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
 //! 5. `segments` names a segment before the index names a record in it.
 //!
-//! With [`Reads::Verified`] a read compares the checksum of the record that it returns, and of each record that it
-//! reads a key of where it returns none. So a record that changes on the medium gives an error and no wrong value.
+//! With [`Reads::Verified`] a read compares the checksum of the record that it returns, and of each
+//! record that it reads a key of where it returns none. So a record that changes on the medium
+//! gives an error and no wrong value.
 
 pub(crate) mod apart;
 pub(crate) mod shared;
@@ -58,7 +59,8 @@ const LOG_A_BYTE: u64 = 4;
 const OLDER: usize = 16;
 /// DRAM of one older version, about.
 const OLDER_BYTES: u64 = 40;
-/// Searches that meet a damaged record before it is reported. A search that a writer overtakes may read a wrong slot.
+/// Searches that meet a damaged record before it is reported. A search that a writer overtakes may
+/// read a wrong slot.
 const DAMAGED_SEARCHES_MAX: usize = 3;
 /// Bytes of an entry that a descent asks for.
 const FIRST_BYTES: usize = 64;

@@ -26,8 +26,9 @@ const MIB: u64 = 1 << 20;
 pub enum VerifyReads {
     /// No read does.
     Off,
-    /// Each read compares the checksum of all that its answer depends on: the item, the log record or the large value
-    /// of a hit, the block or the line of the filter behind a miss, each block of a scan.
+    /// Each read compares the checksum of all that its answer depends on: the item, the log record
+    /// or the large value of a hit, the block or the line of the filter behind a miss, each block
+    /// of a scan.
     On,
 }
 
@@ -115,8 +116,8 @@ pub struct FluidOptions {
     /// Threads that flush and compact, up to 64; as many as there are cores by default, and no more than the budget has MiB. 0: the writing thread does it (for the
     /// simulator).
     pub workers: usize,
-    /// MiB a second that a background thread verifies, up to [`SCRUB_RATE_MAX`]; 0: there is no such thread. Without
-    /// `workers` there is none either.
+    /// MiB a second that a background thread verifies, up to [`SCRUB_RATE_MAX`]; 0: there is no
+    /// such thread. Without `workers` there is none either.
     pub scrub_rate: u64,
     /// Whether reads compare the checksums of what they read.
     pub verify_reads: VerifyReads,
@@ -185,11 +186,7 @@ const SPECS: &[OptionSpec] = &[
     spec!("value-garbage", "30", "dead bytes in hundredths of the value log's over which it is collected, 1 to 99"),
     spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
     SCRUB_RATE,
-    spec!(
-        "verify-reads",
-        "on",
-        "whether a read compares the checksums of all that its answer depends on: on or off"
-    ),
+    spec!("verify-reads", "on", "whether a read compares the checksums of all that its answer depends on: on or off"),
 ];
 
 impl FluidOptions {

@@ -1,8 +1,8 @@
-//! The pieces of the background scrub ([`lodestore_contract::scrub`]): some entries of a memtable, a table, a segment
-//! of the value log, and whatever a separator keeps.
+//! The pieces of the background scrub ([`lodestore_contract::scrub`]): some entries of a memtable,
+//! a table, a segment of the value log, and whatever a separator keeps.
 //!
-//! A pass holds no view and no table between two pieces. What was removed meanwhile is passed over, and what is new is
-//! left to the next pass.
+//! A pass holds no view and no table between two pieces. A removed table is passed over, and
+//! a new table is left to the next pass.
 
 use std::ops::Bound;
 use std::sync::{Arc, Weak};

@@ -100,8 +100,8 @@ pub trait Separator: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Verifies what the separator keeps, piece by piece, for a background scrub. Gives the report of each piece to
-    /// `piece` under none of its own locks, and returns when `piece` says false.
+    /// Verifies what the separator keeps, piece by piece, for a background scrub. Gives the report
+    /// of each piece to `piece` under none of its own locks, and returns when `piece` says false.
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
         let _ = piece;
     }

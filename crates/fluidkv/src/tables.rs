@@ -144,11 +144,7 @@ impl TableHandle {
     /// DRAM of it, keys included: the same all the time.
     fn dram_bytes(&self) -> u64 {
         let descriptor = &self.descriptor;
-        (size_of::<Self>()
-            + size_of::<TableDescriptor>()
-            + descriptor.min.len()
-            + descriptor.max.len()
-            + 48) as u64
+        (size_of::<Self>() + size_of::<TableDescriptor>() + descriptor.min.len() + descriptor.max.len() + 48) as u64
     }
 }
 

@@ -171,7 +171,8 @@ impl Inner {
         }
     }
 
-    /// Checks some entries of a memtable from a key on. Returns the last key; `None`: these were the last entries.
+    /// Checks some entries of a memtable from a key on. Returns the last key; `None`: these were
+    /// the last entries.
     pub(crate) fn verify_entries(
         &self,
         view: &View,

@@ -1,5 +1,5 @@
-//! Bytes that change on the medium while their store is open, after they were read once: each read returns the
-//! right value or an error.
+//! Bytes that change on the medium while their store is open, after they were read once: each read
+//! returns the right value or an error.
 
 mod common;
 
@@ -14,7 +14,7 @@ use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
 const KEYS: u64 = 240;
-/// Bytes of a value that stands in a block, and of one that does not.
+/// Bytes of a value in a block, and of a value in the value log.
 const VALUE_BYTES: [usize; 2] = [60, 5000];
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -30,7 +30,8 @@ fn options() -> FluidOptions {
     FluidOptions { range_bytes: 1 << 20, buffer_percent: 1000, ..tiny(0) }
 }
 
-/// A store of a stable level, a run over it and a memtable over both, each with newer versions and deletes.
+/// A store of a stable level, a run over it and a memtable over both, each with newer versions and
+/// deletes.
 fn filled(scratch: &Scratch) -> (FluidKv, Model) {
     let mut model = Model::new();
     let write = |store: &FluidKv, model: &mut Model, (step, version): (usize, u64)| {
@@ -142,7 +143,8 @@ impl Medium {
         reported
     }
 
-    /// Flips a bit of each byte of a range, one at a time, then zeroes each line of it; how many were reported.
+    /// Flips a bit of each byte of a range, one at a time, then zeroes each line of it; how many
+    /// were reported.
     fn harm_each(&self, (store, model): (&FluidKv, &Model), range: Range<usize>, step: usize, what: &str) -> usize {
         let mut reported = 0;
         for at in range.clone().step_by(step) {

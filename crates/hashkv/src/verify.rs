@@ -92,7 +92,8 @@ impl Values {
         }
     }
 
-    /// Reads the values of some keys from a key on. Returns the last key; `None`: these were the last keys.
+    /// Reads the values of some keys from a key on. Returns the last key; `None`: these were the
+    /// last keys.
     fn scrub_piece(&self, index: &FluidKv, from: Bound<&[u8]>) -> (VerifyReport, Option<Vec<u8>>) {
         let (mut report, mut keys, mut bytes) = (VerifyReport::default(), Vec::new(), 0);
         let mut last = None;

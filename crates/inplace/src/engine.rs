@@ -59,8 +59,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// The contract's common ones.
     fn sweep_all(&self) -> Result<u64>;
 
-    /// Verifies the store in pieces, for the scrub. Gives the report of each piece to `piece` under no lock and no
-    /// guard, and returns when `piece` says false.
+    /// Verifies the store in pieces, for the scrub. Gives the report of each piece to `piece` under
+    /// no lock and no guard, and returns when `piece` says false.
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool);
 
     /// Makes anew what is volatile. `trusted`: what the last stop saved may be believed.

@@ -225,7 +225,8 @@ pub fn check_no_flush_at_process(store: &impl Store) {
     assert!(after.bytes_written > before.bytes_written);
 }
 
-/// Lets a scrub run until a pass has ended, and returns the number of its findings. `begin` ends the pause before a pass.
+/// Lets a scrub run until a pass has ended, and returns the number of its findings. `begin` ends
+/// the pause before a pass.
 ///
 /// # Panics
 /// If no pass ends within [`HANG_TIMEOUT`].

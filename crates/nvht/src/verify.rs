@@ -74,7 +74,8 @@ impl Inner {
         Ok(())
     }
 
-    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a partition.
+    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a
+    /// partition.
     pub(crate) fn scrub_partitions(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
         for partition in 0..self.partitions.len() {
             let mut report = VerifyReport::default();

@@ -1,15 +1,15 @@
-//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each key before its value
-//! and each value before its check. A *general* block holds any items:
+//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each
+//! key before its value and each value before its check. A *general* block holds any items:
 //!
 //! ```text
 //! | count: u32 | tags: 1 byte each | places: u16 each | items ... |
 //! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value | check: u32 |
 //! ```
 //!
-//! The last 4 bytes of each item are its check: a CRC32C of the item's other bytes, seeded with the table's identity
-//! ([`item_seed`](super::layout::item_seed)). A get compares the check of the item that it returns. Keys are unique
-//! within a table, and no two tables have one identity. An item with the key and a right check is therefore the item
-//! that was written, whatever led to it.
+//! The last 4 bytes of each item are its check: a CRC32C of the item's other bytes, seeded with the
+//! table's identity ([`item_seed`](super::layout::item_seed)). A get compares the check of the item
+//! that it returns. Keys are unique within a table, and no two tables have one identity. An item
+//! with the key and a right check is therefore the item that was written, whatever led to it.
 //!
 //! A place is counted from the first item; an item ends where the next one begins. A tag is bits 8 to 15 of the key's hash, so that a
 //! get looks at one key only, nearly always. Which encoding a block has says the index, not the block.
@@ -76,7 +76,8 @@ pub(super) fn push_check(out: &mut Vec<u8>, from: usize, seed: u32) {
     out.extend_from_slice(&check.to_le_bytes());
 }
 
-/// Appends `item` as a general block stores it. `seed` is that of the table's items in general blocks.
+/// Appends `item` as a general block stores it. `seed` is that of the table's items in general
+/// blocks.
 pub(super) fn encode(item: &Item<'_>, seed: u32, out: &mut Vec<u8>) {
     let from = out.len();
     let kind = match item.kind {
@@ -190,7 +191,8 @@ impl<'a> View<'a> {
         self.count
     }
 
-    /// Item `at`; none if it is not there, or cannot be what was written. Its check is not compared.
+    /// Item `at`; none if it is not there, or cannot be what was written. Its check is not
+    /// compared.
     #[inline]
     pub(super) fn item(&self, at: usize) -> Option<Item<'a>> {
         self.found(at).map(|found| found.item)

@@ -6,8 +6,8 @@ use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, pu
 use super::filter::{self, LINE};
 use super::head::{FAN, Line, head_of};
 use super::layout::{
-    ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, Summed, TableMeta, aligned, block_crc, item_seed, line_seed,
-    part_crc,
+    ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, Summed, TableMeta, aligned, block_crc, item_seed,
+    line_seed, part_crc,
 };
 use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};

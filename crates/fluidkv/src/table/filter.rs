@@ -1,9 +1,9 @@
 //! The filter: a Bloom filter in lines of 64 bytes, so that a question touches one cache line (F. Putze, P. Sanders, J. Singler,
 //! "Cache-, hash- and space-efficient Bloom filters", WEA 2007).
 //!
-//! The high 32 bits of a key's hash name the line. Up to seven numbers of 9 bits, from the product of the hash with an
-//! odd number, name bits of it. The last 4 bytes of a line are its check, a CRC32C of the others. A reader compares it
-//! where the line says that a key is absent.
+//! The high 32 bits of a key's hash name the line. Up to seven numbers of 9 bits, from the product
+//! of the hash with an odd number, name bits of it. The last 4 bytes of a line are its check, a
+//! CRC32C of the others. A reader compares it where the line says that a key is absent.
 
 use lodestore_media::crc32c_seeded;
 
@@ -52,7 +52,8 @@ pub(super) fn set(line: &mut [u8; LINE], hash: u64, probes: u8) {
     bits(hash, probes).for_each(|(byte, mask)| line[byte] |= mask);
 }
 
-/// The check of a line whose bits are set; `seed` is the line's own ([`line_seed`](super::layout::line_seed)).
+/// The check of a line whose bits are set; `seed` is the line's own
+/// ([`line_seed`](super::layout::line_seed)).
 #[inline]
 fn check(line: &[u8; LINE], seed: u32) -> u32 {
     crc32c_seeded(seed, &[&line[..BIT_BYTES]])

@@ -19,9 +19,10 @@
 //! The index is: heads (8 bytes a block), tops (8 bytes each 32 blocks, where there are more than 32 blocks), descriptions
 //! (8 bytes a block: offset from the first block u32, key length u16, value length u16; not in a uniform table), checksums (4 bytes a block).
 //!
-//! Version 3 has no compressed blocks, and its word 124 is 0. A table with one at least is of version 4: it is not uniform, and each of its
-//! descriptions has 4 bytes more, the block's plain length (0: the block is stored as it is), at most [`PLAIN_MAX`].
-//! Versions 1 and 2 had items and filter lines without checks, and are refused.
+//! Version 3 has no compressed blocks, and its word 124 is 0. A table with one at least is of
+//! version 4: it is not uniform, and each of its descriptions has 4 bytes more, the block's plain
+//! length (0: the block is stored as it is), at most [`PLAIN_MAX`]. Versions 1 and 2 had items and
+//! filter lines without checks, and are refused.
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};

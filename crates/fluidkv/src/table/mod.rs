@@ -17,15 +17,19 @@
 //!
 //! Whatever the bytes are, nothing here panics: each slice is checked.
 //!
-//! # Damage after the open
-//! With [`Reads::Verified`] a read of damaged bytes returns the right item, the right absence, or an error:
-//! * **A get that finds the key** compares the item's check, which is seeded with the table's identity. Keys are unique
-//!   within a table, so it does not matter which bytes led the search there.
-//! * **A get that does not find the key** compares the checksum of the block where it searched, and then the order: the
-//!   key is not below the block's first key, and not above the next block's. So nothing of the index is trusted.
-//! * **A filter line that says "absent"** is believed if its check is right. Otherwise the blocks are asked.
-//! * **A walk** compares the checksum of each block that it enters. A block's checksum covers its number and its shape,
-//!   so a walk cannot pass over a block. A seek checks the order as a get does.
+//! # Damage after the open With [`Reads::Verified`] a read of damaged bytes returns the right item,
+//! the right absence, or an error:
+//! * **A get that finds the key** compares the item's check, which is seeded with the table's
+//!   identity. Keys are unique within a table, so it does not matter which bytes led the search
+//!   there.
+//! * **A get that does not find the key** compares the checksum of the block where it searched, and
+//!   then the order: the key is not below the block's first key, and not above the next block's. So
+//!   nothing of the index is trusted.
+//! * **A filter line that says "absent"** is believed if its check is right. Otherwise the blocks
+//!   are asked.
+//! * **A walk** compares the checksum of each block that it enters. A block's checksum covers its
+//!   number and its shape, so a walk cannot pass over a block. A seek checks the order as a get
+//!   does.
 //!
 //! Each check has 32 bits: random damage passes with a probability of 2^-32.
 

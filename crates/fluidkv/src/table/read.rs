@@ -97,7 +97,8 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// Whether the table may have a key of this hash; if not, it has none. A damaged line of the filter may have any.
+    /// Whether the table may have a key of this hash; if not, it has none. A damaged line of the
+    /// filter may have any.
     #[must_use]
     #[inline]
     pub fn may_have(&self, hash: u64, reads: Reads) -> bool {
@@ -148,8 +149,9 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// The block that has `key` if the table does; none where the key is below all of the table's. Blocks that begin alike are told apart
-    /// by their first items. No checksum is compared: [`get_in`](Self::get_in) does not rely on the block being the right one.
+    /// The block that has `key` if the table does; none where the key is below all of the table's.
+    /// Blocks that begin alike are told apart by their first items. No checksum is compared:
+    /// [`get_in`](Self::get_in) does not rely on the block being the right one.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -248,7 +250,8 @@ impl<'m, 'b> Table<'m, 'b> {
         found.map(|found| found.map(|found| found.item)).map_err(|_| self.broken(block))
     }
 
-    /// Looks for `key` in a block whose checksum it compares: for a get that found no item, or a damaged one.
+    /// Looks for `key` in a block whose checksum it compares: for a get that found no item, or a
+    /// damaged one.
     #[cold]
     #[inline(never)]
     fn get_verified(&self, block: &Block, key: &[u8]) -> Result<Option<Item<'b>>> {
@@ -272,11 +275,13 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// Returns where `key` is in the items of a block whose checksum is right. `None`: the table does not have the key.
+    /// Returns where `key` is in the items of a block whose checksum is right. `None`: the table
+    /// does not have the key.
     fn search_verified(&self, block: &Block, view: &View<'_>, key: &[u8]) -> Result<Option<usize>> {
         let prefix = self.meta.prefix as usize;
         let first = view.item(0).ok_or_else(|| self.broken(block))?.key;
-        // All keys of the table begin alike, and the order of the blocks says nothing of other keys.
+        // All keys of the table begin alike, and the order of the blocks says nothing of other
+        // keys.
         if key.get(..prefix).is_none_or(|start| Some(start) != first.get(..prefix)) {
             return Ok(None);
         }
@@ -286,12 +291,19 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// Checks that `key`, which would be item `at` of a block whose checksum is right, is in no other block.
+    /// Checks that `key`, which would be item `at` of a block whose checksum is right, is in no
+    /// other block.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     pub(super) fn check_between(&self, block: &Block, view: &View<'_>, key: &[u8], at: usize) -> Result<()> {
-        let misled = || self.meta.corrupt_block(block.number as usize, block.start as usize, "the index leads here, and not to the block of the key");
+        let misled = || {
+            self.meta.corrupt_block(
+                block.number as usize,
+                block.start as usize,
+                "the index leads here, and not to the block of the key",
+            )
+        };
         if at == 0 && block.number > 0 && view.item(0).is_none_or(|first| *key < *first.key) {
             return Err(misled());
         }
@@ -318,7 +330,8 @@ impl<'m, 'b> Table<'m, 'b> {
             let found = view.find(key, hash, self.meta.prefix as usize, block.guess as usize);
             found.map(|found| found.is_some()).map_err(|_| self.broken(block))
         };
-        // All of a compressed block is read, so its own checksum is compared and not that of an item.
+        // All of a compressed block is read, so its own checksum is compared and not that of an
+        // item.
         let view = self.view_in(block, reads, &mut plain)?;
         if !find(&view)? {
             if reads == Reads::Verified && self.search_verified(block, &view, key)?.is_some() {

@@ -93,7 +93,8 @@ fn damage_is_refused_or_harmless_and_never_panics() {
     }
 }
 
-/// Asks for keys that the table may not have, and walks from each: what is read without an error is right.
+/// Asks for keys that the table may not have, and walks from each: what is read without an error is
+/// right.
 fn read_around(table: &Table<'_, '_>, model: &Model, rng: &mut Rng, seed: u64) {
     let mut cursor = Cursor::new(*table, Reads::Verified);
     for key in &probes(model, rng) {

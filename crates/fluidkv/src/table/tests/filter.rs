@@ -34,5 +34,9 @@ fn without_a_filter_everything_may_be_there() {
     let (_, bytes) = filtered(0, 100);
     let meta = TableMeta::open(&bytes, IDENTITY).expect("sound");
     let table = meta.table(&bytes).expect("whole");
-    assert!(table.may_have(0, Reads::Verified) && table.may_have(u64::MAX, Reads::Verified) && table.filter_range(5).is_empty());
+    assert!(
+        table.may_have(0, Reads::Verified)
+            && table.may_have(u64::MAX, Reads::Verified)
+            && table.filter_range(5).is_empty()
+    );
 }
