@@ -314,7 +314,7 @@ impl Sealed {
                 // What lies between the index and the filter is padding of less than a line: its length follows from the blocks.
                 let (blocks, uniform) = (word(44)?, word(84)? & 0xffff != 0);
                 let tops = if blocks > 32 { blocks.div_ceil(32) * 8 } else { 0 };
-                let compressed = word(8)? > 1;
+                let compressed = word(8)? > 3;
                 let len = blocks.checked_mul(if uniform { 12 } else { 20 + 4 * usize::from(compressed) })? + tops;
                 (u32::MAX, 112, bytes.get(word(56)?..word(56)?.checked_add(len)?)?)
             }
