@@ -196,7 +196,7 @@ impl Base {
         let bytes = image.regions.get(region).unwrap_or(&image.values);
         let len = bytes.len().max(1);
         let tables = self.layout(region);
-        let table_at = tables.map_or(0, |layout| layout.extent_word(0).offset() as usize);
+        let table_at = tables.map_or(0, |layout| layout.extent_words(0)[usize::from(hint >> 7)].offset() as usize);
         let at = match hint & 7 {
             0 => number % 160,
             1 => 4096 + number % 160,
@@ -222,13 +222,15 @@ impl Base {
         RegionLayout::new(region as u16, bytes.len() as u64, self.chunk_bytes)
     }
 
-    /// A word of the extent table that its own check calls right.
+    /// A word of the extent table that its own check calls right, in one copy or in both.
     fn extent_word(&self, bytes: &mut [u8], region: usize, number: usize, value: u16) {
         let Some(layout) = self.layout(region) else { return };
         let chunk = number as u32 % layout.chunks;
         let (kind, class, chunks) = ((value & 31) as u8, value >> 5 & 63, u32::from(value >> 11));
         let word = fuzz::extent_word(kind, class, chunks, region as u16, chunk);
-        write(bytes, layout.extent_word(chunk).offset() as usize, &word.to_le_bytes());
+        let copies = layout.extent_words(chunk);
+        let copies = if value & 0x400 == 0 { &copies[..] } else { &copies[number & 1..][..1] };
+        copies.iter().for_each(|copy| write(bytes, copy.offset() as usize, &word.to_le_bytes()));
     }
 }
 

@@ -158,7 +158,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
-    recovery.corrupt.fetch_add(damage.len() as u64, Ordering::Relaxed);
+    recovery.corrupt.fetch_add(damage.len() as u64 + pool.damage_at_open(), Ordering::Relaxed);
     Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, manifest })
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use common::{Scratch, small_dax};
 use lodestore_contract::{Error, ScanRange, Store, Visit};
 use lodestore_hikv::{ENGINE, FORMAT, HiKv};
-use lodestore_media::Pool;
+use lodestore_media::{NvPtr, Pool, RegionLayout};
 
 /// A store with one key, stopped cleanly or killed.
 fn with_a_key(clean: bool) -> (Scratch, PathBuf) {
@@ -98,13 +98,25 @@ fn a_walk_goes_on_behind_damaged_records_and_tells() {
 fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
     for clean in [false, true] {
         let (_scratch, path) = with_a_key(clean);
-        // The table of region 0 begins behind the root area; kind 16 is a segment.
+        // Both copies of a word of region 0's table; kind 16 is a segment.
         edit(&path, |bytes| {
-            let word = (12288..).step_by(8).find(|at| bytes[*at] == 16).expect("a segment has a word");
-            bytes[word..word + 8].fill(0);
+            let chunk_bytes = u32::from_le_bytes(bytes[112..116].try_into().expect("four bytes"));
+            let layout = RegionLayout::new(0, bytes.len() as u64, chunk_bytes).expect("region 0");
+            let is_segment = |copies: &[NvPtr; 2]| bytes[copies[0].offset() as usize] == 16;
+            let copies = (0..layout.chunks).map(|chunk| layout.extent_words(chunk)).find(is_segment);
+            for copy in copies.expect("a segment has a word") {
+                bytes[copy.offset() as usize..][..8].fill(0);
+            }
         });
         for _again in 0..2 {
-            let store = HiKv::open(&path, &small_dax()).expect("open");
+            let mut options = small_dax();
+            if clean {
+                // The table fails the seal of the clean stop.
+                let refused = HiKv::open(&path, &options).map(|_| ());
+                assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+                options.pool.salvage = true;
+            }
+            let store = HiKv::open(&path, &options).expect("open");
             match store.put(b"key", b"other") {
                 Err(error @ Error::Poisoned { .. }) => assert!(error.to_string().contains("import it into a new one")),
                 other => panic!("{other:?}"),

@@ -85,11 +85,13 @@ impl Base {
         dram_budget: u64,
         scrub: Scrub,
     ) -> Self {
+        let recovery = Recovery::new(opened);
+        recovery.count_corrupt_places(pool.damage_at_open());
         Self {
             open: pool.new_state(),
             pool,
             logs,
-            recovery: Recovery::new(opened),
+            recovery,
             batches: AtomicU64::new(0),
             expiring: AtomicBool::new(false),
             unsettled: AtomicBool::new(unsettled),

@@ -79,6 +79,11 @@ impl Recovery {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts damage that the open of the pool found.
+    pub fn count_corrupt_places(&self, places: u64) {
+        self.corrupt.fetch_add(places, Ordering::Relaxed);
+    }
+
     /// Counts places whose records are in no walk.
     pub fn count_left_out(&self, places: usize) {
         self.left_out.fetch_add(places as u64, Ordering::Relaxed);

@@ -415,11 +415,19 @@ pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn read_start(file: &File, path: &Path, most: usize) -> Result<Vec<u8>> {
+    read_at(file, path, 0, most)
+}
+
+/// At most `most` bytes from `offset` on.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn read_at(file: &File, path: &Path, offset: u64, most: usize) -> Result<Vec<u8>> {
     use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; most];
     let mut filled = 0;
     while filled < most {
-        match file.read_at(&mut bytes[filled..], filled as u64) {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(more) => filled += more,
             Err(refused) if refused.kind() == ErrorKind::Interrupted => {}

@@ -1,7 +1,8 @@
 //! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `sim` only.
 
 use crate::alloc;
-use crate::header::{PoolHeader, RegionHeader};
+use crate::header::PoolHeader;
+use crate::region_header::{HeaderCopies, RegionHeader};
 
 /// Reads bytes as the start of region 0. What is read must be what would be written.
 ///
@@ -11,7 +12,8 @@ pub fn pool_header(bytes: &[u8]) {
     if let Ok(header) = PoolHeader::newest(bytes, "fuzz", false) {
         let again = [header.encode().as_slice(), &[0; 3072]].concat();
         assert_eq!(PoolHeader::newest(&again, "fuzz", false).ok().as_ref(), Some(&header));
-        let as_region = RegionHeader::check(bytes, "fuzz", &header, 1, bytes.len() as u64);
+        let copies = HeaderCopies::of_region(bytes);
+        let as_region = RegionHeader::check(copies, "fuzz", &header, 1, bytes.len() as u64);
         assert!(as_region.is_err(), "a pool header is no region header");
     }
     for index in [0, 1] {
@@ -22,10 +24,19 @@ pub fn pool_header(bytes: &[u8]) {
 /// Reads bytes as the start of a region of the pool whose header copies come first.
 pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
     let Ok(header) = PoolHeader::newest(pool, "fuzz", false) else { return };
-    let own = RegionHeader { pool_id: header.pool_id, index, chunk_bytes: header.chunk_bytes, bytes: len };
-    if RegionHeader::check(bytes, "fuzz", &header, index, len).is_ok() {
-        let again = own.encode();
-        assert!(RegionHeader::check(&again, "fuzz", &header, index, len).is_ok(), "what is read can be written");
+    let own = RegionHeader {
+        pool_id: header.pool_id,
+        index,
+        chunk_bytes: header.chunk_bytes,
+        bytes: len,
+        generation: header.generation,
+        table_seal: 0,
+    };
+    if let Ok(found) = RegionHeader::check(HeaderCopies::of_region(bytes), "fuzz", &header, index, len) {
+        let again = found.header.encode();
+        let copies = HeaderCopies { first: &again, last: &again };
+        let read = RegionHeader::check(copies, "fuzz", &header, index, len);
+        assert!(read.is_ok_and(|read| read.header == found.header), "what is read can be written");
     }
     let _ = own.is_all_of(bytes);
 }

@@ -10,21 +10,17 @@
 //!   16  8  sequence
 //!   24 16  pool id                          40 16  boot id of the last open
 //!   56 32  engine name, zero-padded         88  4  engine format
-//!   92  4  flags: 1 clean, 2 emulate_dax, 4 the engine finished its creation
+//!   92  4  flags: 1 clean, 2 emulate_dax, 4 the engine finished its creation,
+//!         8 the generation is being raised, 16 a salvage found damage
 //!   96  8  capacity                        104  8  region_bytes
 //!  112  4  chunk_bytes                     116  4  number of regions
 //!  120  4  durability: 0 process, 1 power, 2 interval
 //!  124  4  zero                            128  8  interval in milliseconds
-//!  136  8  length of region 0              144     zero
-//!
-//! region header (other regions)
-//!    0  8  magic "LODEREGN"
-//!    8  4  format version                   12  4  crc32c of bytes 8..12 and 16..64
-//!   16 16  pool id                          32  4  index
-//!   36  4  chunk_bytes                      40  8  length
-//!   48     zero
+//!  136  8  length of region 0             144  8  generation
+//!  152  4  seal of region 0's extent table, if clean            156     zero
 //! ```
 //!
+//! The headers of the other regions are in `region_header.rs`.
 //! Nothing here panics on any bytes.
 
 use std::time::Duration;
@@ -37,21 +33,20 @@ use crate::options::ENGINE_NAME_MAX;
 use crate::region::MAX_REGIONS;
 use crate::region_layout::{HEADER_BYTES, RegionLayout};
 
-/// Newest pool format known here.
-pub const POOL_FORMAT: u32 = 1;
+/// The pool format known here.
+pub const POOL_FORMAT: u32 = 2;
 /// Bytes of a header copy under its checksum.
 pub(crate) const HEADER_USED: usize = 1024;
 /// Bytes of a header copy that have a meaning; the rest is zero.
-const HEADER_FIELDS: usize = 144;
-/// Bytes of a region header under its checksum.
-pub(crate) const REGION_HEADER_USED: usize = 64;
+const HEADER_FIELDS: usize = 160;
 pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
-const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
 /// No header is written as often.
 const SEQUENCE_END: u64 = 1 << 62;
 const FLAG_CLEAN: u32 = 1;
 const FLAG_EMULATE_DAX: u32 = 2;
 const FLAG_ENGINE_CREATED: u32 = 4;
+const FLAG_RAISING: u32 = 8;
+const FLAG_DAMAGED: u32 = 16;
 
 const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED <= HEADER_BYTES as usize);
 
@@ -72,17 +67,25 @@ pub(crate) struct PoolHeader {
     pub(crate) regions: u32,
     pub(crate) durability: Durability,
     pub(crate) region0_bytes: u64,
+    /// Raised at each open and each clean stop; every region header has the same, or the region is stale.
+    pub(crate) generation: u64,
+    /// The generation is being raised: each region header has it, or the one before.
+    pub(crate) is_raising: bool,
+    /// A salvage found damage that may have destroyed extents: no other open is granted.
+    pub(crate) is_damaged: bool,
+    /// The seal of region 0's extent table; counts only with `clean`.
+    pub(crate) table_seal: u32,
 }
 
-fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
+pub(crate) fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes.get(at..at + 16).and_then(|part| part.try_into().ok()).unwrap_or_default()
 }
 
-fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
+pub(crate) fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
     bytes[at..at + part.len()].copy_from_slice(part);
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c(&[&bytes[8..12], &bytes[16..]])
 }
 
@@ -95,6 +98,8 @@ enum Flaw {
     Torn,
     /// Whole, but of this newer format.
     Newer(u32),
+    /// Whole, but of this older format.
+    Older(u32),
 }
 
 impl PoolHeader {
@@ -109,7 +114,9 @@ impl PoolHeader {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = flag(self.clean, FLAG_CLEAN)
             | flag(self.emulate_dax, FLAG_EMULATE_DAX)
-            | flag(self.engine_created, FLAG_ENGINE_CREATED);
+            | flag(self.engine_created, FLAG_ENGINE_CREATED)
+            | flag(self.is_raising, FLAG_RAISING)
+            | flag(self.is_damaged, FLAG_DAMAGED);
         put(&mut bytes, 0, &POOL_MAGIC.to_le_bytes());
         put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
         put(&mut bytes, 16, &self.sequence.to_le_bytes());
@@ -125,6 +132,8 @@ impl PoolHeader {
         put(&mut bytes, 120, &level.to_le_bytes());
         put(&mut bytes, 128, &window.to_le_bytes());
         put(&mut bytes, 136, &self.region0_bytes.to_le_bytes());
+        put(&mut bytes, 144, &self.generation.to_le_bytes());
+        put(&mut bytes, 152, &self.table_seal.to_le_bytes());
         let sum = checksum(&bytes);
         put(&mut bytes, 12, &sum.to_le_bytes());
         bytes
@@ -139,8 +148,10 @@ impl PoolHeader {
         if u32_at(bytes, 12) != checksum(bytes) && !trust {
             return Err(Flaw::Torn);
         }
-        if u32_at(bytes, 8) > POOL_FORMAT {
-            return Err(Flaw::Newer(u32_at(bytes, 8)));
+        match u32_at(bytes, 8) {
+            POOL_FORMAT => {}
+            older if older < POOL_FORMAT => return Err(Flaw::Older(older)),
+            newer => return Err(Flaw::Newer(newer)),
         }
         let name = &bytes[56..88];
         let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
@@ -165,6 +176,10 @@ impl PoolHeader {
             regions: u32_at(bytes, 116),
             durability,
             region0_bytes: u64_at(bytes, 136),
+            generation: u64_at(bytes, 144),
+            is_raising: u32_at(bytes, 92) & FLAG_RAISING != 0,
+            is_damaged: u32_at(bytes, 92) & FLAG_DAMAGED != 0,
+            table_seal: u32_at(bytes, 152),
         };
         if header.is_possible() { Ok(header) } else { Err(Flaw::Torn) }
     }
@@ -174,6 +189,8 @@ impl PoolHeader {
         !self.engine.is_empty()
             && self.engine.len() <= ENGINE_NAME_MAX
             && self.sequence < SEQUENCE_END
+            && (1..SEQUENCE_END).contains(&self.generation)
+            && !(self.clean && self.is_raising)
             && (1..=MAX_REGIONS as u32).contains(&self.regions)
             && RegionLayout::new(0, self.region0_bytes, self.chunk_bytes).is_some()
             && RegionLayout::new(1, self.region_bytes, self.chunk_bytes).is_some()
@@ -182,7 +199,7 @@ impl PoolHeader {
     /// The newest valid copy of the two at the start of region 0. `trust` ignores checksums (a planted fault).
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where no copy is valid, [`Error::NewerFormat`].
+    /// [`Error::Corrupt`] where no copy is valid, [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn newest(region0: &[u8], place: &str, trust: bool) -> Result<Self> {
         let size = HEADER_BYTES as usize;
         let copies = [region0.get(..size), region0.get(size..2 * size)]
@@ -190,6 +207,9 @@ impl PoolHeader {
         match copies {
             [Err(Flaw::Newer(found)), _] | [_, Err(Flaw::Newer(found))] => {
                 Err(Error::NewerFormat { part: "pool".into(), found, known: POOL_FORMAT })
+            }
+            [Err(Flaw::Older(found)), _] | [_, Err(Flaw::Older(found))] => {
+                Err(Error::OlderFormat { part: "pool".into(), found, oldest: POOL_FORMAT })
             }
             [Ok(a), Ok(b)] if a.pool_id != b.pool_id => {
                 Err(Error::corrupt(place, "the two header copies are of different pools"))
@@ -224,72 +244,11 @@ pub(crate) fn is_unfinished(bytes: &[u8], index: u16) -> bool {
         })
 }
 
-/// What the header of a region other than 0 says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RegionHeader {
-    pub(crate) pool_id: [u8; 16],
-    pub(crate) index: u16,
-    pub(crate) chunk_bytes: u32,
-    pub(crate) bytes: u64,
-}
-
-impl RegionHeader {
-    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED] {
-        let mut bytes = [0; REGION_HEADER_USED];
-        put(&mut bytes, 0, &REGION_MAGIC.to_le_bytes());
-        put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
-        put(&mut bytes, 16, &self.pool_id);
-        put(&mut bytes, 32, &u32::from(self.index).to_le_bytes());
-        put(&mut bytes, 36, &self.chunk_bytes.to_le_bytes());
-        put(&mut bytes, 40, &self.bytes.to_le_bytes());
-        let sum = checksum(&bytes);
-        put(&mut bytes, 12, &sum.to_le_bytes());
-        bytes
-    }
-
-    /// Whether these first bytes of a file hold this header, or what was stored of it, and nothing else.
-    pub(crate) fn is_all_of(&self, bytes: &[u8]) -> bool {
-        let own = self.encode();
-        bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || own.get(at) == Some(byte))
-    }
-
-    /// Checks that these are the first bytes of region `index` of the pool that `pool` describes, of a file of `len` bytes.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] naming `place`.
-    pub(crate) fn check(bytes: &[u8], place: &str, pool: &PoolHeader, index: u16, len: u64) -> Result<()> {
-        let corrupt = |what: &str| Err(Error::corrupt(place, what));
-        let Some(bytes) = bytes.get(..REGION_HEADER_USED) else {
-            return corrupt("shorter than a region header");
-        };
-        if u64_at(bytes, 0) != REGION_MAGIC || u32_at(bytes, 12) != checksum(bytes) {
-            return corrupt("no valid region header");
-        }
-        let (own_index, own_bytes) = (u32_at(bytes, 32), u64_at(bytes, 40));
-        if u32_at(bytes, 8) != POOL_FORMAT {
-            return corrupt("a region header of another format");
-        }
-        if id_at(bytes, 16) != pool.pool_id {
-            return corrupt("a region of another pool");
-        }
-        if own_index != u32::from(index) {
-            return Err(Error::corrupt(place, format!("this is region {own_index}, not {index}")));
-        }
-        if own_bytes != len {
-            return Err(Error::corrupt(place, format!("{len} bytes long, but {own_bytes} were made")));
-        }
-        if u32_at(bytes, 36) != pool.chunk_bytes || RegionLayout::new(index, len, pool.chunk_bytes).is_none() {
-            return corrupt("its lengths cannot be a region's");
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn header() -> PoolHeader {
+    pub(crate) fn header() -> PoolHeader {
         PoolHeader {
             sequence: 9,
             pool_id: [3; 16],
@@ -305,6 +264,10 @@ mod tests {
             regions: 3,
             durability: Durability::Interval(Duration::from_millis(20)),
             region0_bytes: 256 << 20,
+            generation: 5,
+            is_raising: false,
+            is_damaged: true,
+            table_seal: 0x1234_5678,
         }
     }
 
@@ -354,6 +317,16 @@ mod tests {
     }
 
     #[test]
+    fn an_older_format_is_refused_by_number() {
+        let mut bytes = header().encode();
+        put(&mut bytes, 8, &1u32.to_le_bytes());
+        let sum = checksum(&bytes);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        let refused = PoolHeader::newest(&region(&bytes, &bytes), "x", false);
+        assert!(matches!(refused, Err(Error::OlderFormat { found: 1, oldest: POOL_FORMAT, .. })), "{refused:?}");
+    }
+
+    #[test]
     fn what_an_interrupted_making_leaves_is_told_from_what_others_wrote() {
         let mut bytes = region(&header().encode(), &header().encode());
         bytes.resize(65536, 0);
@@ -367,17 +340,6 @@ mod tests {
             assert!(!is_unfinished(&other, 0), "byte {at}");
         }
         assert!(is_unfinished(&[], 0) && is_unfinished(&[0; 700], 7));
-
-        let made = RegionHeader { pool_id: [3; 16], index: 2, chunk_bytes: 4096, bytes: 1 << 20 };
-        let mut bytes = vec![0; 65536];
-        assert!(made.is_all_of(&bytes), "not yet stored");
-        bytes[..30].copy_from_slice(&made.encode()[..30]);
-        assert!(made.is_all_of(&bytes), "stored in part");
-        bytes[..64].copy_from_slice(&made.encode());
-        assert!(made.is_all_of(&bytes));
-        assert!(!RegionHeader { pool_id: [4; 16], ..made }.is_all_of(&bytes));
-        bytes[5000] = 1;
-        assert!(!made.is_all_of(&bytes), "an extent's word: it is in use");
     }
 
     #[test]
@@ -387,16 +349,6 @@ mod tests {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(PoolHeader::decode(&bad, false).is_err(), "bit {bit}");
-        }
-        let made = RegionHeader { pool_id: [3; 16], index: 2, chunk_bytes: 4096, bytes: 1 << 20 };
-        let good = made.encode();
-        RegionHeader::check(&good, "x", &header(), 2, 1 << 20).expect("as made");
-        assert!(RegionHeader::check(&good, "x", &header(), 3, 1 << 20).is_err());
-        assert!(RegionHeader::check(&good, "x", &header(), 2, 2 << 20).is_err());
-        for bit in 0..REGION_HEADER_USED * 8 {
-            let mut bad = good;
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(RegionHeader::check(&bad, "x", &header(), 2, 1 << 20).is_err(), "bit {bit}");
         }
     }
 }

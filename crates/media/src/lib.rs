@@ -39,6 +39,7 @@ mod pace;
 mod pool;
 mod probe;
 mod region;
+mod region_header;
 pub mod region_layout;
 #[cfg(feature = "sim")]
 pub mod sim;

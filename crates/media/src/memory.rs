@@ -123,6 +123,17 @@ impl Memory {
         self.persist != Persist::Nothing
     }
 
+    /// Whether this fault is planted (feature `sim`).
+    pub(crate) fn mutant(&self, mutant: crate::Mutant) -> bool {
+        #[cfg(feature = "sim")]
+        return self.recorder.as_ref().is_some_and(|recorder| recorder.mutant(mutant));
+        #[cfg(not(feature = "sim"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+
     /// Makes all bytes durable where that is one request to the system for each region, which writes what is dirty and no more;
     /// whether all are durable then.
     pub(crate) fn settle(&self) -> bool {

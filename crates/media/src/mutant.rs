@@ -189,6 +189,8 @@ pub enum Mutant {
     EndHintIgnored = 154,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
+    /// A raise of the generation ends before the region headers that have it are durable.
+    GenerationNotFlushed = 140,
     /// The toy log of the simulator's own tests: length before data.
     ToyLengthFirst = 24,
     /// The toy log: data not flushed.
@@ -201,7 +203,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 94] = [
+    pub const ALL: [Self; 95] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -292,6 +294,7 @@ impl Mutant {
         Self::LogCountIgnored,
         Self::EndHintIgnored,
         Self::EntryCheckIgnored,
+        Self::GenerationNotFlushed,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,
         Self::ToyLengthNotFenced,

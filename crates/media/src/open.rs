@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use lodestore_contract::{Durability, Error, Result};
+use lodestore_contract::{Durability, Error, Finding, Result};
 
 use crate::ahead::Ahead;
 use crate::boot;
 use crate::files::{self, Found, Made, RegionMaker};
-use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader, REGION_HEADER_USED, RegionHeader};
+use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
 use crate::latency::Latency;
 use crate::lock::StoreLock;
 use crate::memory::{Memory, Persist};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::pool::{OpenReport, Parts, Pool, write_header};
+use crate::pool::{OpenReport, Opening, Parts, Pool, write_header};
 use crate::probe::{self, Medium, MediumKind};
+use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED, RegionHeader, raise_generation};
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
@@ -124,7 +125,8 @@ impl Pool {
         ahead.pace().made(first, took);
         let ahead = Some(ahead);
         let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
-        let pool = Self::assemble(parts, true)?;
+        let pool = Self::assemble(parts)?;
+        pool.begin_new()?;
         pool.join_pages(&mapping);
         Ok((pool, OpenReport::of_new(engine, engine_format)))
     }
@@ -162,8 +164,11 @@ impl Pool {
         let Made { mapping, medium } = files::map_region(&path, file, len, &opts)?;
         let memory = memory_for(probe::policy(&medium, opts.durability, opts.emulate_dax)?, &opts)?;
         memory.regions.add(Arc::new(mapping));
+        let mut opening = Opening::of(&header, &path.display().to_string(), &opts)?;
         for index in 1..header.regions as u16 {
-            memory.regions.add(Arc::new(open_later_region(&store_dir, index, &header, &medium, &opts)?));
+            let (mapping, checked) = open_later_region(&store_dir, index, &header, &medium, &opts)?;
+            opening.add_region(checked, &opts)?;
+            memory.regions.add(Arc::new(mapping));
         }
         let report = OpenReport { settled: report.clean || memory.settle(), ..report };
         let removed = files::remove_unfinished(&store_dir)?;
@@ -171,16 +176,13 @@ impl Pool {
         if opts.durability != header.durability {
             sync_for_raise(&memory, &store_dir)?;
         }
-        let header = mark_open(&memory, header, opts.durability);
-        if medium.kind != MediumKind::Shm {
-            memory.sync_header().map_err(|refused| Error::io("syncing the header of", &path, refused))?;
-        }
         let maker = RegionMaker::new(&store_dir, Some(medium.clone()), &opts);
         let ahead = Ahead::new(maker, opts.usual_region_bytes(memory.regions.total_bytes()));
         ahead.release(removed);
         let ahead = Some(ahead);
         let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
-        let pool = Self::assemble(parts, report.clean)?;
+        let pool = Self::assemble(parts)?;
+        pool.begin_opened(opening)?;
         pool.check()?;
         pool.fill_behind();
         Ok((pool, report))
@@ -292,6 +294,10 @@ fn first_header(
         regions: 1,
         durability: opts.durability,
         region0_bytes: opts.first_region_bytes(),
+        generation: 1,
+        is_raising: false,
+        is_damaged: false,
+        table_seal: 0,
     }
 }
 
@@ -315,19 +321,56 @@ fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     header
 }
 
-/// Clears the clean flag, and stores the boot and the durability in force.
-fn mark_open(memory: &Memory, header: PoolHeader, durability: Durability) -> PoolHeader {
-    let mut header = PoolHeader { clean: false, boot_id: memory.boot_id(), durability, ..header };
-    #[cfg(feature = "sim")]
-    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::CleanFlagKept)) {
-        return header;
+/// Raises the generation, clears the clean flag, and stores the boot and the durability in force. Nothing
+/// else is stored before that.
+pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, stale): (Durability, &[u16])) {
+    if memory.mutant(Mutant::CleanFlagKept) {
+        return;
     }
-    let _ = Mutant::CleanFlagKept;
+    header.clean = false;
+    header.boot_id = memory.boot_id();
+    header.durability = durability;
     // A process that was killed may have left its last copy unflushed: that one must be whole before the other is changed.
     memory.flush(NvPtr::new(0, 0), 2 * HEADER_BYTES as usize);
     memory.fence();
-    write_header(memory, &mut header);
-    header
+    raise_generation(memory, header, stale, &[]);
+    write_header(memory, header);
+}
+
+impl Opening {
+    /// Of a pool with this header, whose regions are still to be added.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where an earlier salvage found damage, unless this open is one.
+    fn of(header: &PoolHeader, place: &str, opts: &PoolOptions) -> Result<Self> {
+        let mut opening = Self { clean: header.clean, seals: vec![header.table_seal], ..Self::default() };
+        if header.is_damaged {
+            let what = "an earlier salvage found damage in the extent table or in a region: \
+                        export what is left with salvage, and import it into a new store";
+            if !opts.salvage {
+                return Err(Error::corrupt(place, what));
+            }
+            opening.findings.push(Finding { place: place.into(), what: what.into() });
+        }
+        Ok(opening)
+    }
+
+    /// Adds the next region.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the region is of another generation, unless this open is a salvage.
+    fn add_region(&mut self, checked: CheckedRegion, opts: &PoolOptions) -> Result<()> {
+        if let Some(stale) = &checked.stale {
+            if !opts.salvage {
+                return Err(Error::corrupt(stale.place.clone(), stale.what.clone()));
+            }
+            self.stale.push(checked.header.index);
+        }
+        self.newest_generation = self.newest_generation.max(checked.header.generation);
+        self.seals.push(checked.header.table_seal);
+        self.findings.extend(checked.repaired.into_iter().chain(checked.stale));
+        Ok(())
+    }
 }
 
 /// The options given, with what the store keeps of its own.
@@ -389,14 +432,16 @@ fn open_later_region(
     pool: &PoolHeader,
     pool_medium: &Medium,
     opts: &PoolOptions,
-) -> Result<crate::region::Mapping> {
+) -> Result<(crate::region::Mapping, CheckedRegion)> {
     let path = dir.path_of(&files::region_name(index));
     let (file, len) = files::open_region(dir, index, Access::ReadWrite)?;
-    let bytes = files::read_start(&file, &path, REGION_HEADER_USED)?;
-    RegionHeader::check(&bytes, &path.display().to_string(), pool, index, len)?;
+    let first = files::read_start(&file, &path, REGION_HEADER_USED)?;
+    let last = files::read_at(&file, &path, len.saturating_sub(REGION_HEADER_USED as u64), REGION_HEADER_USED)?;
+    let copies = HeaderCopies { first: &first, last: &last };
+    let checked = RegionHeader::check(copies, &path.display().to_string(), pool, index, len)?;
     let made = files::map_region(&path, file, len, opts)?;
     probe::check_as_strong(&path, &made.medium, pool_medium)?;
-    Ok(made.mapping)
+    Ok((made.mapping, checked))
 }
 
 /// Removes a region whose growth was interrupted before the header named it. Both header copies name a region before
@@ -411,7 +456,14 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
         return Ok(());
     }
     let (bytes, len) = files::look_into(dir, &name)?;
-    let own = RegionHeader { pool_id: header.pool_id, index, chunk_bytes: header.chunk_bytes, bytes: len };
+    let own = RegionHeader {
+        pool_id: header.pool_id,
+        index,
+        chunk_bytes: header.chunk_bytes,
+        bytes: len,
+        generation: header.generation,
+        table_seal: 0,
+    };
     if !own.is_all_of(&bytes) {
         let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
         return Err(Error::Foreign { path: dir.path_of(&name), what });
@@ -483,7 +535,8 @@ mod simulated {
             let ids = (*b"simulated pool 0", memory.boot_id());
             let header = first_header(engine, engine_format, &opts, ids);
             let header = write_first_header(&memory, header);
-            let pool = Self::assemble(sim_parts(memory, opts, header), true)?;
+            let pool = Self::assemble(sim_parts(memory, opts, header))?;
+            pool.begin_new()?;
             Ok((pool, OpenReport::of_new(engine, engine_format)))
         }
 
@@ -522,6 +575,7 @@ mod simulated {
             let opts = options_in_force(opts, &header)?;
             let report = report_of(&header, boot::SIMULATED);
             let mut memory = memory_for(policy(&image.spec, &opts)?, &opts)?;
+            let mut opening = Opening::of(&header, "region 0", &opts)?;
             for index in 0..header.regions as u16 {
                 let place = format!("region {index}");
                 let missing = || Error::corrupt(&place, "this region is missing");
@@ -534,14 +588,15 @@ mod simulated {
                     ));
                 }
                 if index > 0 {
-                    RegionHeader::check(bytes, &place, &header, index, len)?;
+                    let copies = HeaderCopies::of_region(bytes);
+                    opening.add_region(RegionHeader::check(copies, &place, &header, index, len)?, &opts)?;
                 }
                 memory.regions.add(heap(len, Some(bytes), &place)?);
             }
             memory.recorder = Some(recorder);
             let report = OpenReport { settled: report.clean || memory.settle(), ..report };
-            let header = mark_open(&memory, header, opts.durability);
-            let pool = Self::assemble(sim_parts(memory, opts, header), report.clean)?;
+            let pool = Self::assemble(sim_parts(memory, opts, header))?;
+            pool.begin_opened(opening)?;
             Ok((pool, report))
         }
     }

@@ -4,26 +4,26 @@
 //! Every change goes to both copies, one after the other: store, flush, fence; store, flush, fence. So at any moment one
 //! copy is whole, and a copy that goes bad later is covered by its twin.
 //! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist; only then the file takes its name.
-//! * open: `clean` is cleared before anything else is stored.
-//! * growth: region file, persist, its name, persist; region header, persist; then the header with the new number of regions; only then the
-//!   allocator hears of the region, so no pointer into it can be published earlier.
+//! * open: the tables are read; then the generation is raised in all headers, `clean` is cleared; then anything else is stored.
+//! * growth: region file, persist, its name, persist; both region header copies, persist; then the header with the new number of
+//!   regions; only then the allocator hears of the region, so no pointer into it can be published earlier.
 //! * end of the engine's creation: what the engine made, persist, by the engine; then `engine_created`.
-//! * close: everything else durable first; then `clean`.
+//! * close: everything else durable first; then the generation in all headers, with the seals of the extent tables; then `clean`.
 //!
 //! ## Who may call what
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestore_contract::{Durability, Error, Event, MediumUse, Result};
+use lodestore_contract::{Durability, Error, Event, Finding, MediumUse, Result};
 
 use crate::ahead::Ahead;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
-use crate::header::{HEADER_USED, PoolHeader, REGION_HEADER_USED, RegionHeader};
+use crate::header::{HEADER_USED, PoolHeader};
 use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
@@ -34,6 +34,7 @@ use crate::open_state::OpenState;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{Medium, MediumKind};
 use crate::region::{MAX_REGIONS, Mapping};
+use crate::region_header::{REGION_HEADER_USED, RegionHeader, raise_generation};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
@@ -66,6 +67,23 @@ pub(crate) struct Control {
     pub(crate) header: PoolHeader,
     pub(crate) lock: Option<StoreLock>,
     pub(crate) closed: bool,
+    /// Regions that a salvage found to be of another generation: their headers stay as they are.
+    pub(crate) stale: Vec<u16>,
+}
+
+/// What an open found before it changes anything.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Opening {
+    /// The last stop was clean.
+    pub(crate) clean: bool,
+    /// The seals of the extent tables, by region.
+    pub(crate) seals: Vec<u32>,
+    /// Regions of another generation. Empty unless the open is a salvage.
+    pub(crate) stale: Vec<u16>,
+    /// The highest generation of a region.
+    pub(crate) newest_generation: u64,
+    /// Damage of headers.
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// The regions of one store, mapped, with everything that is done to them. See the module.
@@ -78,6 +96,8 @@ pub struct Pool {
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
     identity: u64,
+    /// The generation modulo 256.
+    stamp: AtomicU8,
     /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
     beside: AtomicU64,
     alloc: Allocator,
@@ -99,25 +119,73 @@ impl Pool {
     /// Bytes of the engine's root area.
     pub const ROOT_BYTES: u64 = ROOT_BYTES;
 
-    /// Puts a pool together and lets the allocator read its regions; `clean` is whether the last stop was clean.
-    pub(crate) fn assemble(parts: Parts, clean: bool) -> Result<Arc<Self>> {
+    /// Puts a pool together. Reads and changes nothing: [`Self::begin_new`] or [`Self::begin_opened`] does.
+    pub(crate) fn assemble(parts: Parts) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
         let identity = mix_pool_id(parts.header.pool_id);
-        let pool = Arc::new(Self {
+        let stamp = AtomicU8::new(parts.header.generation as u8);
+        Ok(Arc::new(Self {
             memory: parts.memory,
             opts: parts.opts,
             medium: parts.medium,
             dir: parts.dir,
             ahead: parts.ahead,
-            control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false }),
+            control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false, stale: Vec::new() }),
             identity,
+            stamp,
             beside: AtomicU64::new(0),
             alloc,
             epochs,
+        }))
+    }
+
+    /// Begins the use of a pool that was just made.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub(crate) fn begin_new(&self) -> Result<()> {
+        let tables = self.alloc.read_tables(self, None)?;
+        self.alloc.open(self, tables, true)
+    }
+
+    /// Begins the use of a pool that was made earlier: reads the extent tables, then marks the pool open
+    /// under a new generation, then lets the allocator free what a crash left. On an error of the first
+    /// step nothing was changed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where an extent table is damaged beyond repair, unless the open is a salvage;
+    /// [`Error::Io`].
+    pub(crate) fn begin_opened(&self, opening: Opening) -> Result<()> {
+        let sealed = opening.clean && opening.stale.is_empty();
+        let mut tables = self.alloc.read_tables(self, sealed.then_some(&opening.seals[..]))?;
+        tables.add_findings(opening.findings);
+        {
+            let mut control = self.control();
+            if !opening.stale.is_empty() {
+                // The generation that is raised now is one that no stale region has.
+                control.header.generation = control.header.generation.max(opening.newest_generation);
+                control.header.is_raising = false;
+            }
+            control.stale = opening.stale;
+            control.header.is_damaged |= tables.is_damaged;
+            let control = &mut *control;
+            crate::open::mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
+            self.stamp.store(control.header.generation as u8, Ordering::Release);
+        }
+        if matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
+            let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
+            self.memory.sync_header().map_err(|refused| Error::io("syncing the header of", path, refused))?;
+        }
+        tables.findings().iter().for_each(|found| {
+            self.tell(&Event::Corruption { place: found.place.clone(), what: found.what.clone() });
         });
-        pool.alloc.open(&*pool, clean)?;
-        Ok(pool)
+        self.alloc.open(self, tables, opening.clean)
+    }
+
+    /// The generation modulo 256: the stamp of the words of extents that are handed out now.
+    pub(crate) fn generation_stamp(&self) -> u8 {
+        self.stamp.load(Ordering::Acquire)
     }
 
     /// The engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.
@@ -130,6 +198,12 @@ impl Pool {
     #[inline]
     pub fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// Returns how many damaged places the open found in the headers and extent tables of the pool.
+    /// `verify` names them.
+    pub fn damage_at_open(&self) -> u64 {
+        self.alloc.findings_at_open()
     }
 
     /// The options in force: those given, with what the store keeps of its own.
@@ -243,11 +317,19 @@ impl Pool {
         if let Some(ahead) = &self.ahead {
             ahead.pace().grown(self.opts.usual_region_bytes(self.memory.regions.total_bytes()));
         }
-        let header =
-            RegionHeader { pool_id: control.header.pool_id, index, chunk_bytes: self.opts.chunk_bytes, bytes: len };
-        let at = NvPtr::new(index, 0);
-        self.memory.store(at, &header.encode());
-        self.memory.flush(at, REGION_HEADER_USED);
+        let header = RegionHeader {
+            pool_id: control.header.pool_id,
+            index,
+            chunk_bytes: self.opts.chunk_bytes,
+            bytes: len,
+            generation: control.header.generation,
+            table_seal: 0,
+        };
+        // A crash may tear both copies: the pool header does not count the region yet.
+        for copy in self.layout(index).iter().flat_map(RegionLayout::header_copies) {
+            self.memory.store(copy, &header.encode());
+            self.memory.flush(copy, REGION_HEADER_USED);
+        }
         self.memory.fence();
         // The header must name no region whose own is not durable.
         self.check()?;
@@ -553,7 +635,7 @@ impl Pool {
             return Ok(());
         }
         control.closed = true;
-        let result = if clean { self.mark_clean(&mut control.header) } else { Ok(()) };
+        let result = if clean { self.mark_clean(&mut control) } else { Ok(()) };
         self.memory.state.close();
         // Who was giving back an extent ends before another may have it; who comes later gives back nothing.
         self.alloc.await_givers();
@@ -564,16 +646,19 @@ impl Pool {
         result
     }
 
-    fn mark_clean(&self, header: &mut PoolHeader) -> Result<()> {
+    fn mark_clean(&self, control: &mut Control) -> Result<()> {
         self.check()?;
         self.alloc.save_for_close(self);
+        let seals = self.alloc.seal_tables(self);
         self.memory.fence();
         // What the flag vouches for is durable, or the flag is not set.
         self.check()?;
+        raise_generation(&self.memory, &mut control.header, &control.stale, &seals);
+        self.check()?;
         self.sync_files()?;
         self.check()?;
-        header.clean = true;
-        write_header(&self.memory, header);
+        control.header.clean = true;
+        write_header(&self.memory, &mut control.header);
         self.sync_files()?;
         self.check()
     }

@@ -2,11 +2,15 @@
 //!
 //! ```text
 //! region 0       0  header copy A (4096)   4096  header copy B (4096)   8192  engine root (4096)   12288  extent table
-//! other regions  0  region header (4096)   4096  extent table
-//! then           extent table: 8 bytes a chunk; rounded up to a line (64 bytes)
+//! other regions  0  region header copy A (4096)                                             4096  extent table
+//! then           extent table copy A: 8 bytes a chunk; rounded up to a line (64 bytes)
 //!                wear table: 8 bytes a segment; rounded up to a line
-//!                chunks: aligned to the chunk size (at most to a page), a whole number of them, up to the region's end
+//!                chunks: aligned to the chunk size (at most to a page), a whole number of them
+//! at the end     extent table copy B, as long as copy A
+//!                other regions: region header copy B (64), the region's last line
 //! ```
+//!
+//! The chunks are longer than a page, so no page holds bytes of both copies of a structure.
 
 use crate::nvptr::NvPtr;
 use crate::region::MAX_REGIONS;
@@ -17,6 +21,8 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const LINE_BYTES: u64 = 64;
 /// Bytes of one header copy.
 pub const HEADER_BYTES: u64 = PAGE_BYTES;
+/// Bytes of a region header copy that have a meaning.
+pub const REGION_HEADER_BYTES: u64 = LINE_BYTES;
 /// Where the engine's root area begins in region 0.
 pub const ROOT_OFFSET: u64 = 2 * HEADER_BYTES;
 /// Bytes of the engine's root area.
@@ -41,8 +47,10 @@ pub struct RegionLayout {
     pub region_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,
-    /// Offset of the extent table: 8 bytes for each chunk.
+    /// Offset of copy A of the extent table: 8 bytes for each chunk.
     pub extent_table: u64,
+    /// Offset of copy B of the extent table, of the same length.
+    pub extent_table_copy: u64,
     /// Offset of the wear table: 8 bytes for each segment.
     pub wear_table: u64,
     /// Number of wear segments.
@@ -58,7 +66,7 @@ pub struct RegionLayout {
 impl RegionLayout {
     /// The layout of region `index` of `region_bytes` bytes, or `None` where these numbers cannot be a region's:
     /// the length no multiple of 4096 or outside its limits, the chunk no power of two or outside its limits,
-    /// or no room for one chunk.
+    /// or no room for a page of chunks.
     pub fn new(index: u16, region_bytes: u64, chunk_bytes: u32) -> Option<Self> {
         if usize::from(index) >= MAX_REGIONS
             || !region_bytes.is_multiple_of(PAGE_BYTES)
@@ -73,20 +81,23 @@ impl RegionLayout {
         let wear_segment_bytes = WEAR_SEGMENT_BYTES.min(region_bytes / 8);
         let wear_segments = region_bytes.div_ceil(wear_segment_bytes);
         let wear_bytes = (wear_segments * 8).next_multiple_of(LINE_BYTES);
+        let tail_bytes = if index == 0 { 0 } else { REGION_HEADER_BYTES };
         // As many chunks as fit: the first guess ignores rounding, then it shrinks until all fits.
-        let mut chunks = region_bytes.checked_sub(extent_table + wear_bytes)? / (chunk + 8);
+        let mut chunks = region_bytes.checked_sub(extent_table + wear_bytes + tail_bytes)? / (chunk + 16);
         loop {
-            if chunks == 0 {
+            if chunks * chunk < PAGE_BYTES {
                 return None;
             }
-            let wear_table = extent_table + (chunks * 8).next_multiple_of(LINE_BYTES);
+            let table_bytes = (chunks * 8).next_multiple_of(LINE_BYTES);
+            let wear_table = extent_table + table_bytes;
             let chunks_offset = (wear_table + wear_bytes).next_multiple_of(chunk.min(PAGE_BYTES));
-            if chunks_offset + chunks * chunk <= region_bytes {
+            if chunks_offset + chunks * chunk + table_bytes + tail_bytes <= region_bytes {
                 return Some(Self {
                     index,
                     region_bytes,
                     chunk_bytes,
                     extent_table,
+                    extent_table_copy: region_bytes - tail_bytes - table_bytes,
                     wear_table,
                     wear_segments: u32::try_from(wear_segments).ok()?,
                     wear_segment_bytes,
@@ -121,10 +132,17 @@ impl RegionLayout {
         self.chunks as u64 * self.chunk_bytes as u64
     }
 
-    /// The word of chunk `chunk` in the extent table.
-    pub const fn extent_word(&self, chunk: u32) -> NvPtr {
+    /// The word of chunk `chunk` in copies A and B of the extent table.
+    pub const fn extent_words(&self, chunk: u32) -> [NvPtr; 2] {
         assert!(chunk < self.chunks);
-        NvPtr::new(self.index, self.extent_table + chunk as u64 * 8)
+        let offset = chunk as u64 * 8;
+        [NvPtr::new(self.index, self.extent_table + offset), NvPtr::new(self.index, self.extent_table_copy + offset)]
+    }
+
+    /// Copies A and B of the region header; copies A and B of the pool header in region 0.
+    pub const fn header_copies(&self) -> [NvPtr; 2] {
+        let second = if self.index == 0 { HEADER_BYTES } else { self.region_bytes - REGION_HEADER_BYTES };
+        [NvPtr::new(self.index, 0), NvPtr::new(self.index, second)]
     }
 
     /// The write count of wear segment `segment`.
@@ -166,9 +184,15 @@ mod tests {
                     assert_eq!(layout.extent_table, tables);
                     assert!(layout.extent_table + u64::from(layout.chunks) * 8 <= layout.wear_table);
                     assert!(layout.wear_table + u64::from(layout.wear_segments) * 8 <= layout.chunks_offset);
-                    assert!(layout.chunks_offset + layout.usable_bytes() <= length);
+                    let (end, tail) = (layout.chunks_offset + layout.usable_bytes(), if index == 0 { 0 } else { 64 });
+                    assert!(end <= layout.extent_table_copy && layout.extent_table_copy % 64 == 0);
+                    let table_bytes = (u64::from(layout.chunks) * 8).next_multiple_of(64);
+                    assert_eq!(layout.extent_table_copy + table_bytes + tail, length);
+                    let [a, b] = layout.extent_words(layout.chunks - 1);
+                    assert!(a.offset() / 4096 < layout.extent_table_copy / 4096 && b.offset() < length - tail);
+                    assert_eq!(layout.header_copies()[1].offset(), if index == 0 { 4096 } else { length - 64 });
                     assert_eq!(layout.chunks_offset % u64::from(chunk).min(4096), 0);
-                    assert!(length - layout.chunks_offset - layout.usable_bytes() < 4096 + u64::from(chunk) + 64);
+                    assert!(length - end < 4096 + u64::from(chunk) + 2 * 64 + table_bytes);
                     assert!(u64::from(layout.wear_segments) * layout.wear_segment_bytes >= length);
                     assert_eq!(layout.chunk_of(layout.chunk(0).offset()), Some(0));
                     assert_eq!(layout.chunk_of(layout.chunks_offset - 1), None);

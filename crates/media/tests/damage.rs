@@ -7,6 +7,105 @@ use common::{TestDir, create, open, small};
 use lodestore_contract::Error;
 use lodestore_media::{Pool, PoolOptions, crc32c};
 
+/// What an interrupted copy leaves: a region of an earlier stop next to the others of now.
+#[test]
+fn a_region_of_an_earlier_stop_is_refused_by_name_and_a_salvage_reports_it() {
+    for clean in [true, false] {
+        let dir = TestDir::shm();
+        let pool = create(&dir, small());
+        pool.grow(1).expect("room");
+        pool.close(true).expect("closes");
+        drop(pool);
+        let file = |name: &str| dir.store().join(name);
+        let old = ["pool.0000", "pool.0001"].map(|name| std::fs::read(file(name)).expect("readable"));
+        let (pool, _) = open(&dir, small());
+        // While the store was open its regions were of another generation, too.
+        let running = std::fs::read(file("pool.0001")).expect("readable");
+        pool.close(clean).expect("closes");
+        drop(pool);
+        let new = ["pool.0000", "pool.0001"].map(|name| std::fs::read(file(name)).expect("readable"));
+        let mut stale = vec![[&new[0], &old[1]], [&old[0], &new[1]]];
+        stale.extend(clean.then_some([&new[0], &running]));
+        for files in stale {
+            std::fs::write(file("pool.0000"), files[0]).expect("written");
+            std::fs::write(file("pool.0001"), files[1]).expect("written");
+            for _again in 0..2 {
+                match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
+                    Err(Error::Corrupt { place, what }) => {
+                        assert!(place.ends_with("pool.0001") && what.contains("generation"), "{place}: {what}");
+                    }
+                    other => panic!("clean {clean}: {other:?}"),
+                }
+                let (pool, _) = open(&dir, PoolOptions { salvage: true, ..small() });
+                let mut report = lodestore_contract::VerifyReport::default();
+                pool.allocator().verify(&pool, &mut report);
+                assert!(report.findings.iter().any(|found| found.what.contains("generation")), "{report:?}");
+                pool.close(true).expect("closes");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_damaged_copy_of_a_region_header_is_repaired() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    pool.grow(1).expect("room");
+    pool.close(true).expect("closes");
+    drop(pool);
+    let path = dir.store().join("pool.0001");
+    let len = std::fs::metadata(&path).expect("there").len() as usize;
+    for at in [0, len - 64] {
+        for damage in [[0; 64], [0x55; 64]] {
+            let mut bytes = std::fs::read(&path).expect("readable");
+            bytes[at..at + 64].copy_from_slice(&damage);
+            std::fs::write(&path, &bytes).expect("written");
+            let (pool, report) = open(&dir, small());
+            assert!(report.clean);
+            let mut report = lodestore_contract::VerifyReport::default();
+            pool.allocator().verify(&pool, &mut report);
+            assert!(report.findings.len() == 1 && report.findings[0].what.contains("region header"), "{report:?}");
+            pool.close(true).expect("closes");
+            drop(pool);
+            let bytes = std::fs::read(&path).expect("readable");
+            assert_eq!(bytes[..64], bytes[len - 64..], "both copies are whole again");
+        }
+    }
+}
+
+/// A salvage must not make a damaged store look whole.
+#[test]
+fn damage_of_the_extent_table_that_a_salvage_passed_over_refuses_every_later_open() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    let layout = pool.layout(0).expect("region 0");
+    let at = pool.allocator().alloc_extent(&pool, 4096, lodestore_media::ExtentKind(20)).expect("room");
+    let words = layout.extent_words(layout.chunk_of(at.offset()).expect("a chunk"));
+    pool.close(true).expect("closes");
+    drop(pool);
+    let path = dir.store().join("pool.0000");
+    let mut bytes = std::fs::read(&path).expect("readable");
+    for word in words {
+        bytes[word.offset() as usize..][..8].fill(0);
+    }
+    std::fs::write(&path, &bytes).expect("written");
+    let refused = || {
+        let opened = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+        assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
+    };
+    refused();
+    assert_eq!(std::fs::read(&path).expect("readable"), bytes, "a refused open changes nothing");
+    for _again in 0..2 {
+        let (pool, _) = open(&dir, PoolOptions { salvage: true, ..small() });
+        let mut report = lodestore_contract::VerifyReport::default();
+        pool.allocator().verify(&pool, &mut report);
+        assert!(!report.is_clean());
+        pool.close(true).expect("closes");
+        drop(pool);
+        refused();
+    }
+}
+
 /// A generator whose seed is printed by whoever fails.
 struct Random(u64);
 
@@ -149,6 +248,15 @@ fn a_newer_pool_format_is_refused_by_number() {
     let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
     assert!(matches!(refused, Err(Error::NewerFormat { found: 9, .. })), "{refused:?}");
     assert!(matches!(Pool::inspect(&dir.store()), Err(Error::NewerFormat { .. })));
+}
+
+#[test]
+fn an_older_pool_format_is_refused_by_number() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    edit_headers(&dir, |header| header[8] = 1);
+    let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+    assert!(matches!(refused, Err(Error::OlderFormat { found: 1, oldest: 2, .. })), "{refused:?}");
 }
 
 #[test]

@@ -410,16 +410,18 @@ fn a_region_whose_making_was_cut_short_behind_its_name_is_removed() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     pool.close(true).expect("closes");
-    let region0 = std::fs::read(dir.store().join("pool.0000")).expect("readable");
     drop(pool);
     let (pool, _) = open(&dir, small());
+    let region0 = std::fs::read(dir.store().join("pool.0000")).expect("readable");
     pool.grow(1).expect("room");
     drop(pool);
     // As it was before the header named the region: its own header is there in whole, or in part.
     let whole = std::fs::read(dir.store().join("pool.0001")).expect("readable");
-    for kept in [0, 8, 40, 64] {
+    let last = whole.len() - 64;
+    for (kept, kept_of_last) in [(0, 0), (8, 0), (40, 16), (0, 64), (64, 64)] {
         let mut region1 = vec![0; whole.len()];
         region1[..kept].copy_from_slice(&whole[..kept]);
+        region1[last..last + kept_of_last].copy_from_slice(&whole[last..last + kept_of_last]);
         std::fs::write(dir.store().join("pool.0001"), region1).expect("written");
         std::fs::write(dir.store().join("pool.0000"), &region0).expect("written");
         assert_eq!(open(&dir, small()).0.regions(), 1);

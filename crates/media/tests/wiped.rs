@@ -39,8 +39,9 @@ fn shows_the_past(wiped: bool, grain: u32) -> bool {
     let (mut past, mut rng) = (false, Rng::new(1));
     let layout = pool.layout(0).expect("region 0");
     let is_there = |image: &SimImage| {
-        let word = layout.extent_word(((old.offset() - layout.chunk(0).offset()) / 512) as u32).offset() as usize;
-        image.regions[0][word..word + 8] != [0; 8]
+        let chunk = ((old.offset() - layout.chunk(0).offset()) / 512) as u32;
+        let copies = layout.extent_words(chunk).map(|copy| copy.offset() as usize);
+        copies.iter().any(|word| image.regions[0][*word..word + 8] != [0; 8])
     };
     let holds = |image: &SimImage, from: u64, len: u64| {
         let from = (old.offset() + from) as usize;

@@ -88,6 +88,7 @@ impl Engine for AllocatorEngine {
             Mutant::HeaderInPlace,
             Mutant::CleanFlagKept,
             Mutant::RegionNotInHeader,
+            Mutant::GenerationNotFlushed,
         ]
     }
 

@@ -19,6 +19,14 @@ pub(crate) trait Ground {
     fn zero_words(&self, at: NvPtr, words: usize) -> usize {
         (0..words).find(|word| self.load(at.add(*word as u64 * 8)) != 0).unwrap_or(words)
     }
+    /// The pool's generation modulo 256, for the stamps of extent words.
+    fn stamp(&self) -> u8 {
+        0
+    }
+    /// Whether an open goes on when damage may have destroyed the word of an extent (salvage).
+    fn tolerates_damage(&self) -> bool {
+        false
+    }
     /// Whether it may have another owner by now: nothing is given back any more.
     fn is_closed(&self) -> bool {
         false

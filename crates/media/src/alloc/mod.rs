@@ -13,12 +13,13 @@
 //! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always go on when the store is full.
 //! Nothing is therefore held back as a reserve.
 //!
-//! Rooms: `classes` sizes; `table` words on the medium; `buddy` the tree; `space` extents and wear; `slab`, `region`, `shard`
+//! Rooms: `classes` sizes; `table` words on the medium; `merge` their two copies; `buddy` the tree; `space` extents and wear; `slab`, `region`, `shard`
 //! records; `records` the operations; `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
 
 mod buddy;
 mod classes;
 mod ground;
+mod merge;
 mod occupancy;
 mod on_pool;
 mod records;
@@ -36,7 +37,7 @@ mod wear;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Finding, Result};
 
 use classes::{Class, Classes, SLAB_BYTES_MAX};
 use recover::Recovery;
@@ -124,6 +125,8 @@ pub struct Allocator {
     large_records: AtomicU64,
     /// Frees of what was free already: a defect of the engine, seen by `verify`.
     misfrees: AtomicU64,
+    /// Damage that the open found in the extent tables and region headers, repaired or not.
+    findings: Mutex<Vec<Finding>>,
 }
 
 impl Allocator {
@@ -144,6 +147,7 @@ impl Allocator {
             extent_bytes: AtomicU64::new(0),
             large_records: AtomicU64::new(0),
             misfrees: AtomicU64::new(0),
+            findings: Mutex::default(),
         }
     }
 
@@ -283,7 +287,7 @@ impl Allocator {
     }
 
     fn chunks_of(&self, bytes: u64) -> Option<u32> {
-        u32::try_from(bytes.max(1).div_ceil(self.chunk_bytes())).ok().filter(|chunks| *chunks <= 1 << 30)
+        u32::try_from(bytes.max(1).div_ceil(self.chunk_bytes())).ok().filter(|chunks| *chunks <= table::CHUNKS_MAX)
     }
 
     fn full<G: Ground>(ground: &G, needed: u64) -> Error {
@@ -321,7 +325,7 @@ impl Allocator {
 /// A word of the extent table, as it stands there.
 #[cfg(feature = "sim")]
 pub(crate) fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
-    table::encode(table::Word { kind: ExtentKind(kind), class, chunks }, region, chunk)
+    table::encode(table::Word { kind: ExtentKind(kind), class, chunks }, 0, region, chunk)
 }
 
 /// The place in words, for errors and findings.

@@ -39,16 +39,24 @@ impl Allocator {
         let mut space = lock(&self.space);
         let Some(place) = space.hand_out(ground, plain_word(ExtentKind::OCCUPANCY, chunks), (false, Ends::default()))
         else {
-            space.flush_cleared(ground);
+            space.flush_words(ground);
             ground.fence();
             return false;
         };
         let at = space.regions[usize::from(place.region)].layout.chunk(place.chunk);
         ground.store(at, &bytes);
         ground.flush(at, bytes.len());
-        space.flush_cleared(ground);
+        space.flush_words(ground);
         ground.fence();
         true
+    }
+
+    /// See [`Allocator::seal_tables`](Self::seal_tables).
+    pub(super) fn seal_tables_on<G: Ground>(&self, ground: &G) -> Vec<u32> {
+        let mut space = lock(&self.space);
+        space.flush_words(ground);
+        space.is_sealed = true;
+        space.regions.iter().map(|ranges| Self::table_seal(ground, &ranges.layout)).collect()
     }
 
     fn occupancy_words(&self) -> Vec<u64> {

@@ -155,6 +155,12 @@ impl Allocator {
         }
     }
 
+    /// Flushes the words that wait for it and returns the seals of the tables by region. No word changes
+    /// after that. The caller fences.
+    pub(crate) fn seal_tables(&self, pool: &Pool) -> Vec<u32> {
+        self.seal_tables_on(pool)
+    }
+
     /// Adds a finding for everything that the trees, the extent tables and the slabs do not agree on. Other threads wait meanwhile.
     pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
         self.verify_on(pool, report);
@@ -175,6 +181,14 @@ impl Ground for Pool {
 
     fn capacity(&self) -> u64 {
         self.options().capacity
+    }
+
+    fn stamp(&self) -> u8 {
+        self.generation_stamp()
+    }
+
+    fn tolerates_damage(&self) -> bool {
+        self.options().salvage
     }
 
     fn load(&self, at: NvPtr) -> u64 {

@@ -15,10 +15,11 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Finding, Result};
 
 use super::classes::Class;
 use super::ground::Ground;
+use super::merge::TableRead;
 use super::records::Freed;
 use super::shard::ORPHANS;
 use super::slab::{OLD, Slab};
@@ -66,50 +67,90 @@ impl Bits {
     }
 }
 
+/// The tables of all regions, as an open read them.
+#[derive(Default)]
+pub(crate) struct Tables {
+    regions: Vec<(RegionLayout, TableRead)>,
+    /// Damage, repaired or not.
+    findings: Vec<Finding>,
+    /// Some damage may have destroyed the word of an extent.
+    pub(crate) is_damaged: bool,
+}
+
+impl Tables {
+    pub(crate) fn add_findings(&mut self, findings: Vec<Finding>) {
+        self.findings.extend(findings);
+    }
+
+    pub(crate) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+}
+
 impl Recovery {
     fn is_old(&self, place: Place) -> bool {
         self.regions.get(usize::from(place.region)).is_some_and(|(old, _)| old.has(place.chunk))
     }
 }
 
-/// What one region's table says.
-pub(super) struct TableRead {
-    pub(super) extents: Vec<(u32, Word)>,
-    /// Words inside an extent: stale, to be cleared.
-    stale: Vec<u32>,
-    /// Chunks behind words that cannot be read (start, length), up to the next extent.
-    pub(super) quarantine: Vec<(u32, u32)>,
-}
-
 impl Allocator {
-    /// Reads the tables. After a clean stop whose bitmaps can be read everything is known; otherwise, unless the pool
-    /// holds nothing, [`Self::is_recovering`] from now on.
+    /// Reads the tables and changes nothing. `seals` are the tables' by region after a clean stop.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a region cannot be one of this pool.
-    pub(crate) fn open<G: Ground>(&self, ground: &G, clean: bool) -> Result<()> {
-        let mut recovery = Recovery::default();
-        let mut space = lock(&self.space);
-        assert!(space.regions.is_empty(), "opened once");
-        let mut saved = Vec::new();
+    /// [`Error::Corrupt`] where a region cannot be one of this pool; where a table is damaged beyond repair,
+    /// unless `ground` tolerates damage.
+    pub(crate) fn read_tables<G: Ground>(&self, ground: &G, seals: Option<&[u32]>) -> Result<Tables> {
+        let mut tables = Tables::default();
         for index in 0..ground.regions() {
             let place = || format!("region {index}");
             let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
             let layout = layout.filter(|_| index < self.regions.len());
             let layout = layout.ok_or_else(|| Error::corrupt(place(), "more regions than the capacity allows"))?;
+            let seal = seals.map(|seals| seals.get(index).copied().unwrap_or(0));
+            let read = self.read_table(ground, &layout, seal);
+            if let Some(refusal) = read.refusal().filter(|_| !ground.tolerates_damage()) {
+                return Err(refusal);
+            }
+            tables.is_damaged |= read.lost.is_some();
+            tables.findings.extend(read.repaired.iter().chain(&read.lost).cloned());
+            tables.regions.push((layout, read));
+        }
+        Ok(tables)
+    }
+
+    /// Returns how many damaged places the open found.
+    pub(crate) fn findings_at_open(&self) -> u64 {
+        lock(&self.findings).len() as u64
+    }
+
+    /// Takes in the tables. After a clean stop whose bitmaps can be read everything is known; otherwise, unless the pool
+    /// holds nothing, [`Self::is_recovering`] from now on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a region cannot be one of this pool.
+    pub(crate) fn open<G: Ground>(&self, ground: &G, tables: Tables, clean: bool) -> Result<()> {
+        let mut recovery = Recovery::default();
+        let mut space = lock(&self.space);
+        assert!(space.regions.is_empty(), "opened once");
+        let mut saved = Vec::new();
+        let trusted = clean && !tables.is_damaged;
+        *lock(&self.findings) = tables.findings;
+        for (layout, read) in tables.regions {
             if !clean && !ground.not_settled() {
                 // What a killed process cleared and did not flush could come back over an extent handed out from now on.
-                ground.flush(layout.extent_word(0), layout.chunks as usize * 8);
+                for copy in layout.extent_words(0) {
+                    ground.flush(copy, layout.chunks as usize * 8);
+                }
                 ground.fence();
             }
-            let read = self.read_table(ground, &layout);
             let taken =
                 read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
+            let place = || format!("region {}", layout.index);
             let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(place(), "overlapping extents"))?;
             self.add_region(&mut space, layout, tree, read.quarantine);
-            space.regions[index].read_wear(ground);
-            for chunk in &read.stale {
-                space.clear_word(ground, layout.extent_word(*chunk));
+            space.regions[usize::from(layout.index)].read_wear(ground);
+            for (chunk, raw) in &read.rewrites {
+                space.store_word(ground, layout.extent_words(*chunk), *raw);
             }
             let mut old = Bits::default();
             for (chunk, word) in read.extents {
@@ -123,7 +164,7 @@ impl Allocator {
             }
             recovery.regions.push((old, Bits::default()));
         }
-        let known = (clean || ground.stale_trusted()) && self.load_occupancy(ground, &saved);
+        let known = (trusted || ground.stale_trusted()) && self.load_occupancy(ground, &saved);
         for (place, word) in saved {
             let given = space.give_back(ground, place, word.chunks);
             debug_assert!(given, "the table's extents are in use");
@@ -139,66 +180,17 @@ impl Allocator {
         Ok(())
     }
 
-    /// Reads one region's table. An extent hides what begins inside it.
-    pub(super) fn read_table<G: Ground>(&self, ground: &G, layout: &RegionLayout) -> TableRead {
-        let mut read = TableRead { extents: Vec::new(), stale: Vec::new(), quarantine: Vec::new() };
-        let (mut chunk, mut hidden_until, mut bad_since) = (0, 0, None);
-        while chunk < layout.chunks {
-            // Most of a table is zero: what is free, and all but the first word of each extent.
-            chunk += ground.zero_words(layout.extent_word(chunk), (layout.chunks - chunk) as usize) as u32;
-            if chunk == layout.chunks {
-                break;
-            }
-            let found = self.plausible(read_word(ground, layout, chunk), chunk);
-            if chunk < hidden_until {
-                if found != Found::Free {
-                    read.stale.push(chunk);
-                }
-            } else {
-                match found {
-                    Found::Free => {}
-                    Found::Bad => bad_since = bad_since.or(Some(chunk)),
-                    Found::Extent(word) => {
-                        if let Some(since) = bad_since.take() {
-                            read.quarantine.push((since, chunk - since));
-                        }
-                        hidden_until = chunk + word.chunks;
-                        read.extents.push((chunk, word));
-                    }
-                }
-            }
-            chunk += 1;
-        }
-        if let Some(since) = bad_since {
-            read.quarantine.push((since, layout.chunks - since));
-        }
-        read
-    }
-
     /// The extents of a kind that the tables name.
     pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         let mut found = Vec::new();
         for region in self.known_regions() {
             let layout = &region.layout;
-            let read = self.read_table(ground, layout);
+            let read = self.read_table(ground, layout, None);
             let of_kind = read.extents.iter().filter(|(_, word)| word.kind == kind);
             let bytes = |chunks: u32| u64::from(chunks) * u64::from(layout.chunk_bytes);
             found.extend(of_kind.map(|(chunk, word)| (layout.chunk(*chunk), bytes(word.chunks))));
         }
         found
-    }
-
-    /// A slab's word must also fit the pool's slabs.
-    fn plausible(&self, found: Found, chunk: u32) -> Found {
-        match found {
-            Found::Extent(word) if word.kind == ExtentKind::SLAB => {
-                let fits = word.chunks == self.slab_chunks
-                    && chunk.is_multiple_of(self.slab_chunks)
-                    && self.classes.get(word.class).is_some();
-                if fits { found } else { Found::Bad }
-            }
-            other => other,
-        }
     }
 
     fn admit(&self, place: Place, word: Word) {

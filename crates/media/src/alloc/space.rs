@@ -3,11 +3,11 @@
 //!
 //! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
 //! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and **fence**;
-//! 2. its word is stored; it, and every word cleared since the last time (`cleared`), is flushed;
+//! 2. both copies of its word are stored; they, and every word changed since the last time (`unflushed`), are flushed;
 //! 3. fence. Only now does the caller learn of the extent.
 //!
-//! Persist order of giving one back ([`Space::give_back`]): the store of the free word; nothing waits for it. Its flush
-//! comes with the next hand-out, at the latest.
+//! Persist order of giving one back ([`Space::give_back`]): the free word is stored in both copies; nothing waits for
+//! it. The flush comes with the next hand-out or the clean stop, at the latest.
 //!
 //! Why a crash is harmless at every store. Let `live` be the extents handed out and not given back. After a crash the table holds
 //! all of `live` (3 came before they were used), and perhaps also words of extents given back but not yet
@@ -15,19 +15,20 @@
 //! unlinked it is durable, and one being handed out is known to nobody. So marking never reaches them and the sweep
 //! frees them. None of them overlaps a live extent: before chunks of a cleared word can be in a live extent, that
 //! extent's own fence made the clearing durable (2). Hence a word of the table that begins inside another extent is always a
-//! stale one or lies inside one, and the open drops it.
+//! stale one or lies inside one, and the open drops it. The two copies are stored and flushed together, so all this
+//! holds of each copy, and so of their union, which the open takes (`merge.rs`).
 //!
 //! Wear words (`wear.rs`) are stored and flushed, and never waited for: a crash loses some counts, no more.
 
 use super::buddy::{Buddy, NO_ROOM};
 use super::ground::Ground;
-use super::table::{self, Found, Word};
+use super::table::{self, Found, Pair, Word};
 use super::{ExtentKind, Place};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
-/// Cleared words that may wait for their flush.
-const CLEARED_MAX: usize = 1024;
+/// Changed words that may wait for their flush.
+const UNFLUSHED_MAX: usize = 2048;
 
 /// Bytes at an extent's ends that are to be zero when it is handed out, multiples of 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,8 +60,10 @@ pub(super) struct Ranges {
 #[derive(Default)]
 pub(super) struct Space {
     pub(super) regions: Vec<Ranges>,
-    /// Words stored as free since the last fence of a hand-out.
-    pub(super) cleared: Vec<NvPtr>,
+    /// Words freed or repaired since the last fence of a hand-out, each copy by itself.
+    pub(super) unflushed: Vec<NvPtr>,
+    /// A clean stop computed the seals of the tables: no word changes any more.
+    pub(super) is_sealed: bool,
     /// Whether wear steers the choice of places.
     pub(super) steer: bool,
 }
@@ -118,6 +121,9 @@ impl Space {
         word: Word,
         (aligned, ends): (bool, Ends),
     ) -> Option<Place> {
+        if self.is_sealed {
+            return None;
+        }
         let place = self.take(word.chunks, aligned)?;
         let layout = &self.regions[usize::from(place.region)].layout;
         if ends != Ends::default() {
@@ -128,11 +134,12 @@ impl Space {
             }
             ground.fence();
         }
-        let at = layout.extent_word(place.chunk);
-        ground.put(at, table::encode(word, place.region, place.chunk));
+        let copies = layout.extent_words(place.chunk);
+        let raw = table::encode(word, ground.stamp(), place.region, place.chunk);
+        copies.iter().for_each(|copy| ground.put(*copy, raw));
         if !ground.word_late() {
-            self.flush_cleared(ground);
-            ground.flush(at, 8);
+            self.flush_words(ground);
+            copies.iter().for_each(|copy| ground.flush(*copy, 8));
             ground.fence();
         }
         debug_assert_eq!(self.word(ground, place), Found::Extent(word));
@@ -143,34 +150,36 @@ impl Space {
     /// nothing names, and its words are no longer ours.
     #[must_use]
     pub(super) fn give_back<G: Ground>(&mut self, ground: &G, place: Place, chunks: u32) -> bool {
-        if ground.is_closed() {
+        if self.is_sealed || ground.is_closed() {
             return true;
         }
         let Some(ranges) = self.regions.get_mut(usize::from(place.region)) else { return false };
         if !ranges.tree.give(place.chunk, chunks) {
             return false;
         }
-        let at = ranges.layout.extent_word(place.chunk);
-        self.clear_word(ground, at);
+        let copies = ranges.layout.extent_words(place.chunk);
+        self.store_word(ground, copies, 0);
         true
     }
 
-    /// Stores a word as free, to be flushed with the next hand-out.
-    pub(super) fn clear_word<G: Ground>(&mut self, ground: &G, at: NvPtr) {
-        ground.put(at, 0);
-        self.cleared.push(at);
-        if self.cleared.len() >= CLEARED_MAX {
-            self.flush_cleared(ground);
+    /// Stores a word that is free, or repaired, in both copies, to be flushed with the next hand-out.
+    pub(super) fn store_word<G: Ground>(&mut self, ground: &G, copies: [NvPtr; 2], raw: u64) {
+        for copy in copies {
+            ground.put(copy, raw);
+            self.unflushed.push(copy);
+        }
+        if self.unflushed.len() >= UNFLUSHED_MAX {
+            self.flush_words(ground);
             ground.fence();
         }
     }
 
-    /// Flushes what was cleared; the caller fences.
-    pub(super) fn flush_cleared<G: Ground>(&mut self, ground: &G) {
+    /// Flushes the words that wait for it; the caller fences.
+    pub(super) fn flush_words<G: Ground>(&mut self, ground: &G) {
         // Neighbours share lines: sorted, each line is flushed once.
-        self.cleared.sort_unstable();
+        self.unflushed.sort_unstable();
         let mut last = NvPtr::NULL;
-        for at in self.cleared.drain(..) {
+        for at in self.unflushed.drain(..) {
             let line = NvPtr::from_raw(at.raw() & !63);
             if line != last {
                 ground.flush(at, 8);
@@ -259,12 +268,14 @@ impl Space {
     }
 }
 
-/// The word of a chunk, as the medium has it.
+/// The word of a chunk, as the two copies on the medium have it.
 pub(super) fn read_word<G: Ground>(ground: &G, layout: &RegionLayout, chunk: u32) -> Found {
     if chunk >= layout.chunks {
         return Found::Bad;
     }
-    table::decode(ground.load(layout.extent_word(chunk)), layout.index, chunk, layout.chunks)
+    let raw = layout.extent_words(chunk).map(|copy| ground.load(copy));
+    let found = raw.map(|raw| table::decode(raw, layout.index, chunk, layout.chunks));
+    Pair { raw, found }.resolve(ground.stamp()).found
 }
 
 /// A word for an extent of an engine's or of a record's own.

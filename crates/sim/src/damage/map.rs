@@ -6,6 +6,8 @@ use lodestore_media::{u32_at, u64_at};
 
 use super::fault::{LINE, PAGE, Place, content};
 
+/// The bits of an extent's length in its word, shifted down.
+const EXTENT_CHUNKS_MASK: u32 = (1 << 30) - 1;
 /// Where the fields of the pool header are.
 const REGION_BYTES_AT: usize = 104;
 const CHUNK_BYTES_AT: usize = 112;
@@ -76,17 +78,19 @@ impl Map<'_> {
             self.add("engine root", file, 2 * PAGE, PAGE);
         } else {
             self.add("region header", file, 0, layout.extent_table);
+            self.add("region header", file, layout.header_copies()[1].offset(), LINE);
         }
         let table_bytes = u64::from(layout.chunks) * 8;
         let tables = layout.wear_table - layout.extent_table;
         self.add("extent table", file, layout.extent_table, tables);
+        self.add("extent table", file, layout.extent_table_copy, tables);
         self.add("wear table", file, layout.wear_table, u64::from(layout.wear_segments) * 8);
         let bytes = &self.image.regions[usize::from(file)];
         let table = &bytes[layout.extent_table as usize..(layout.extent_table + table_bytes) as usize];
         let mut chunk = 0;
         while chunk < layout.chunks {
             let word = u64_at(table, chunk as usize * 8);
-            let (kind, chunks) = (word as u8, (word >> 24) as u32);
+            let (kind, chunks) = (word as u8, (word >> 24) as u32 & EXTENT_CHUNKS_MASK);
             if kind == 0 || chunks == 0 {
                 chunk += 1;
                 continue;

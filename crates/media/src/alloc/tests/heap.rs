@@ -34,6 +34,9 @@ pub(super) struct Heap {
     pub(super) wear_aware: bool,
     /// The planted fault.
     pub(super) word_late: bool,
+    /// Whether an open goes on behind damage.
+    pub(super) salvage: bool,
+    stamp: AtomicU64,
 }
 
 fn words(layout: &RegionLayout) -> Box<[AtomicU64]> {
@@ -52,6 +55,8 @@ impl Heap {
             growing: Mutex::default(),
             wear_aware: true,
             word_late: false,
+            salvage: false,
+            stamp: AtomicU64::new(250),
         };
         heap.add(region_bytes);
         heap
@@ -67,8 +72,25 @@ impl Heap {
     pub(super) fn open(&self, clean: bool) -> Allocator {
         let first = self.layout(0).expect("region 0");
         let alloc = Allocator::new(&first, 256, self.wear_aware);
-        alloc.open(self, clean).expect("opens");
+        let tables = alloc.read_tables(self, None).expect("no damage beyond repair");
+        alloc.open(self, tables, clean).expect("opens");
         alloc
+    }
+
+    /// Opens with what a clean stop sealed.
+    pub(super) fn open_sealed(&self, seals: &[u32]) -> Result<Allocator> {
+        let alloc = Allocator::new(&self.layout(0).expect("region 0"), 256, self.wear_aware);
+        let tables = alloc.read_tables(self, Some(seals))?;
+        alloc.open(self, tables, true)?;
+        Ok(alloc)
+    }
+
+    /// Opens after a kill.
+    pub(super) fn try_open(&self) -> Result<Allocator> {
+        let alloc = Allocator::new(&self.layout(0).expect("region 0"), 256, self.wear_aware);
+        let tables = alloc.read_tables(self, None)?;
+        alloc.open(self, tables, false)?;
+        Ok(alloc)
     }
 
     /// Flushes and fences so far.
@@ -91,6 +113,11 @@ impl Heap {
                 }
             });
         }
+    }
+
+    /// Raises the generation, as each open of a pool does.
+    pub(super) fn raise_stamp(&self) {
+        self.stamp.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Damages a word of the medium.
@@ -180,5 +207,13 @@ impl Ground for Heap {
 
     fn word_late(&self) -> bool {
         self.word_late
+    }
+
+    fn stamp(&self) -> u8 {
+        self.stamp.load(Ordering::Relaxed) as u8
+    }
+
+    fn tolerates_damage(&self) -> bool {
+        self.salvage
     }
 }

@@ -1,0 +1,293 @@
+//! The header of a region other than 0, in two copies: at the region's start and in its last line.
+//!
+//! ```text
+//!    0  8  magic "LODEREGN"
+//!    8  4  format version                   12  4  crc32c of bytes 8..12 and 16..64
+//!   16 16  pool id                          32  4  index
+//!   36  4  chunk_bytes                      40  8  length
+//!   48  8  generation                       56  4  seal of the extent table, after a clean stop
+//!   60     zero
+//! ```
+//!
+//! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A crash
+//! therefore leaves at least one whole copy, of the generation before or of the new one.
+//!
+//! Nothing here panics on any bytes.
+
+use lodestore_contract::{Error, Finding, Result};
+
+use crate::header::{POOL_FORMAT, PoolHeader, checksum, id_at, put};
+use crate::little_endian::{u32_at, u64_at};
+use crate::memory::Memory;
+use crate::mutant::Mutant;
+use crate::pool::write_header;
+use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
+
+/// Bytes of a region header copy, all of them under its checksum.
+pub(crate) const REGION_HEADER_USED: usize = REGION_HEADER_BYTES as usize;
+const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
+
+/// What the header of a region other than 0 says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegionHeader {
+    pub(crate) pool_id: [u8; 16],
+    pub(crate) index: u16,
+    pub(crate) chunk_bytes: u32,
+    pub(crate) bytes: u64,
+    pub(crate) generation: u64,
+    pub(crate) table_seal: u32,
+}
+
+/// The bytes where the two copies of a region header are, or what there is of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderCopies<'a> {
+    pub(crate) first: &'a [u8],
+    pub(crate) last: &'a [u8],
+}
+
+impl<'a> HeaderCopies<'a> {
+    /// The copies in the bytes of a whole region.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn of_region(bytes: &'a [u8]) -> Self {
+        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
+        let last = bytes.len().checked_sub(REGION_HEADER_USED).and_then(|at| bytes.get(at..));
+        Self { first, last: last.unwrap_or_default() }
+    }
+
+    fn valid(self) -> impl Iterator<Item = &'a [u8]> {
+        [self.first, self.last].into_iter().filter(|bytes| {
+            bytes.len() == REGION_HEADER_USED
+                && u64_at(bytes, 0) == REGION_MAGIC
+                && u32_at(bytes, 12) == checksum(bytes)
+        })
+    }
+}
+
+/// What an open found in a region's header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CheckedRegion {
+    pub(crate) header: RegionHeader,
+    /// One copy is damaged; the other one counts.
+    pub(crate) repaired: Option<Finding>,
+    /// The region is not of the pool's generation.
+    pub(crate) stale: Option<Finding>,
+}
+
+impl RegionHeader {
+    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED] {
+        let mut bytes = [0; REGION_HEADER_USED];
+        put(&mut bytes, 0, &REGION_MAGIC.to_le_bytes());
+        put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
+        put(&mut bytes, 16, &self.pool_id);
+        put(&mut bytes, 32, &u32::from(self.index).to_le_bytes());
+        put(&mut bytes, 36, &self.chunk_bytes.to_le_bytes());
+        put(&mut bytes, 40, &self.bytes.to_le_bytes());
+        put(&mut bytes, 48, &self.generation.to_le_bytes());
+        put(&mut bytes, 56, &self.table_seal.to_le_bytes());
+        let sum = checksum(&bytes);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Whether these first bytes of a file hold this header's copies, or what was stored of them, and
+    /// nothing else.
+    pub(crate) fn is_all_of(&self, bytes: &[u8]) -> bool {
+        let own = self.encode();
+        let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
+        let expected = |at: usize| own.get(at).or_else(|| own.get(at.checked_sub(second)?));
+        bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || expected(at) == Some(byte))
+    }
+
+    /// Checks the header copies of region `index` of the pool that `pool` describes, in a file of `len`
+    /// bytes. The caller decides about a stale region.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming `place`.
+    pub(crate) fn check(
+        copies: HeaderCopies<'_>,
+        place: &str,
+        pool: &PoolHeader,
+        index: u16,
+        len: u64,
+    ) -> Result<CheckedRegion> {
+        if len < REGION_HEADER_BYTES {
+            return Err(Error::corrupt(place, "shorter than a region header"));
+        }
+        let checked: Vec<Result<Self>> =
+            copies.valid().map(|bytes| Self::check_copy(bytes, place, pool, index, len)).collect();
+        let whole = checked.iter().filter(|copy| copy.is_ok()).count();
+        let newest = checked.iter().flatten().max_by_key(|header| header.generation).copied();
+        let Some(header) = newest else {
+            let error = checked.into_iter().find_map(Result::err);
+            return Err(error.unwrap_or_else(|| Error::corrupt(place, "no valid region header")));
+        };
+        let finding = |what: String| Some(Finding { place: place.into(), what });
+        let repaired = if whole < 2 && !pool.is_raising {
+            finding("one copy of the region header is damaged".into())
+        } else {
+            None
+        };
+        let oldest = if pool.is_raising { pool.generation - 1 } else { pool.generation };
+        let stale = if (oldest..=pool.generation).contains(&header.generation) {
+            None
+        } else {
+            finding(format!(
+                "generation {}, but the pool's is {}: this file, or pool.0000, is a copy of another time; \
+                 restore all files of the store from one backup",
+                header.generation, pool.generation
+            ))
+        };
+        Ok(CheckedRegion { header, repaired, stale })
+    }
+
+    /// Checks one copy whose magic and checksum are right.
+    fn check_copy(bytes: &[u8], place: &str, pool: &PoolHeader, index: u16, len: u64) -> Result<Self> {
+        let corrupt = |what: &str| Err(Error::corrupt(place, what));
+        let (own_index, own_bytes) = (u32_at(bytes, 32), u64_at(bytes, 40));
+        if u32_at(bytes, 8) != POOL_FORMAT {
+            return corrupt("a region header of another format");
+        }
+        if id_at(bytes, 16) != pool.pool_id {
+            return corrupt("a region of another pool");
+        }
+        if own_index != u32::from(index) {
+            return Err(Error::corrupt(place, format!("this is region {own_index}, not {index}")));
+        }
+        if own_bytes != len {
+            return Err(Error::corrupt(place, format!("{len} bytes long, but {own_bytes} were made")));
+        }
+        if u32_at(bytes, 36) != pool.chunk_bytes || RegionLayout::new(index, len, pool.chunk_bytes).is_none() {
+            return corrupt("its lengths cannot be a region's");
+        }
+        Ok(Self {
+            pool_id: pool.pool_id,
+            index,
+            chunk_bytes: pool.chunk_bytes,
+            bytes: len,
+            generation: u64_at(bytes, 48),
+            table_seal: u32_at(bytes, 56),
+        })
+    }
+}
+
+/// Raises the generation in every region header, durably, and in `header`, which the caller writes next.
+/// `stale` regions keep theirs. `seals` are the extent tables' by region, for a clean stop.
+///
+/// 1. The pool header says that the generation is being raised.  Fence for each copy.
+/// 2. Copy A of every region header.  Fence.
+/// 3. Copy B of every region header.  Fence.
+/// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
+///
+/// A raise that a crash cut short is finished by the next open. Steps 1 to 3 fall away in a pool of one
+/// region.
+pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
+    if !header.is_raising {
+        header.generation += 1;
+    }
+    header.table_seal = seals.first().copied().unwrap_or(0);
+    if header.regions > 1 {
+        header.is_raising = true;
+        write_header(memory, header);
+        for copy in 0..2 {
+            if memory.is_poisoned() {
+                return;
+            }
+            write_region_copies(memory, header, (stale, seals), copy);
+            memory.fence();
+        }
+    }
+    header.is_raising = false;
+}
+
+/// Stores and flushes one copy of every region header.
+fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copy: usize) {
+    for index in (1..header.regions as u16).filter(|index| !stale.contains(index)) {
+        let bytes = memory.regions.len_of(index);
+        let Some(layout) = RegionLayout::new(index, bytes, header.chunk_bytes) else { continue };
+        let region = RegionHeader {
+            pool_id: header.pool_id,
+            index,
+            chunk_bytes: header.chunk_bytes,
+            bytes,
+            generation: header.generation,
+            table_seal: seals.get(usize::from(index)).copied().unwrap_or(0),
+        };
+        let at = layout.header_copies()[copy];
+        memory.store(at, &region.encode());
+        if !memory.mutant(Mutant::GenerationNotFlushed) {
+            memory.flush(at, REGION_HEADER_USED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::tests::header as pool_header;
+
+    const LEN: u64 = 1 << 20;
+
+    fn made() -> RegionHeader {
+        let pool = pool_header();
+        RegionHeader {
+            pool_id: pool.pool_id,
+            index: 2,
+            chunk_bytes: 4096,
+            bytes: LEN,
+            generation: pool.generation,
+            table_seal: 7,
+        }
+    }
+
+    fn check(first: &[u8], last: &[u8], pool: &PoolHeader) -> Result<CheckedRegion> {
+        RegionHeader::check(HeaderCopies { first, last }, "x", pool, 2, LEN)
+    }
+
+    #[test]
+    fn what_an_interrupted_growth_leaves_is_told_from_what_others_wrote() {
+        let made = RegionHeader { bytes: 65536, ..made() };
+        let mut bytes = vec![0; 65536];
+        assert!(made.is_all_of(&bytes), "not yet stored");
+        bytes[..30].copy_from_slice(&made.encode()[..30]);
+        assert!(made.is_all_of(&bytes), "stored in part");
+        bytes[..64].copy_from_slice(&made.encode());
+        bytes[65536 - 64..].copy_from_slice(&made.encode());
+        assert!(made.is_all_of(&bytes));
+        assert!(!RegionHeader { pool_id: [4; 16], ..made }.is_all_of(&bytes));
+        bytes[5000] = 1;
+        assert!(!made.is_all_of(&bytes), "an extent's word: it is in use");
+    }
+
+    #[test]
+    fn one_whole_copy_is_enough_and_every_flipped_bit_is_seen() {
+        let (good, pool) = (made().encode(), pool_header());
+        assert_eq!(check(&good, &good, &pool).expect("as made").repaired, None);
+        for bit in 0..REGION_HEADER_USED * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            for (first, last) in [(&bad, &good), (&good, &bad)] {
+                let found = check(first, last, &pool).expect("one whole copy");
+                assert_eq!(found.header, made());
+                assert!(found.repaired.is_some() && found.stale.is_none(), "bit {bit}");
+            }
+            assert!(check(&bad, &bad, &pool).is_err(), "bit {bit}");
+        }
+        assert!(check(&[], &[], &pool).is_err() && check(&good[..60], &[], &pool).is_err());
+    }
+
+    #[test]
+    fn a_region_of_another_generation_is_stale_but_for_the_one_before_during_a_raise() {
+        let pool = pool_header();
+        let raising = PoolHeader { is_raising: true, clean: false, ..pool.clone() };
+        for generation in 1..9 {
+            let bytes = RegionHeader { generation, ..made() }.encode();
+            let is_stale = |pool| check(&bytes, &bytes, pool).expect("whole").stale.is_some();
+            assert_eq!(is_stale(&pool), generation != 5, "{generation}");
+            assert_eq!(is_stale(&raising), ![4, 5].contains(&generation), "{generation}");
+        }
+        let old = RegionHeader { generation: 4, ..made() }.encode();
+        for (first, last) in [(old, made().encode()), (made().encode(), old)] {
+            assert_eq!(check(&first, &last, &pool).expect("whole").stale, None, "the newer copy counts");
+        }
+    }
+}
