@@ -7,10 +7,11 @@ use std::ops::{Bound, Range as Span};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Direction, Expiry, Result};
+use lodestore_contract::{Direction, Error, Expiry, Result};
 
 use crate::cursor::{Merge, SortedCursor, Source};
 use crate::inner::{Counts, Inner};
+use crate::migrate::{Due, RECLAIM};
 use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::record::Pointer;
@@ -78,6 +79,21 @@ impl Inner {
             table.stale_from.get_or_init(|| stale_from(&table).unwrap_or(NEVER));
         }
         self.view.load().ranges.list.iter().any(|range| range.stale().is_some())
+    }
+
+    /// Merges the tables much of which has expired, with all that waits for a flush. Returns whether
+    /// there were any. Examines each table once.
+    ///
+    /// # Errors
+    /// Those of [`Inner::settle`], except [`Error::Full`].
+    pub(crate) fn merge_expired(&self) -> Result<bool> {
+        if self.pool.is_telling() || !self.find_stale(RECLAIM) {
+            return Ok(false);
+        }
+        match self.settle(Due::Scarce, RECLAIM) {
+            Ok(_) | Err(Error::Full { .. }) => Ok(true),
+            Err(other) => Err(other),
+        }
     }
 
     /// Merges these tables of a range without runs anew.

@@ -230,6 +230,15 @@ impl FluidKv {
         free.saturating_sub(wanted)
     }
 
+    /// Merges the tables much of which has expired, so that the separator learns of it. Returns whether
+    /// there were any. Cheap if there are none and each table was examined before.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], and those of a flush.
+    pub fn merge_expired(&self) -> Result<bool> {
+        self.running.inner.merge_expired()
+    }
+
     /// What is to be there for what works behind and for some more puts, and what is.
     fn room_wanted(&self) -> (u64, u64) {
         let inner = &self.running.inner;

@@ -73,13 +73,16 @@ impl Values {
         if !self.note_full() {
             return Ok(());
         }
-        // What was deleted and written over since is not told before its flush.
-        if self.touched.swap(false, Ordering::AcqRel)
-            && let Some(index) = self.index()
-        {
+        // What was deleted and written over since is not told before its flush. Values that have
+        // expired are told when their tables are merged.
+        let is_touched = self.touched.swap(false, Ordering::AcqRel);
+        if let Some(index) = self.index() {
+            let settled = if is_touched { index.settle() } else { Ok(()) };
             // What met damage, or found no room, is another key's: the rest was flushed.
-            if let Err(error @ (Error::Poisoned { .. } | Error::Closed)) = index.settle() {
-                return Err(error);
+            for done in [settled, index.merge_expired().map(drop)] {
+                if let Err(error @ (Error::Poisoned { .. } | Error::Closed)) = done {
+                    return Err(error);
+                }
             }
             self.release();
             if !self.note_full() {
