@@ -246,7 +246,7 @@ impl Sealed {
             Self::Superblock if is(b"LSHIKV") => Some((32, one(0..32)?)),
             Self::Superblock if is(b"LSNVHT") => Some((44, one(0..44)?)),
             Self::Superblock if is(b"LFLUID1") => Some((56, one(0..56)?)),
-            Self::ValuesSuperblock if is(b"LSHASHKV") => Some((16, one(0..16)?)),
+            Self::ValuesSuperblock if is(b"LSHASHKV") => Some((24, one(0..24)?)),
             Self::ValuesSegment if is(b"SHSG") => Some((28, one(0..28)?)),
             Self::Reach if is(b"LFREACH\0") => Some((8, one(12..64)?)),
             Self::LogSegment if is(b"LLOG") => Some((4, one(8..56)?)),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Result, Stats, Store};
+use lodestore_contract::{Error, Result, Stats, Store, now_millis};
 use lodestore_fluidkv::{FluidKv, Separator};
 use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
 
@@ -49,7 +49,7 @@ pub(crate) fn start(
         flush_bytes: index_options.memtable_bytes,
         is_lost: lost.is_some(),
     };
-    let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, space));
+    let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, (space, superblock.freed_expiry_max)));
     let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
     // The LSM takes no room that the file has, while it opens.
     pool.set_beside(values.file.taken());
@@ -89,7 +89,8 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
     match found {
         Err(Error::Corrupt { place, what }) if pool.options().salvage => {
-            let superblock = Superblock { segment_bytes: options.segment_of_new() as u32 };
+            let segment_bytes = options.segment_of_new() as u32;
+            let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX };
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
         found => found,
@@ -107,7 +108,7 @@ fn found(file: BlockFile) -> Result<Begun> {
 /// Writes the superblock of a new file. It is whole and durable before anything points into the file.
 fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.segment_of_new();
-    let superblock = Superblock { segment_bytes: segment_bytes as u32 };
+    let superblock = Superblock { segment_bytes: segment_bytes as u32, freed_expiry_max: 0 };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {
@@ -116,7 +117,7 @@ fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     Ok(superblock)
 }
 
-fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
+pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
     let mut block = Blocks::new();
     block.extend_from_slice(&superblock.encode());
     block.resize(BlockFile::BLOCK as usize);
@@ -147,7 +148,8 @@ fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
     }
     let most = votes.iter().copied().max().unwrap_or(0);
     let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
-    let superblock = Superblock { segment_bytes: 1 << power };
+    // The damage took the last time at which space was given back. This moment is not earlier.
+    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis() };
     write_superblock(file, superblock)?;
     file.sync_now()?;
     Ok(superblock)
@@ -161,7 +163,10 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     let walked = index.each_stored(&mut |key, stored, live| match Stored::read(stored) {
         // One that points out of the file is damage, which its read tells.
         Ok(Stored::Pointer(pointer)) if live => lock(&values.space).count(pointer),
-        Ok(Stored::Pointer(pointer)) => lock(&values.space).note_use(pointer.generation),
+        Ok(Stored::Pointer(pointer)) => {
+            values.note_expired();
+            lock(&values.space).note_use(pointer.generation);
+        }
         Ok(Stored::Value(_)) if live && values.may_separate(key, stored) => values.note_late(),
         _ => {}
     });

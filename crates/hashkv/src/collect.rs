@@ -215,6 +215,9 @@ impl Values {
                 Ok(Some(now)) => {
                     if let Some((old, value, _)) = versions.iter().find(|(old, ..)| Stored::Pointer(*old) == now) {
                         survives(*old, value, old.stored());
+                    } else if now == Stored::Value(&[]) {
+                        // Absent, or expired and still named.
+                        self.note_expired();
                     }
                 }
                 Err(error) if is_damage(&error) => unclear.extend(live().map(|(old, ..)| old.segment)),

@@ -12,7 +12,7 @@ pub(crate) const ENGINE: &str = "hashkv";
 /// The superblock's first bytes.
 const MAGIC: [u8; 8] = *b"LSHASHKV";
 /// Version of the file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A segment's first bytes.
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
 /// Bytes of a segment, at least and at most: a pointer's place and length have 24 bits of steps.
@@ -37,10 +37,14 @@ const TAG_POINTER: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) segment_bytes: u32,
+    /// The clock, in milliseconds since 1970, when space was last given back in which records of
+    /// expired keys may have been. A zeroed record whose key expires later is damage.
+    pub(crate) freed_expiry_max: u64,
 }
 
-/// Bytes of the superblock.
-const SUPERBLOCK: usize = 20;
+/// Bytes of the superblock under its checksum, and with it.
+const SUPERBLOCK_SUMMED: usize = 24;
+const SUPERBLOCK: usize = SUPERBLOCK_SUMMED + 4;
 
 impl Superblock {
     pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
@@ -48,8 +52,9 @@ impl Superblock {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.segment_bytes.to_le_bytes());
-        let sum = crc32c(&[&bytes[..16]]);
-        bytes[16..].copy_from_slice(&sum.to_le_bytes());
+        bytes[16..SUPERBLOCK_SUMMED].copy_from_slice(&self.freed_expiry_max.to_le_bytes());
+        let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
+        bytes[SUPERBLOCK_SUMMED..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -65,17 +70,18 @@ impl Superblock {
         if found > VERSION {
             return Err(Error::NewerFormat { part: "values".into(), found, known: VERSION });
         }
-        if crc32c(&[&bytes[..16]]) != word(&bytes[16..]) {
-            return Err(corrupt("its checksum fails"));
-        }
-        if found < VERSION {
+        // The checksum of an older format is at another place.
+        if found < VERSION && found > 0 {
             return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
+        }
+        if crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]) != word(&bytes[SUPERBLOCK_SUMMED..]) {
+            return Err(corrupt("its checksum fails"));
         }
         let segment_bytes = word(&bytes[12..]);
         if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
             return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
         }
-        Ok(Self { segment_bytes })
+        Ok(Self { segment_bytes, freed_expiry_max: long(&bytes[16..]) })
     }
 }
 
@@ -344,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_superblock_is_read_as_written_and_refused_when_damaged() {
-        let superblock = Superblock { segment_bytes: 65536 };
+        let superblock = Superblock { segment_bytes: 65536, freed_expiry_max: 1_700_000_000_000 };
         let bytes = superblock.encode();
         assert_eq!(Superblock::decode(&bytes).expect("whole"), superblock);
         for bit in 0..bytes.len() * 8 {
@@ -359,10 +365,10 @@ mod tests {
     #[test]
     fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
         let with = |at: usize, value: u32| {
-            let mut bytes = Superblock { segment_bytes: 65536 }.encode();
+            let mut bytes = Superblock { segment_bytes: 65536, freed_expiry_max: 0 }.encode();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            let sum = crc32c(&[&bytes[..16]]);
-            bytes[16..].copy_from_slice(&sum.to_le_bytes());
+            let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
+            bytes[SUPERBLOCK_SUMMED..].copy_from_slice(&sum.to_le_bytes());
             Superblock::decode(&bytes)
         };
         for power in 0..32 {

@@ -1,6 +1,8 @@
 //! Reading: from what the LSM holds to the value.
 
-use lodestore_contract::{Error, Result, Store};
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Expiry, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
 use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, decode_segment};
@@ -96,16 +98,17 @@ impl Values {
         if self.is_gone(key, pointer) { Ok(false) } else { Err(lost(pointer)) }
     }
 
-    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its segment has had a later use, or has given its space back. The room of what has expired is used again
-    /// before its entry is forgotten, and where the clock is set back the entry counts again.
+    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its segment
+    /// had a later use, or gave back its space when the clock was past that expiry. The space of an expired
+    /// record is used again before its entry is dropped, and the entry counts again if the clock is set back.
     #[cold]
     pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
-        let expires = self.index().is_some_and(|index| matches!(index.expiry(key), Ok(Some(Some(_)))));
-        expires && self.was_let_go(pointer)
+        let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };
+        self.was_let_go(pointer, expiry)
     }
 
     /// Whether the use of a segment that a pointer names is over.
-    fn was_let_go(&self, pointer: Pointer) -> bool {
+    fn was_let_go(&self, pointer: Pointer, expiry: Expiry) -> bool {
         let mut header = [0; SEGMENT_HEADER];
         if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
             return false;
@@ -113,7 +116,10 @@ impl Values {
         if let Some((_, generation)) = decode_segment(&header, pointer.segment) {
             return is_newer(generation, pointer.generation);
         }
-        // Space that was given back is zero.
+        // Space that was given back is zero, and so are zeroed records.
+        if expiry.millis() > self.freed_expiry_max.load(Ordering::Acquire) {
+            return false;
+        }
         let Some(from) = self.place_of(pointer) else { return false };
         let mut record = vec![0; pointer.len as usize];
         header == [0; SEGMENT_HEADER]

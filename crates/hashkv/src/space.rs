@@ -361,6 +361,11 @@ impl Space {
         self.free.drain(..count).collect()
     }
 
+    /// These keep their space after all, and are free.
+    pub(crate) fn keep_space(&mut self, segments: Vec<u32>) {
+        self.free.extend(segments);
+    }
+
     /// These have no space any more.
     pub(crate) fn gave_back(&mut self, holes: Vec<u32>) {
         self.holes.extend(holes);

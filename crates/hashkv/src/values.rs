@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use lodestore_contract::Result;
+use lodestore_contract::{Result, now_millis};
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{BlockFile, Pool};
 
+use crate::begin::write_superblock;
 use crate::late::Late;
+use crate::layout::Superblock;
 use crate::space::{Part, Space};
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,6 +134,13 @@ pub(crate) struct Values {
     pub(crate) touched: AtomicBool,
     /// Held by whoever looks for room for a value.
     pub(crate) admitting: Mutex<()>,
+    /// A record was left out of the account although the LSM may name it: its key had expired. Set
+    /// before the record's segment is free.
+    expired: AtomicBool,
+    /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written under `giving_back`.
+    pub(crate) freed_expiry_max: AtomicU64,
+    /// Held while the superblock is written.
+    giving_back: Mutex<()>,
     /// Held by whoever collects: one at a time has the spare segments.
     pub(crate) collecting: Mutex<()>,
     /// The LSM, from when it is open.
@@ -140,7 +149,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    pub(crate) fn new(pool: Arc<Pool>, file: BlockFile, sizes: Sizes, space: Space) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, file: BlockFile, sizes: Sizes, (space, freed_expiry_max): (Space, u64)) -> Self {
         Self {
             pool,
             file,
@@ -154,6 +163,9 @@ impl Values {
             full: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             admitting: Mutex::default(),
+            expired: AtomicBool::new(false),
+            freed_expiry_max: AtomicU64::new(freed_expiry_max),
+            giving_back: Mutex::default(),
             collecting: Mutex::default(),
             index: Mutex::default(),
             counts: Counts::default(),
@@ -178,6 +190,32 @@ impl Values {
         let room = self.pool.room();
         let moved = self.room_then.swap(room, Ordering::Relaxed) != room;
         self.stirred.swap(false, Ordering::AcqRel) || moved
+    }
+
+    /// Notes that a record may be named by the LSM, under a key that has expired, and counts for nothing.
+    pub(crate) fn note_expired(&self) {
+        self.expired.store(true, Ordering::Release);
+    }
+
+    /// Stores the clock in the superblock, durably, if records of expired keys may be in space that is
+    /// about to be given back.
+    ///
+    /// # Errors
+    /// Those of [`BlockFile::write`] and [`BlockFile::sync`].
+    pub(crate) fn mark_freed_expiry(&self) -> Result<()> {
+        let _held = lock(&self.giving_back);
+        // Cleared before the clock is read: a record that is noted later expires later.
+        if !self.expired.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let freed_expiry_max = now_millis().max(self.freed_expiry_max.load(Ordering::Acquire));
+        let superblock = Superblock { segment_bytes: self.sizes.segment_bytes, freed_expiry_max };
+        let done = write_superblock(&self.file, superblock).and_then(|()| self.file.sync());
+        match done {
+            Ok(()) => self.freed_expiry_max.store(freed_expiry_max, Ordering::Release),
+            Err(_) => self.note_expired(),
+        }
+        done
     }
 
     /// Where a segment begins in the file.

@@ -181,7 +181,7 @@ fn damage_of_what_expires_is_told() {
     let file = scratch.store().join("values.0000");
     let bytes = std::fs::read(&file).expect("a file");
     let damaged = key(0);
-    for damages in 1..5 {
+    for damages in 1..6 {
         let mut bytes = bytes.clone();
         let at = (0..bytes.len()).find(|at| bytes[*at..].starts_with(&damaged)).expect("its record");
         let segment = (at - 4096) / (16 << 10) * (16 << 10) + 4096;
@@ -190,10 +190,12 @@ fn damage_of_what_expires_is_told() {
             // Its header as well.
             2 => [at + 500, segment + 21].iter().for_each(|at| bytes[*at] ^= 1),
             3 => bytes[segment + 32..][..(16 << 10) - 32].fill(0),
-            _ => {
+            4 => {
                 bytes[segment..][..32].fill(0);
                 bytes[at + 500] ^= 1;
             }
+            // As space that was given back, but no clock was ever past the key's expiry.
+            _ => bytes[segment..][..16 << 10].fill(0),
         }
         std::fs::write(&file, bytes).expect("written");
         let store = HashKv::open(&scratch.store(), &options()).expect("open");
