@@ -593,12 +593,29 @@ mod simulated {
                 }
                 memory.regions.add(heap(len, Some(bytes), &place)?);
             }
+            check_unnamed_region(regions, &header)?;
             memory.recorder = Some(recorder);
             let report = OpenReport { settled: report.clean || memory.settle(), ..report };
             let pool = Self::assemble(sim_parts(memory, opts, header))?;
             pool.begin_opened(opening)?;
             Ok((pool, report))
         }
+    }
+
+    /// Refuses a region that the header does not count and that is more than a growth cut short, as
+    /// the open of a directory does: the header is older than the region. Of pools that share a
+    /// recorder none can grow.
+    fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
+        let can_grow = header.capacity > header.region0_bytes;
+        let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
+        let end = region.len().saturating_sub(REGION_HEADER_USED).min(64 << 10);
+        let content = region.get(REGION_HEADER_USED..end).unwrap_or_default();
+        if content.iter().any(|byte| *byte != 0) {
+            let what =
+                format!("the store has {} regions, and this is not one whose making was interrupted", header.regions);
+            return Err(Error::Foreign { path: format!("region {}", header.regions).into(), what });
+        }
+        Ok(())
     }
 
     fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
