@@ -256,6 +256,7 @@ impl Inner {
         let fresh = self.new_memtable(generation + 1, &publisher);
         publish(&self.view, &mut publisher, fresh, frozen);
         drop(turn);
+        view.active.flush_ends();
         self.migration.set_frozen(count);
         Rotation::Done
     }

@@ -464,6 +464,22 @@ impl Memtable {
         self.count_segment(segment);
     }
 
+    /// Flushes the last end mark and end hint of each log, when the memtable is frozen: no later record
+    /// of these logs makes them durable. The caller's next fence does. Leaves out logs that are being
+    /// written, and shared ones, whose groups sync whole pages.
+    pub(crate) fn flush_ends(&self) {
+        if self.is_shared {
+            return;
+        }
+        for segment in self.tails.iter().filter_map(|tail| tail.0.try_lock().ok()) {
+            if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
+                self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
+                let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+                self.pool.flush(hint_at, size_of::<u64>());
+            }
+        }
+    }
+
     /// Looks whether its DRAM is used up.
     #[cold]
     pub(crate) fn look(&self) {
