@@ -76,14 +76,14 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     };
     if how % 2 == 0 {
         put(&mut sealed, 0, b"LSHASHKV");
-        put(&mut sealed, 8, &1u32.to_le_bytes());
+        put(&mut sealed, 8, &2u32.to_le_bytes());
         if let Some(power) = rest.first().filter(|_| how % 8 != 2) {
             let more = if how % 8 == 6 { 4096 } else { 0 };
             put(&mut sealed, 12, &((1u32 << (power % 32)) + more).to_le_bytes());
         }
-        put(&mut sealed, 16, &[]);
-        let sum = crc32c(&[&sealed[..16]]);
-        put(&mut sealed, 16, &sum.to_le_bytes());
+        put(&mut sealed, 24, &[]);
+        let sum = crc32c(&[&sealed[..24]]);
+        put(&mut sealed, 24, &sum.to_le_bytes());
         return sealed;
     }
     put(&mut sealed, 0, b"SHSG");

@@ -51,10 +51,9 @@ fn planted_faults_are_seen(engine: &dyn Engine, images: u64) {
 /// Breaches that are known and not fixed yet. They are printed.
 const OPEN_HIKV: &[Breach] = &[];
 const OPEN_NVHT: &[Breach] = &[];
-/// Open: stale files and extent tables; a last record whose end mark and hint a power failure took.
-const OPEN_FLUIDKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
-/// Open: as in fluidkv; a zeroed value record of a key with an expiry.
-const OPEN_HASHKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
+/// Open: a stale page that holds a whole log segment, which only these small stores have.
+const OPEN_FLUIDKV: &[Breach] = &[Breach::OldValue];
+const OPEN_HASHKV: &[Breach] = &[];
 const OPEN_MKVS: &[Breach] = &[
     Breach::OldValue,
     Breach::Absent,

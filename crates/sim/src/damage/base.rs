@@ -56,6 +56,10 @@ pub struct Base {
     pub last_clean: Option<usize>,
     /// The states that the image may hold.
     pub allowed: Vec<State>,
+    /// The state without the last acknowledged change, after a crash. A log whose last record is
+    /// damaged may answer with it: the power failure may have taken all that says that the record
+    /// was durable.
+    pub torn_end: Option<State>,
     /// Every key of the history.
     pub universe: Vec<Vec<u8>>,
     /// Every value that a key ever had.
@@ -67,6 +71,8 @@ struct Builder<'a> {
     history: &'a History,
     model: LineModel,
     state: State,
+    /// The state before the last change.
+    previous: State,
     rng: Rng,
     base: Base,
 }
@@ -82,12 +88,21 @@ pub fn build(engine: &dyn Engine, spec: &SimSpec, history: &History, seed: u64) 
         moments: Vec::new(),
         last_clean: None,
         allowed: Vec::new(),
+        torn_end: None,
         universe: keys.into_iter().collect(),
         past: BTreeMap::new(),
     };
     let empty = SimImage { spec: spec.clone(), ..SimImage::default() };
     let model = LineModel::new(empty);
-    let mut builder = Builder { engine, history, model, state: State::default(), rng: Rng::new(seed), base };
+    let mut builder = Builder {
+        engine,
+        history,
+        model,
+        state: State::default(),
+        previous: State::default(),
+        rng: Rng::new(seed),
+        base,
+    };
     builder.run(spec)?;
     Ok(builder.base)
 }
@@ -177,7 +192,11 @@ impl Builder<'_> {
         if outcome == Outcome::Full {
             return Ok(outcome);
         }
+        let before = self.state.clone();
         let expected = self.state.apply(op);
+        if self.state != before {
+            self.previous = before;
+        }
         if outcome != expected {
             return Err(Wrong::new(Oracle::Live, format!("{} answered {outcome:?}, not {expected:?}", op.name())));
         }
@@ -192,6 +211,7 @@ impl Builder<'_> {
     /// The last operation, cut at a random store, flush or fence.
     fn crash(&mut self, store: Box<dyn Subject>, op: &Op, seed: u64) -> Result<(), Wrong> {
         let before = self.state.clone();
+        self.base.torn_end = Some(self.previous.clone());
         let outcome = self.apply(&*store, op)?;
         let trace = store.recorder().take();
         drop(store);

@@ -314,6 +314,25 @@ fn may_be_a_crash(engine: &dyn Engine, case: &Case) -> bool {
     is_in_place && case.history.end != End::Clean && case.faults.iter().any(is_stale)
 }
 
+/// Whether damage of a log's last record explains what is missing. After a power failure nothing
+/// needs to be durable that says that this record was: it looks like one that was cut off.
+fn is_torn_end(engine: &dyn Engine, case: &Case, base: &Base, damaged: &SimImage) -> bool {
+    let Some(torn_end) = &base.torn_end else { return false };
+    let parts = map::map_of(&base.image, engine.name());
+    let is_log = |part: &&map::Part| part.name.starts_with("log segment");
+    let logs: Vec<_> = parts.iter().filter(is_log).map(|part| part.at).collect();
+    let hits = |at: fault::Place, log: &fault::Place| {
+        at.file == log.file && at.offset < log.offset + log.len && log.offset < at.offset + at.len
+    };
+    if !case.faults.iter().any(|fault| logs.iter().any(|log| hits(fault.place(), log))) {
+        return false;
+    }
+    let mut allowed = base.allowed.clone();
+    allowed.push(torn_end.clone());
+    let base = Base { allowed, ..base.clone() };
+    Judge::new(engine, case.history.shape, Model::new(&base)).judge(damaged, case.effort).is_ok()
+}
+
 fn judge_image(engine: &dyn Engine, case: &Case, base: &Base, damaged: &SimImage) -> Result<Verdict, Violation> {
     let mut judge = Judge::new(engine, case.history.shape, Model::new(base));
     let judged = judge.judge(damaged, case.effort).and_then(|class| {
@@ -337,7 +356,9 @@ fn judge_image(engine: &dyn Engine, case: &Case, base: &Base, damaged: &SimImage
                     | Breach::SalvageOld
                     | Breach::SalvageSilent
             );
-            let is_legal = may_be_a_crash(engine, case) || plan::is_rollback(base, damaged);
+            let is_legal = may_be_a_crash(engine, case)
+                || plan::is_rollback(base, damaged)
+                || is_of_content && is_torn_end(engine, case, base, damaged);
             if is_of_content && is_legal { Ok(Verdict::Indistinguishable) } else { Err(violation) }
         }
     }
