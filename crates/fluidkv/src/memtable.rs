@@ -360,6 +360,10 @@ impl Memtable {
     /// a whole header nothing in it was answered for.
     #[cold]
     fn begin_segment(&self, segment: &mut Segment, len: u64, reserve: &Reserve, deletes: bool) -> Result<()> {
+        if !self.is_shared {
+            // The fence of the new extent makes them durable.
+            self.flush_end(segment);
+        }
         let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
@@ -472,11 +476,16 @@ impl Memtable {
             return;
         }
         for segment in self.tails.iter().filter_map(|tail| tail.0.try_lock().ok()) {
-            if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
-                self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
-                let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
-                self.pool.flush(hint_at, size_of::<u64>());
-            }
+            self.flush_end(&segment);
+        }
+    }
+
+    /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them durable.
+    fn flush_end(&self, segment: &Segment) {
+        if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
+            self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
+            let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+            self.pool.flush(hint_at, size_of::<u64>());
         }
     }
 
