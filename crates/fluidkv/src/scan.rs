@@ -22,8 +22,12 @@ use crate::store::{FluidKv, Running};
 use crate::table::{Cursor, Slot, hash};
 use crate::view::{Known, View};
 
-/// Pairs that an owned scan copies at first, and at most.
-const OWNED: (usize, usize) = (16, 256);
+/// Pairs that an owned scan copies at first.
+const CHUNK_PAIRS_MIN: usize = 16;
+/// Pairs that an owned scan copies at most, and bytes at which a chunk ends. Each chunk costs a
+/// search in every source. A longer chunk leaves the processor's cache.
+const CHUNK_PAIRS_MAX: usize = 1024;
+const CHUNK_BYTES_MAX: usize = 128 << 10;
 
 /// Pairs of at most this many bytes are copied into one buffer.
 const PACKED_BYTES_MAX: usize = 256;
@@ -126,63 +130,75 @@ fn scan(
     outcome.map(|()| visited)
 }
 
-/// A pair of a [`Chunk`].
-enum Copied {
-    /// The next bytes of the buffer.
-    Packed {
-        key_len: usize,
-        value_len: usize,
-    },
-    Entry(Entry),
+/// Lengths of a pair in a [`Chunk`]. A large pair has [`LARGE`] as both.
+#[derive(Clone, Copy)]
+struct PairLens {
+    key: u16,
+    value: u16,
 }
+
+/// The lengths that stand for a pair of more than [`PACKED_BYTES_MAX`] bytes.
+const LARGE: PairLens = PairLens { key: u16::MAX, value: u16::MAX };
+
+const _: () = assert!(PACKED_BYTES_MAX < LARGE.key as usize);
 
 /// Copied pairs. A small pair gets its own allocations when it is taken. The allocator serves them
 /// from those that the last pair freed, several times faster than the allocations of a whole chunk.
 #[derive(Default)]
 struct Chunk {
-    pairs: VecDeque<Copied>,
+    lens: Vec<PairLens>,
+    /// Keys and values of the small pairs.
     packed: Vec<u8>,
-    /// Bytes of `packed` that were taken.
-    taken: usize,
+    large: VecDeque<Entry>,
+    /// Pairs and bytes of `packed` that were taken.
+    pairs_taken: usize,
+    bytes_taken: usize,
+    /// The key of the last pair, if that is a large one.
+    last_large: Option<Vec<u8>>,
 }
 
 impl Chunk {
+    #[inline]
     fn push(&mut self, key: &[u8], value: &[u8]) {
         if key.len() + value.len() > PACKED_BYTES_MAX {
-            self.pairs.push_back(Copied::Entry(Entry { key: key.to_vec(), value: value.to_vec() }));
+            self.lens.push(LARGE);
+            self.last_large = Some(key.to_vec());
+            self.large.push_back(Entry { key: key.to_vec(), value: value.to_vec() });
             return;
         }
         self.packed.extend_from_slice(key);
         self.packed.extend_from_slice(value);
-        self.pairs.push_back(Copied::Packed { key_len: key.len(), value_len: value.len() });
+        self.lens.push(PairLens { key: key.len() as u16, value: value.len() as u16 });
     }
 
+    #[inline]
     fn pop(&mut self) -> Option<Entry> {
-        match self.pairs.pop_front()? {
-            Copied::Entry(entry) => Some(entry),
-            Copied::Packed { key_len, value_len } => {
-                let (key, value) = self.packed[self.taken..][..key_len + value_len].split_at(key_len);
-                self.taken += key_len + value_len;
-                Some(Entry { key: key.to_vec(), value: value.to_vec() })
-            }
+        let lens = *self.lens.get(self.pairs_taken)?;
+        self.pairs_taken += 1;
+        if lens.key == LARGE.key {
+            return self.large.pop_front();
         }
+        let (key_len, value_len) = (usize::from(lens.key), usize::from(lens.value));
+        let (key, value) = self.packed[self.bytes_taken..][..key_len + value_len].split_at(key_len);
+        self.bytes_taken += key_len + value_len;
+        Some(Entry { key: key.to_vec(), value: value.to_vec() })
     }
 
-    /// Forgets the bytes of pairs that were taken, when all were.
+    /// Forgets pairs that were taken, when all were.
     fn clear(&mut self) {
+        self.lens.clear();
         self.packed.clear();
-        self.taken = 0;
+        (self.pairs_taken, self.bytes_taken) = (0, 0);
     }
 
     /// The key of the last pair.
     fn last_key(&self) -> Option<&[u8]> {
-        match self.pairs.back()? {
-            Copied::Entry(entry) => Some(&entry.key),
-            Copied::Packed { key_len, value_len } => {
-                let pair = &self.packed[self.packed.len() - key_len - value_len..];
-                Some(&pair[..*key_len])
-            }
+        let lens = self.lens.last()?;
+        if lens.key == LARGE.key {
+            return self.last_large.as_deref();
         }
+        let pair = &self.packed[self.packed.len() - usize::from(lens.key) - usize::from(lens.value)..];
+        Some(&pair[..usize::from(lens.key)])
     }
 }
 
@@ -201,16 +217,19 @@ impl Owned {
     fn fill(&mut self) -> Result<()> {
         let _guard = self.moment.inner().enter()?;
         let want = self.size.min(self.range.limit);
-        self.size = (self.size * 4).min(OWNED.1);
+        self.size = (self.size * 4).min(CHUNK_PAIRS_MAX);
         let part = self.range.clone().limit(want);
         let chunk = &mut self.chunk;
         chunk.clear();
+        let (mut bytes, mut is_long) = (0, false);
         let found = self.moment.scan_each(&part, &mut |key, value| {
             chunk.push(key, value);
-            Visit::More
+            bytes += key.len() + value.len();
+            is_long = bytes >= CHUNK_BYTES_MAX;
+            if is_long { Visit::Stop } else { Visit::More }
         })?;
         self.range.limit -= found;
-        self.ended = found < want || self.range.limit == 0;
+        self.ended = found < want && !is_long || self.range.limit == 0;
         if let Some(last) = self.chunk.last_key() {
             let bound = Bound::Excluded(last.to_vec());
             match self.range.direction {
@@ -222,12 +241,11 @@ impl Owned {
     }
 }
 
-impl Iterator for Owned {
-    type Item = Result<Entry>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.chunk.pairs.is_empty()
-            && !self.ended
+impl Owned {
+    /// Copies the next chunk, and takes its first pair.
+    #[cold]
+    fn next_chunk(&mut self) -> Option<Result<Entry>> {
+        if !self.ended
             && let Err(error) = self.fill()
         {
             self.ended = true;
@@ -235,6 +253,18 @@ impl Iterator for Owned {
             self.failed = Some(error);
         }
         self.chunk.pop().map(Ok).or_else(|| self.failed.take().map(Err))
+    }
+}
+
+impl Iterator for Owned {
+    type Item = Result<Entry>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.chunk.pop() {
+            Some(entry) => Some(Ok(entry)),
+            None => self.next_chunk(),
+        }
     }
 }
 
@@ -264,7 +294,7 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
         moment,
         range: range.clone(),
         chunk: Chunk::default(),
-        size: OWNED.0,
+        size: CHUNK_PAIRS_MIN,
         ended: range.excludes_all() || range.limit == 0,
         failed: None,
     })

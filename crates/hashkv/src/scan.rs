@@ -112,6 +112,14 @@ fn unlimited(range: &ScanRange) -> ScanRange {
     range.clone().limit(usize::MAX)
 }
 
+/// Bytes of the value that a pair of the LSM points to.
+fn pointed_bytes(entry: &Entry) -> usize {
+    match Stored::read(&entry.value) {
+        Ok(Stored::Pointer(pointer)) => pointer.len as usize,
+        Ok(Stored::Value(_)) | Err(_) => 0,
+    }
+}
+
 /// An owned walk.
 struct Owned {
     running: Arc<Running>,
@@ -129,20 +137,17 @@ impl Owned {
         Self { running: Arc::clone(running), scan, ready, size: OWNED.0, left, _hold: hold }
     }
 
-    fn fill(&mut self) {
+    /// Reads a window of pairs, the first of which has its value in the value log, or is damaged.
+    fn fill(&mut self, first: Entry) {
         let Some(scan) = &mut self.scan else { return };
-        let (mut found, mut bytes, mut is_plain) = (Vec::new(), 0, true);
+        let mut bytes = first.key.len() + first.value.len() + pointed_bytes(&first);
+        let mut found = vec![first];
         let mut failed = None;
         let mut ended = false;
         while !ended && found.len() < self.size.min(self.left) && bytes < WINDOW_BYTES {
             match scan.next() {
                 Some(Ok(entry)) => {
-                    bytes += entry.key.len() + entry.value.len();
-                    match Stored::read(&entry.value) {
-                        Ok(Stored::Value(_)) => {}
-                        Ok(Stored::Pointer(pointer)) => (is_plain, bytes) = (false, bytes + pointer.len as usize),
-                        Err(_) => is_plain = false,
-                    }
+                    bytes += entry.key.len() + entry.value.len() + pointed_bytes(&entry);
                     found.push(entry);
                 }
                 Some(Err(error)) => (failed, ended) = (Some(error), true),
@@ -150,36 +155,29 @@ impl Owned {
             }
         }
         self.size = (self.size * 4).min(OWNED.1);
-        if is_plain {
-            for mut entry in found {
-                entry.value.pop();
-                self.ready.push_back(Ok(entry));
+        let mut values = Vec::with_capacity(found.len());
+        let mut visit = |key: &[u8], value: &[u8]| {
+            // Those between are gone.
+            while found[values.len()].key != key {
+                values.push(None);
             }
-        } else {
-            let mut values = Vec::with_capacity(found.len());
-            let mut visit = |key: &[u8], value: &[u8]| {
-                // Those between are gone.
-                while found[values.len()].key != key {
-                    values.push(None);
-                }
-                values.push(Some(value.to_vec()));
-                Visit::More
-            };
-            let mut ends = Err;
-            let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
-            // It stops where a value cannot be read.
-            for entry in &found {
-                if walk.pair(&entry.key, &entry.value) == Visit::Stop {
-                    break;
-                }
+            values.push(Some(value.to_vec()));
+            Visit::More
+        };
+        let mut ends = Err;
+        let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
+        // It stops where a value cannot be read.
+        for entry in &found {
+            if walk.pair(&entry.key, &entry.value) == Visit::Stop {
+                break;
             }
-            let (_, _, outcome) = walk.end();
-            ended |= outcome.is_err();
-            // What a value's error ended comes before what ended the LSM's walk.
-            failed = outcome.err().or(failed);
-            let shown = found.into_iter().zip(values);
-            self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry { value: value?, ..entry }))));
         }
+        let (_, _, outcome) = walk.end();
+        ended |= outcome.is_err();
+        // What a value's error ended comes before what ended the LSM's walk.
+        failed = outcome.err().or(failed);
+        let shown = found.into_iter().zip(values);
+        self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry { value: value?, ..entry }))));
         self.left -= self.ready.len();
         self.ready.extend(failed.map(Err));
         if ended || self.left == 0 {
@@ -192,9 +190,23 @@ impl Iterator for Owned {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // Of what was found all may be gone.
-        while self.ready.is_empty() && self.scan.is_some() {
-            self.fill();
+        // All pairs of a window may be gone.
+        while self.ready.is_empty() {
+            match self.scan.as_mut()?.next() {
+                Some(Ok(mut entry)) if matches!(Stored::read(&entry.value), Ok(Stored::Value(_))) => {
+                    entry.value.pop();
+                    self.left -= 1;
+                    if self.left == 0 {
+                        self.scan = None;
+                    }
+                    return Some(Ok(entry));
+                }
+                Some(Ok(entry)) => self.fill(entry),
+                ended => {
+                    self.scan = None;
+                    return ended;
+                }
+            }
         }
         self.ready.pop_front()
     }
