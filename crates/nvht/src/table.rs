@@ -212,15 +212,18 @@ impl Table {
         key: &[u8],
         (line, words): (u64, &Words),
     ) -> Result<Option<Hit<'a>>, Unsure> {
-        // No branch until all seven are compared.
-        let mut same = words[1..].iter().enumerate().fold(0u32, |same, (index, word)| {
-            let slot = Slot(*word);
-            same | u32::from(slot.tag() == hashed.tag && form.is_record(slot)) << index
-        });
+        // No branch until all seven are compared. A free or reserved slot can have the tag too.
+        let mut same = words[1..]
+            .iter()
+            .enumerate()
+            .fold(0u32, |same, (index, word)| same | u32::from(Slot(*word).tag() == hashed.tag) << index);
         while same != 0 {
             let index = same.trailing_zeros() as usize;
             same &= same - 1;
             let slot = Slot(words[1 + index]);
+            if !form.is_record(slot) {
+                continue;
+            }
             let record_at = form.record(slot);
             pool.prefetch(record_at, reading.ahead());
             let Ok(record) = Record::read(pool, record_at) else { return Err(Unsure) };
