@@ -103,6 +103,18 @@ pub trait Store: Send + Sync {
     /// What it can do beyond the core.
     fn capabilities(&self) -> Capabilities;
 
+    /// Returns a number that distinguishes the store from all others, the same at each open; `None`
+    /// if the engine has none. The number is not 0.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns a number that each open and each clean close raises by at least 2; 0 if the engine
+    /// has none. After a close the number is the one that the next open finds.
+    fn opening(&self) -> u64 {
+        0
+    }
+
     /// Replaces the contents of `value` by the value of `key`; whether there is one.
     /// Without one `value` is left empty.
     ///

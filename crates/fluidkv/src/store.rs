@@ -433,6 +433,14 @@ impl Store for FluidKv {
         Ok(empty)
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(self.running.inner.pool.identity() | 1)
+    }
+
+    fn opening(&self) -> u64 {
+        self.running.inner.pool.opening()
+    }
+
     fn stats(&self) -> Stats {
         self.account()
     }

@@ -329,6 +329,14 @@ impl Store for HashKv {
         self.running.index.is_empty()
     }
 
+    fn identity(&self) -> Option<u64> {
+        self.running.index.identity()
+    }
+
+    fn opening(&self) -> u64 {
+        self.running.index.opening()
+    }
+
     fn stats(&self) -> Stats {
         begin::account(&self.running)
     }

@@ -330,6 +330,14 @@ impl Store for HiKv {
         Ok(self.inner().backend.trees().len() as u64)
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(self.inner().pool.identity() | 1)
+    }
+
+    fn opening(&self) -> u64 {
+        self.inner().pool.opening()
+    }
+
     fn stats(&self) -> Stats {
         let inner = self.inner();
         if inner.open.is_foreign() {

@@ -140,6 +140,10 @@ impl Places for Stores {
         place(&path, engine.load(&path, pool, &set)?)
     }
 
+    fn opening(&self, directory: &Path, part: Part) -> Option<u64> {
+        Pool::inspect(&directory.join(part.directory())).ok().map(|header| header.opening)
+    }
+
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
         let path = directory.join(part.directory());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);

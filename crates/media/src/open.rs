@@ -46,6 +46,8 @@ pub struct HeaderSummary {
     pub durability: Durability,
     /// Whether it treats its mapping as DAX.
     pub emulate_dax: bool,
+    /// [`Pool::opening`] at the last change of the header.
+    pub opening: u64,
 }
 
 impl HeaderSummary {
@@ -61,6 +63,7 @@ impl HeaderSummary {
             regions: header.regions,
             durability: header.durability,
             emulate_dax: header.emulate_dax,
+            opening: header.sequence,
         }
     }
 }
@@ -531,13 +534,22 @@ mod simulated {
             let len = opts.first_region_bytes();
             recorder.region_added(0, len);
             memory.regions.add(heap(len, None, "a simulated region")?);
+            let mut pool_id = *b"simulated pool 0";
+            pool_id[..2].copy_from_slice(&recorder.first().to_le_bytes());
             memory.recorder = Some(recorder);
-            let ids = (*b"simulated pool 0", memory.boot_id());
+            let ids = (pool_id, memory.boot_id());
             let header = first_header(engine, engine_format, &opts, ids);
             let header = write_first_header(&memory, header);
             let pool = Self::assemble(sim_parts(memory, opts, header))?;
             pool.begin_new()?;
             Ok((pool, OpenReport::of_new(engine, engine_format)))
+        }
+
+        /// Returns what [`Pool::opening`] was at the last change of the header of the pool whose
+        /// region 0 is at `first` in the image.
+        pub fn opening_in_image(image: &SimImage, first: u16) -> Option<u64> {
+            let region0 = image.regions.get(usize::from(first))?;
+            PoolHeader::newest(region0, "region 0", false).ok().map(|header| header.sequence)
         }
 
         /// Opens a pool from what a crash left. Its own stores go to a new recorder, so that a crash inside recovery can

@@ -7,6 +7,7 @@ use std::time::Instant;
 use lodestore_contract::{Result, Stats, Store};
 
 use crate::ENGINE;
+use crate::apply::is_refusal;
 use crate::device::Device;
 use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
@@ -113,6 +114,13 @@ impl Inner {
                 // What one that failed has to say was told when it did.
                 first = if has_failed { first } else { first.and(closed) };
             }
+        }
+        if first.is_ok() && !self.options.salvage {
+            first = match self.host.note_openings(&self.shape.groups()) {
+                // The numbers of the last open stay.
+                Err(error) if is_refusal(&error) => Ok(()),
+                noted => noted,
+            };
         }
         for (group, clean) in self.shape.groups().iter().zip(&mut clean.groups) {
             // A filter of it counts if its store is still as it was left: nothing else tells an older one.

@@ -171,10 +171,11 @@ impl Mkvs {
         group.check_without(device, &group.active())?;
         let matrix = self.inner.host.matrix();
         let id = recover::id_of_new(&self.inner.options, &matrix, device);
-        let member = Member { path: directory.into(), id, state: MemberState::Behind };
+        let mut member = Member { path: directory.into(), id, store: 0, opening: 0, state: MemberState::Behind };
         let mut made = Made::new(places);
         let options = &self.inner.options;
         let new = recover::make_device(root, options, &mut made, &matrix, device, &member, group.width)?;
+        new.name_store(&mut member);
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
@@ -245,12 +246,13 @@ impl Mkvs {
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| recover::default_path(count, at));
         let matrix = self.inner.host.matrix();
         let id = |at| recover::id_of_new(&self.inner.options, &matrix, at);
-        let member = |at| Member { path: path(at), id: id(at), state: MemberState::Active };
-        let members: Vec<Member> = (0..width).map(member).collect();
+        let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };
+        let mut members: Vec<Member> = (0..width).map(member).collect();
         let mut made = Made::new(places);
         let options = &self.inner.options;
         let mut make = |(at, member)| recover::make_device(root, options, &mut made, &matrix, at, member, width);
         let devices = members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?;
+        members.iter_mut().zip(&devices).for_each(|(member, device)| device.name_store(member));
         let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], members };
         let group = Arc::new(Group::begin(count, options, &self.inner.host, devices));
         if group.has_filter {

@@ -447,7 +447,7 @@ mod tests {
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
         let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
         let store = Arc::new(Nvht::create(&dir.path().join("log"), &options).expect("create"));
-        let record = DeviceRecord { matrix: 1, id: 1, applied: 0, epoch: 1, is_partial: false };
+        let record = DeviceRecord { matrix: 1, id: 1, applied: 0, epoch: 1, is_partial: false, has_gaps: false };
         let log = OpLog::create(store, 1024, 1 << 20, record).expect("a log");
         let append = |seq, mutation| {
             let operation = Operation { epoch: 1, seq, key: b"key".to_vec(), mutation };

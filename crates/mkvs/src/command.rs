@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
+use crate::device::Device;
 use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
@@ -262,11 +263,12 @@ impl ReadOp {
         lock(&self.state).open += 1;
     }
 
-    /// Answers it by the store of member `by`, if nobody has.
-    pub(crate) fn answer(&self, store: &dyn Store, by: u32) {
+    /// Answers it by the store of a member, if nobody has.
+    pub(crate) fn answer(&self, member: &Device) {
+        let by = member.bit();
         let answer = (!self.is_answered.load(Ordering::Acquire)).then(|| {
             let mut value = Vec::new();
-            let found = self.question.ask(store, &self.key, &mut value);
+            let found = member.answer(self.question, &self.key, &mut value);
             Answer { value, found, by }
         });
         let mut state = lock(&self.state);

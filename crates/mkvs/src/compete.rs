@@ -85,7 +85,7 @@ impl Group {
     ) -> Result<Found> {
         let reads = self.counts.reads.fetch_add(1, Ordering::Relaxed);
         if let Some(device) = self.idle(stripe, reads as usize)
-            && let Some(found) = device.ask(|store| question.ask(store, key, value))
+            && let Some(found) = device.ask_key(question, key, value)
         {
             return found.or_else(|error| self.ask_each(stripe, key, question, value, Some(error)));
         }
@@ -121,7 +121,7 @@ impl Group {
     ) -> Result<Found> {
         for device in &self.in_use() {
             let found = if device.is_inline() && device.applied() >= stripe.last {
-                device.ask(|store| question.ask(store, key, value))
+                device.ask_key(question, key, value)
             } else {
                 let op = Arc::new(ReadOp::new(key, question));
                 self.ask_queued(&op, std::slice::from_ref(device), 1).map(|answer| {

@@ -21,15 +21,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Result, Store};
+use lodestore_contract::{Error, Result, Store};
 use lodestore_media::StoreDir;
 
-use crate::command::Command;
+use crate::command::{Command, Found, Question};
 use crate::label::Label;
-use crate::layout::MemberState;
+use crate::layout::{Member, MemberState};
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::planted::{Fault, Planted};
+use crate::walk::shows_all;
 
 /// What a device is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +111,12 @@ pub(crate) struct Device {
     /// Callers may be its processor.
     is_inline: bool,
     is_memory: bool,
+    /// Its copy may lack pairs that no device could read: it cannot tell that a key is absent.
+    has_gaps: AtomicBool,
+    /// Its store was replaced by an older copy.
+    is_older: AtomicBool,
+    /// Its store was opened since the host's store was written.
+    is_newer: AtomicBool,
     /// It has a thread. While the matrix is being opened none does, and callers do its work.
     has_thread: AtomicBool,
     stops: AtomicBool,
@@ -138,7 +145,9 @@ impl Device {
         is_inline: bool,
         is_memory: bool,
     ) -> Self {
-        let applied = log.as_ref().map_or(0, |log| log.record().applied);
+        let record = log.as_ref().map(OpLog::record);
+        let applied = record.map_or(0, |record| record.applied);
+        let has_gaps = record.is_some_and(|record| record.has_gaps);
         Self {
             index,
             id,
@@ -160,6 +169,9 @@ impl Device {
             used: AtomicU8::new(Use::Behind as u8),
             is_inline,
             is_memory,
+            has_gaps: AtomicBool::new(has_gaps),
+            is_older: AtomicBool::new(false),
+            is_newer: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failure: Mutex::default(),
@@ -291,6 +303,12 @@ impl Device {
         }
     }
 
+    /// Asks it about a key. `None` where it was not in use all the while.
+    #[inline]
+    pub(crate) fn ask_key(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
+        self.ask(|_| self.answer(question, key, value))
+    }
+
     /// Asks its store. `None` where it was not in use all the while: what was found may be that of a member that catches up.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> Option<T> {
         let changes = self.changes.load(Ordering::Acquire);
@@ -299,6 +317,69 @@ impl Device {
         }
         let answer = ask(&*self.store);
         (self.is_active() && self.changes.load(Ordering::Acquire) == changes).then_some(answer)
+    }
+
+    /// Asks its store about a key. The caller makes sure that the device may answer.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Corrupt`] if the key is absent and the device cannot tell so.
+    #[inline]
+    pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
+        let found = question.ask(&*self.store, key, value);
+        let is_absent = matches!(&found, Ok(found) if !found.is_there);
+        if is_absent && self.has_gaps() { Err(self.gap()) } else { found }
+    }
+
+    /// Whether its copy may lack pairs that no device could read.
+    #[inline]
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.has_gaps.load(Ordering::Acquire)
+    }
+
+    /// Says whether its copy may lack pairs. Its record says so already.
+    pub(crate) fn set_gaps(&self, has_gaps: bool) {
+        self.has_gaps.store(has_gaps, Ordering::Release);
+    }
+
+    /// The error of a key that its copy may lack.
+    #[cold]
+    pub(crate) fn gap(&self) -> Error {
+        Error::corrupt(
+            format!("device {}", self.index),
+            "pairs that no device could read may be missing in its copy, this key's among them",
+        )
+    }
+
+    /// Whether a walk over its store shows all of the group's pairs, except those that it reports
+    /// as damaged.
+    pub(crate) fn shows_all(&self) -> bool {
+        !self.has_gaps() && shows_all(&*self.store)
+    }
+
+    /// Has the description name the store of its pairs.
+    pub(crate) fn name_store(&self, member: &mut Member) {
+        (member.store, member.opening) = (self.store.identity().unwrap_or(0), self.store.opening());
+    }
+
+    /// Notes that its store was replaced by an older copy, which a salvage takes.
+    pub(crate) fn set_older(&self) {
+        self.is_older.store(true, Ordering::Release);
+    }
+
+    /// Notes that its store was opened since the host's store was written: the host's is an older
+    /// copy, or a process was killed.
+    pub(crate) fn set_newer(&self) {
+        self.is_newer.store(true, Ordering::Release);
+    }
+
+    /// Whether the host's store is older than its store.
+    pub(crate) fn is_newer(&self) -> bool {
+        self.is_newer.load(Ordering::Acquire)
+    }
+
+    /// Whether its store was replaced by an older copy.
+    pub(crate) fn is_older(&self) -> bool {
+        self.is_older.load(Ordering::Acquire)
     }
 
     /// Commands that are queued or being executed.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Event, Expiry, Result, Store};
+use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::catchup::log_of;
 use crate::command::{Command, Copied, Question};
@@ -19,6 +19,7 @@ use crate::keeper::Beside;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
+use crate::scan::Source;
 
 /// Commands and bytes that may wait for a member before more of the copy is put behind them.
 const WAITING: usize = 256;
@@ -90,7 +91,7 @@ impl Group {
         let mut walk = Walk { pace: Pace::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
         let copied = self
             .copy_keys(device, cut, &mut walk)
-            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take())?));
+            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take(), walk.unread != 0)?));
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
             return copied;
@@ -100,7 +101,8 @@ impl Group {
     }
 
     /// Waits until `device` has all of its copy, and has its record say so: if it falls behind from now on, the logs tell what it lacks. False where it fell behind before.
-    fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>) -> Result<bool> {
+    /// `has_gaps`: pairs that nobody could read may be missing in the copy.
+    fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>, has_gaps: bool) -> Result<bool> {
         let (mut seen, mut since) = (device.progress(), Instant::now());
         // Its queue lets it go when it is done.
         while last.as_ref().is_some_and(|last| Arc::strong_count(last) > 1) && device.is_filling() {
@@ -119,15 +121,18 @@ impl Group {
         if !device.is_filling() {
             return Ok(false);
         }
-        log_of(device)?
-            .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
+        log_of(device)?.set_record(|record| {
+            (record.applied, record.is_partial) = (applied.max(record.applied), false);
+            record.has_gaps = has_gaps;
+        })?;
+        device.set_gaps(has_gaps);
         Ok(true)
     }
 
     /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone or be older. What nobody can read is left out, or taken out, and told: without that no
     /// device could ever take the place of another.
     fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
-        let own = [Arc::clone(device.store())];
+        let own = [Source { store: Arc::clone(device.store()), has_gaps: false }];
         self.copy_each(device, &own, true, walk)?;
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
@@ -147,13 +152,7 @@ impl Group {
     }
 
     /// Puts into the queue of `device` what the group has of each key of these stores; where they are its own only what is another there. What stood in the way of knowing all keys.
-    fn copy_each(
-        &self,
-        device: &Device,
-        of: &[Arc<dyn Store>],
-        is_own: bool,
-        walk: &mut Walk,
-    ) -> Result<Option<Error>> {
+    fn copy_each(&self, device: &Device, of: &[Source], is_own: bool, walk: &mut Walk) -> Result<Option<Error>> {
         let mut beside = Beside::new(self, device);
         // Asked at least each 50 ms, also while it waits.
         let mut stops = || {

@@ -9,7 +9,8 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::apply::is_refusal;
 use crate::filter::Filter;
-use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, MemberState};
+use crate::group::Group;
+use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, Member, MemberState};
 use crate::lock;
 use crate::planted::{Fault, Planted};
 
@@ -91,6 +92,38 @@ impl Host {
             group.epochs.drain(..most);
             for (id, state) in states {
                 group.members.iter_mut().filter(|member| member.id == *id).for_each(|member| member.state = *state);
+            }
+        })
+    }
+
+    /// Notes how often the stores of pairs were opened, durably. A store that has a lower number at
+    /// a later open was replaced by an older copy.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn note_openings(&self, groups: &[Arc<Group>]) -> Result<()> {
+        self.change(|matrix| {
+            for (group, record) in groups.iter().zip(&mut matrix.groups) {
+                for device in group.devices() {
+                    let own = record.members.iter_mut().filter(|member| member.id == device.id);
+                    own.for_each(|member| member.opening = device.store().opening().max(member.opening));
+                }
+            }
+        })
+    }
+
+    /// Notes durably which stores a salvage took though they were replaced by older copies: no open
+    /// without salvage takes them again.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn note_older(&self, groups: &[Arc<Group>]) -> Result<()> {
+        self.change(|matrix| {
+            for (group, record) in groups.iter().zip(&mut matrix.groups) {
+                for device in group.devices().iter().filter(|device| device.is_older()) {
+                    let own = record.members.iter_mut().filter(|member| member.id == device.id);
+                    own.for_each(|member| member.opening = Member::OPENING_NEVER);
+                }
             }
         })
     }

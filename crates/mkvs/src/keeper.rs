@@ -252,7 +252,12 @@ impl Group {
         let pair = self.pair(&stripe, key)?;
         let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
         for device in self.active() {
-            if device.applied() >= stripe.last && matches!(device.store().get(key), Err(Error::Corrupt { .. })) {
+            let lacks = match device.store().get(key) {
+                Err(Error::Corrupt { .. }) => true,
+                Ok(None) => device.has_gaps() && mutation != Mutation::Delete,
+                Ok(Some(_)) | Err(_) => false,
+            };
+            if device.applied() >= stripe.last && lacks {
                 apply(&**device.store(), key, &mutation, false)?;
                 self.counts.repaired.fetch_add(1, Ordering::Relaxed);
             }

@@ -9,7 +9,7 @@ use crate::codec::{Reader, put_text, put_words, wrong};
 use crate::options::Acks;
 
 /// Version of all of these formats.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Key of the matrix's description in the host's store.
 pub(crate) const MATRIX_KEY: &[u8] = b"matrix";
 /// Key of what a clean stop leaves in the host's store.
@@ -48,7 +48,18 @@ pub(crate) struct Member {
     pub(crate) path: PathBuf,
     /// Distinguishes it from a device that stood in its place before.
     pub(crate) id: u64,
+    /// [`Store::identity`](lodestore_contract::Store::identity) of the store of its pairs; 0 if
+    /// the store has none.
+    pub(crate) store: u64,
+    /// [`Store::opening`](lodestore_contract::Store::opening) of the same store, as it was at the
+    /// last open or clean stop of the matrix.
+    pub(crate) opening: u64,
     pub(crate) state: MemberState,
+}
+
+impl Member {
+    /// An `opening` that no store has: the store was an older copy in a salvage.
+    pub(crate) const OPENING_NEVER: u64 = u64::MAX >> 1;
 }
 
 /// A group as the matrix knows it.
@@ -96,6 +107,8 @@ pub(crate) struct DeviceRecord {
     pub(crate) epoch: u64,
     /// Whether it lacks what no log tells: it is to be copied anew.
     pub(crate) is_partial: bool,
+    /// Whether its copy may lack pairs that no device could read.
+    pub(crate) has_gaps: bool,
 }
 
 /// What a clean stop leaves: where each group stood, and how its filter was made (0: none is kept).
@@ -129,7 +142,7 @@ impl Matrix {
             group.epochs.iter().for_each(|(epoch, first)| put_words(&mut bytes, &[*epoch, *first]));
             bytes.extend((group.members.len() as u16).to_le_bytes());
             for member in &group.members {
-                put_words(&mut bytes, &[member.id]);
+                put_words(&mut bytes, &[member.id, member.store, member.opening]);
                 bytes.push(member.state as u8);
                 put_text(&mut bytes, &member.path.to_string_lossy());
             }
@@ -180,14 +193,14 @@ impl Matrix {
         let epochs =
             (0..reader.count(EPOCHS_MAX)?).map(|_| Ok((reader.u64()?, reader.u64()?))).collect::<Result<_>>()?;
         let member = |reader: &mut Reader<'_>| {
-            let id = reader.u64()?;
+            let (id, store, opening) = (reader.u64()?, reader.u64()?, reader.u64()?);
             let state = match reader.u8()? {
                 0 => MemberState::Active,
                 1 => MemberState::Behind,
                 2 => MemberState::Failed,
                 _ => return Err(wrong(reader.what)),
             };
-            Ok(Member { id, state, path: reader.text()?.into() })
+            Ok(Member { id, store, opening, state, path: reader.text()?.into() })
         };
         let members = (0..reader.count(Self::MEMBERS_MAX)?).map(|_| member(reader)).collect::<Result<Vec<_>>>()?;
         if members.is_empty() { Err(wrong(reader.what)) } else { Ok(GroupRecord { epoch, epochs, members }) }
@@ -197,7 +210,7 @@ impl Matrix {
 impl DeviceRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        bytes.extend([u8::from(self.is_partial), 0]);
+        bytes.extend([u8::from(self.is_partial), u8::from(self.has_gaps)]);
         put_words(&mut bytes, &[self.matrix, self.id, self.applied, self.epoch]);
         bytes
     }
@@ -206,10 +219,9 @@ impl DeviceRecord {
     /// As [`Matrix::decode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "what a device says of itself cannot be")?;
-        let is_partial = reader.u8()? != 0;
-        reader.u8()?;
+        let (is_partial, has_gaps) = (reader.u8()? != 0, reader.u8()? != 0);
         let (matrix, id, applied, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-        let record = Self { matrix, id, applied, epoch, is_partial };
+        let record = Self { matrix, id, applied, epoch, is_partial, has_gaps };
         reader.end()?;
         Ok(record)
     }
@@ -245,7 +257,7 @@ mod tests {
     use crate::operation::{Mutation, Operation};
 
     fn matrix() -> Matrix {
-        let member = |id, state| Member { path: format!("d{id}").into(), id, state };
+        let member = |id, state| Member { path: format!("d{id}").into(), id, store: id * 3, opening: id * 5, state };
         Matrix {
             id: 7,
             seed: 9,
@@ -275,8 +287,10 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         assert_eq!(Matrix::decode(&matrix().encode()).expect("own bytes"), matrix());
-        let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial: true };
-        assert_eq!(DeviceRecord::decode(&device.encode()).expect("own bytes"), device);
+        for (is_partial, has_gaps) in [(true, false), (false, true)] {
+            let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps };
+            assert_eq!(DeviceRecord::decode(&device.encode()).expect("own bytes"), device);
+        }
         let clean = CleanRecord { groups: vec![(1, 2, 3, 4), (5, 6, 7, 8)] };
         assert_eq!(CleanRecord::decode(&clean.encode()).expect("own bytes"), clean);
     }

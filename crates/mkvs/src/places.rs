@@ -77,6 +77,12 @@ pub trait Places: Send + Sync + 'static {
     /// # Errors
     /// Those of an engine's opening.
     fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place>;
+
+    /// Returns the last [`Store::opening`] of the store `part` in `directory`, without opening the
+    /// store; `None` if that is not known.
+    fn opening(&self, _directory: &Path, _part: Part) -> Option<u64> {
+        None
+    }
 }
 
 /// Stores that are being made for something: they are taken away again where nothing comes of it.

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lodestore_contract::{Durability, Error, Result};
+use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_media::StoreDir;
 
+use crate::apply::is_refusal;
 use crate::commit::Enough;
 use crate::creation::Creation;
 use crate::device::Device;
@@ -107,8 +108,8 @@ impl Maker<'_> {
         } else {
             let capacity = self.matrix.device_bytes.saturating_add(self.matrix.log_bytes.saturating_mul(2));
             let log = made.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
-            let record =
-                DeviceRecord { matrix: self.matrix.id, id: member.id, applied: 0, epoch: 0, is_partial: false };
+            let (matrix, id) = (self.matrix.id, member.id);
+            let record = DeviceRecord { matrix, id, applied: 0, epoch: 0, is_partial: false, has_gaps: false };
             Some(
                 OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?
                     .planted(self.options.planted),
@@ -121,12 +122,23 @@ impl Maker<'_> {
     fn open(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
         let stamp = self.check_labels(&directory, member)?;
+        // Read before the store is opened: an open raises the number.
+        let found = self.places.opening(&directory, Part::Device).unwrap_or(member.opening);
+        // A damaged header copy lowers it by 1.
+        let is_older = found + 1 < member.opening;
+        if is_older && !self.options.salvage {
+            return Err(older_pairs(&directory));
+        }
         let place = self.places.open(&directory, Part::Device, &self.matrix.engine)?;
+        check_identity(&directory, member, &*place.store)?;
         let log = if members == 1 {
             None
         } else {
             let log = self.places.open(&directory, Part::Log, &self.matrix.log_engine)?;
-            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)?.planted(self.options.planted);
+            let store = Arc::clone(&log.store);
+            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)
+                .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
+                .planted(self.options.planted);
             let record = log.record();
             if (record.matrix, record.id) != (self.matrix.id, member.id) {
                 let what = "its log is of another matrix, or of another device of this one".into();
@@ -134,7 +146,14 @@ impl Maker<'_> {
             }
             Some(log)
         };
-        self.device(index, member, place, log, stamp)
+        let device = self.device(index, member, place, log, stamp)?;
+        if is_older {
+            device.set_older();
+        }
+        if member.opening != 0 && found > member.opening {
+            device.set_newer();
+        }
+        Ok(device)
     }
 
     /// The stamp of the clean stop that a device's label tells of; 0 of none. One that is not there, or damaged, is left anew.
@@ -163,6 +182,48 @@ impl Maker<'_> {
             own.leave(directory)?;
         }
         Ok(stamp)
+    }
+}
+
+/// Refuses a store of pairs that is not the one of this member: the files changed places.
+///
+/// # Errors
+/// [`Error::Foreign`].
+fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Result<()> {
+    match store.identity() {
+        Some(found) if member.store != 0 && found != member.store => {
+            let what = "its pairs are of another matrix, or of another device of this one".into();
+            Err(Error::Foreign { path: directory.join(Part::Device.directory()), what })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error of a store of pairs that is older than the matrix.
+pub(crate) fn older_pairs(directory: &Path) -> Error {
+    Error::corrupt(
+        directory.join(Part::Device.directory()).display().to_string(),
+        "the store was replaced by an older copy: put the newer files back, replace the device, or take what is there \
+         with --salvage",
+    )
+}
+
+/// Turns the refusal of a write for want of space into the report of damage, if the store is
+/// damaged: its allocator may have lost free space.
+pub(crate) fn explain_full(directory: &Path, store: &dyn Store, error: Error) -> Error {
+    if !is_refusal(&error) {
+        return error;
+    }
+    let first = match store.verify(&mut |_| ()) {
+        Ok(report) => report.findings.into_iter().next().map(|finding| format!("{}: {}", finding.place, finding.what)),
+        Err(found) => Some(found.to_string()),
+    };
+    match first {
+        Some(damage) => Error::corrupt(
+            directory.display().to_string(),
+            format!("the store is damaged and has no space left for its own records; the first damage is {damage}"),
+        ),
+        None => error,
     }
 }
 
@@ -205,6 +266,8 @@ pub(crate) fn create<T>(
         let member = |index| Member {
             path: path(index),
             id: id_of(options, 2 + (group * options.devices + index) as u64),
+            store: 0,
+            opening: 0,
             state: MemberState::Active,
         };
         GroupRecord { epoch: 1, epochs: vec![(1, 1)], members: (0..options.devices).map(member).collect() }
@@ -229,6 +292,10 @@ pub(crate) fn create<T>(
     for group in &matrix.groups {
         let mut make = |(index, member)| maker.create(&mut made, index, member, group.members.len());
         devices.push(group.members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?);
+    }
+    let mut matrix = matrix.clone();
+    for (group, devices) in matrix.groups.iter_mut().zip(&devices) {
+        group.members.iter_mut().zip(devices).for_each(|(member, device)| device.name_store(member));
     }
     // Last: a matrix without a description was never made.
     let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
@@ -277,6 +344,12 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
         None => of_matrix(root, error),
     })?);
     unfinished.map_or(Ok(()), Creation::finish)?;
+    open_devices(root, options, places, &host)
+        .map_err(|error| explain_full(&root.join(Part::Host.directory()), &**host.store(), error))
+}
+
+/// Opens the devices of the matrix that the host describes.
+fn open_devices(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places, host: &Arc<Host>) -> Result<Opened> {
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
     // It was opened for this alone.
@@ -290,19 +363,25 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     let mut filters = filters.into_iter();
     let mut groups = Vec::new();
     for (index, group) in matrix.groups.iter().enumerate() {
-        let (group, last) = open_group(&maker, &host, index, group)?;
+        let (group, last) = open_group(&maker, host, index, group)?;
         let filter = filters.next().flatten();
         let stood = record.groups.get(index);
         // Salvage may have the host's store of another time than the devices'.
         if let (true, Some(filter), Some((epoch, seq, _, raised))) =
             (group.has_filter && !options.salvage, filter, stood)
             && (*epoch, *seq) == (matrix.groups[index].epoch, last)
+            && !group.devices().iter().any(|device| device.is_newer())
         {
             group.set_filter(&Arc::new(filter), *raised);
         }
         groups.push(Arc::new(group));
     }
-    Ok(Opened { options: Arc::clone(options), host, groups })
+    if options.salvage {
+        host.note_older(&groups)?;
+    } else {
+        host.note_openings(&groups)?;
+    }
+    Ok(Opened { options: Arc::clone(options), host: Arc::clone(host), groups })
 }
 
 /// Whether this says no more of a device than that it is lost. Other errors say what is to be done, and may hold for all devices of a group alike.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, Result, ScanRange, Store};
+use lodestore_contract::{Error, Result, ScanRange};
 
 use crate::filter::Building;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
-use crate::walk::{Most, Page, page, shows_all};
+use crate::scan::Source;
+use crate::walk::{Most, Page, page};
 
 /// A filter is made anew when it counts this many eighths of the keys that it was made for, and then for so many times as many.
 const FULL_EIGHTHS: u64 = 12;
@@ -31,18 +32,18 @@ impl Group {
         let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
         let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
             || self.distrust.load(Ordering::Acquire);
-        is_due && self.active().iter().any(|device| shows_all(&**device.store()))
+        is_due && self.active().iter().any(|device| device.shows_all())
     }
 
     /// The stores that have everything and show all of it, while all stripes are held. A filter that is made by another walk would call present keys absent.
-    fn whole_stores(&self) -> Result<Vec<Arc<dyn Store>>> {
+    fn whole_stores(&self) -> Result<Vec<Source>> {
         let mut devices = if self.sole().is_some() { self.devices() } else { self.active() };
         let last = self.last();
-        devices.retain(|device| (self.sole().is_some() || device.applied() >= last) && shows_all(&**device.store()));
+        devices.retain(|device| (self.sole().is_some() || device.applied() >= last) && device.shows_all());
         if devices.is_empty() {
             return Err(self.too_few(0, 1));
         }
-        Ok(devices.iter().map(|device| Arc::clone(device.store())).collect())
+        Ok(devices.iter().map(|device| Source::of(device)).collect())
     }
 
     /// Makes the group's filter by a walk over its keys, while they come and go.
@@ -100,7 +101,7 @@ impl Group {
             let from = building.place().map_or(Bound::Unbounded, Bound::Excluded);
             let range = ScanRange { from, ..ScanRange::all() };
             // What is read from the medium is read before writers wait.
-            let near = self.active().into_iter().find(|device| shows_all(&**device.store()));
+            let near = self.active().into_iter().find(|device| device.shows_all());
             near.map(|device| page(&**device.store(), &range, &COUNTED)).transpose()?;
             let stripes = self.stripes.all();
             let page = self.undamaged(&range)?;
@@ -116,8 +117,8 @@ impl Group {
     /// The first keys of `range`, of a member that can read all of them. All stripes are held.
     fn undamaged(&self, range: &ScanRange) -> Result<Page> {
         let mut damage = None;
-        for store in self.whole_stores()? {
-            let page = page(&*store, range, &COUNTED)?;
+        for source in self.whole_stores()? {
+            let page = page(&*source.store, range, &COUNTED)?;
             if page.damage.is_empty() {
                 return Ok(page);
             }

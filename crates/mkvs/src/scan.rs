@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store, Visit};
 
+use crate::device::Device;
 use crate::group::Group;
 use crate::read;
 use crate::store::Inner;
@@ -25,6 +26,25 @@ const FIRST: usize = 32;
 /// Bytes of keys and values at which a page ends that has a pair.
 const PAGE_BYTES: usize = 1 << 20;
 
+/// A member's store, as a walk asks it.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) store: Arc<dyn Store>,
+    /// Whether it may lack pairs of the group.
+    pub(crate) has_gaps: bool,
+}
+
+impl Source {
+    pub(crate) fn of(device: &Device) -> Self {
+        Self { store: Arc::clone(device.store()), has_gaps: device.has_gaps() }
+    }
+
+    /// Whether a walk shows all of the group's pairs, except those that it reports as damaged.
+    fn shows_all(&self) -> bool {
+        !self.has_gaps && shows_all(&*self.store)
+    }
+}
+
 impl Group {
     /// Calls `each` for every key that one of these stores has, of as many as it takes to know all: a key may come more than once. What stood in the way of knowing all.
     ///
@@ -32,48 +52,53 @@ impl Group {
     /// The stores', but for damage; those of `each`.
     pub(crate) fn each_key_of(
         &self,
-        stores: &[Arc<dyn Store>],
+        sources: &[Source],
         each: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<Error>> {
         let mut first = None;
-        for store in stores {
-            let damage = each_key(&**store, each)?;
-            if damage.is_none() && shows_all(&**store) {
+        for source in sources {
+            let damage = each_key(&*source.store, each)?;
+            if damage.is_none() && source.shows_all() {
                 return Ok(None);
             }
-            let left_out = || Error::corrupt(format!("group {}", self.index), "recovery left pairs out of all devices");
-            first = first.or(damage).or_else(|| Some(left_out()));
+            first = first.or(damage).or_else(|| Some(self.left_out()));
         }
         Ok(first)
+    }
+
+    /// The error of a group none of whose devices shows all pairs.
+    fn left_out(&self) -> Error {
+        let what = "pairs are missing on all devices: a recovery or a copy could not read them";
+        Error::corrupt(format!("group {}", self.index), what)
     }
 
     /// Adds the keys of one share to `keys`, of as many members as it takes to know all. The damage that stood in the way.
     fn collect(&self, shares: Shares, share: u64, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let mut first = None;
-        for store in self.stores_at(self.last())? {
-            let damage = shares.collect(share, &*store, keys)?;
-            if damage.is_none() && shows_all(&*store) {
+        for source in self.stores_at(self.last())? {
+            let damage = shares.collect(share, &*source.store, keys)?;
+            if damage.is_none() && source.shows_all() {
                 return Ok(None);
             }
-            first = first.or(damage);
+            first = first.or(damage).or_else(|| source.has_gaps.then(|| self.left_out()));
         }
         Ok(first)
     }
 
-    /// The store of a member that has everything up to `cut`.
+    /// A member that has everything up to `cut`.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
-    pub(crate) fn store_at(&self, cut: u64) -> Result<Arc<dyn Store>> {
+    pub(crate) fn device_at(&self, cut: u64) -> Result<Arc<Device>> {
         if self.sole().is_some() {
-            return Ok(Arc::clone(self.devices()[0].store()));
+            return Ok(Arc::clone(&self.devices()[0]));
         }
         let begun = Instant::now();
         loop {
             let active = self.active();
             if let Some(device) = active.iter().find(|device| device.is_active() && device.applied() >= cut) {
                 self.teller.store(device.id, Ordering::Relaxed);
-                return Ok(Arc::clone(device.store()));
+                return Ok(Arc::clone(device));
             }
             if active.is_empty() || begun.elapsed() > self.options.timeout {
                 return Err(self.too_few(active.len(), 1));
@@ -86,31 +111,34 @@ impl Group {
 }
 
 impl Group {
-    /// The stores of all members that have everything up to `cut`, those first whose recovery left the least out: walks do not show that.
+    /// The stores of all members that have everything up to `cut`. First come those without gaps
+    /// whose recovery left the least out: walks do not show what is missing.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
-    pub(crate) fn stores_at(&self, cut: u64) -> Result<Vec<Arc<dyn Store>>> {
-        let first = self.store_at(cut)?;
+    pub(crate) fn stores_at(&self, cut: u64) -> Result<Vec<Source>> {
+        let first = Source::of(&*self.device_at(cut)?);
         if self.sole().is_some() {
             return Ok(vec![first]);
         }
         let able = self.active().into_iter().filter(|device| device.is_active() && device.applied() >= cut);
-        let mut stores: Vec<_> = able.map(|device| Arc::clone(device.store())).collect();
-        stores.sort_by_cached_key(|store| {
-            let recovery = store.stats().recovery;
-            (recovery.left_out, recovery.corrupt)
+        let mut sources: Vec<_> = able.map(|device| Source::of(&device)).collect();
+        sources.sort_by_cached_key(|source| {
+            let recovery = source.store.stats().recovery;
+            (source.has_gaps, recovery.left_out, recovery.corrupt)
         });
-        Ok(if stores.is_empty() { vec![first] } else { stores })
+        Ok(if sources.is_empty() { vec![first] } else { sources })
     }
 
     /// The first pairs of `range`: of the first of these stores that can read all of them, or what all of them can read together.
-    fn page_of(&self, stores: &[Arc<dyn Store>], range: &ScanRange, most: &Most) -> Result<Page> {
+    fn page_of(&self, sources: &[Source], range: &ScanRange, most: &Most) -> Result<Page> {
         let (mut pages, mut failed): (Vec<Page>, _) = (Vec::new(), None);
-        for store in stores {
-            match page(&**store, range, most) {
+        let mut is_covered = false;
+        for source in sources {
+            match page(&*source.store, range, most) {
                 Ok(page) => {
-                    let is_whole = page.damage.is_empty() && (stores.len() == 1 || shows_all(&**store));
+                    is_covered = page.damage.is_empty() && !source.has_gaps;
+                    let is_whole = is_covered && (sources.len() == 1 || shows_all(&*source.store));
                     pages.push(page);
                     if is_whole {
                         break;
@@ -120,18 +148,22 @@ impl Group {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match (pages.len(), failed) {
-            (0, Some(error)) => Err(error),
-            (0 | 1, _) => Ok(pages.pop().unwrap_or_default()),
-            _ => Ok(self.complete(pages, range.direction)),
+        let mut page = match (pages.len(), failed) {
+            (0, Some(error)) => return Err(error),
+            (0 | 1, _) => pages.pop().unwrap_or_default(),
+            _ => self.complete(pages, range.direction, is_covered),
+        };
+        if page.is_last && sources.iter().all(|source| source.has_gaps) {
+            page.damage.push((None, self.left_out()));
         }
+        Ok(page)
     }
 
     /// What several members show of the same range, together. Pairs that one shows and the first does not are put right there, if it is their damage.
-    fn complete(&self, mut pages: Vec<Page>, direction: Direction) -> Page {
+    /// `is_covered`: the last page has all pairs.
+    fn complete(&self, mut pages: Vec<Page>, direction: Direction, is_covered: bool) -> Page {
         let first: HashSet<Vec<u8>> = pages[0].pairs.iter().map(|(key, _)| key.clone()).collect();
         let missed = pages[0].damage.len();
-        let is_covered = pages.last().is_some_and(|last| last.damage.is_empty());
         pages[1..].iter_mut().for_each(|page| page.damage.clear());
         let mut page = merge(pages, direction);
         let others: Vec<_> = page.pairs.iter().filter(|(key, _)| !first.contains(key)).collect();
@@ -173,7 +205,7 @@ fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
 }
 
 /// A group, with the stores of its members that a walk may ask, best first.
-type Sources = (Arc<Group>, Vec<Arc<dyn Store>>);
+type Sources = (Arc<Group>, Vec<Source>);
 
 /// A walk over all groups.
 struct Walk {
@@ -306,7 +338,7 @@ impl Inner {
     }
 
     /// The best store of each group, with everything that has a number.
-    fn stores_now(&self) -> Result<Vec<Arc<dyn Store>>> {
+    fn stores_now(&self) -> Result<Vec<Source>> {
         Ok(self.stores(&[])?.into_iter().filter_map(|(_, stores)| stores.into_iter().next()).collect())
     }
 
@@ -336,11 +368,11 @@ impl Inner {
     /// The devices'.
     pub(crate) fn scan(inner: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
         if !inner.can_scan() {
-            return inner.stores_now()?[0].scan(range);
+            return inner.stores_now()?[0].store.scan(range);
         }
         let mut walk = Walk::new(inner, range);
         if inner.has_one_group() && inner.is_one_store() {
-            let scan = Some(inner.stores_now()?[0].scan(range)?);
+            let scan = Some(inner.stores_now()?[0].store.scan(range)?);
             return Ok(Box::new(SoleWalk { inner: Arc::clone(inner), scan, shown: 0, last: Vec::new(), walk }));
         }
         // The first page now, so that the cut is the caller's.
@@ -362,7 +394,7 @@ impl Inner {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<usize> {
         if !inner.can_scan() {
-            return inner.stores_now()?[0].scan_each(range, visit);
+            return inner.stores_now()?[0].store.scan_each(range, visit);
         }
         inner.visit(range, visit, &mut Err)
     }
@@ -378,7 +410,7 @@ impl Inner {
         let mut visited = 0;
         if self.has_one_group() && self.is_one_store() {
             let (mut is_over, mut is_stopped, mut last) = (true, false, Vec::new());
-            let walked = self.stores_now()?[0].scan_each(range, &mut |key, value| {
+            let walked = self.stores_now()?[0].store.scan_each(range, &mut |key, value| {
                 // With one group still, no key had gone when this one was found.
                 is_over = self.has_one_group();
                 if !is_over {
@@ -445,7 +477,7 @@ impl Inner {
 
     /// Visits all pairs where there is no order: share by share, the keys first, then each as it is read now.
     fn visit_shares(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit, damage: &mut Option<Error>) -> Result<u64> {
-        let keys = self.stores_now()?.iter().map(|store| keys_of(&**store)).sum();
+        let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
         let shares = Shares::new(keys);
         let (mut visited, mut value) = (0, Vec::new());
         for share in 0..shares.count() {
@@ -486,6 +518,11 @@ impl Inner {
             })?;
             return Ok(keys);
         }
-        inner.stores_now()?.iter().map(|store| store.len()).sum()
+        let mut keys = 0;
+        for (group, sources) in inner.stores(&[])? {
+            let Some(source) = sources.first() else { continue };
+            keys += if source.has_gaps { Err(group.left_out()) } else { source.store.len() }?;
+        }
+        Ok(keys)
     }
 }

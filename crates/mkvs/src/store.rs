@@ -461,6 +461,10 @@ impl Store for Mkvs {
         Inner::len(&self.inner)
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(self.inner.host.matrix().id | 1)
+    }
+
     fn stats(&self) -> Stats {
         self.inner.stats()
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Progress, Result, Store, VerifyReport};
 
+use crate::catchup::log_of;
 use crate::device::Device;
 use crate::group::Group;
 use crate::lock;
@@ -35,6 +36,7 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
         progress(Progress { done, total: steps });
     };
     for group in groups {
+        let findings_before = report.findings.len();
         for lost in lock(&group.lost).iter() {
             report.find(
                 format!("group {} device {}", group.index, lost.index),
@@ -43,7 +45,7 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
         }
         let devices = group.devices();
         // One that has everything tells how much there is.
-        tell(&mut report, format!("group {}", group.index), group.store_at(group.last()).map(drop))?;
+        tell(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;
         let teller = group.teller.load(Ordering::Relaxed);
         for device in &devices {
             let name = format!("group {} device {}", group.index, device.index);
@@ -64,6 +66,17 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
         }
         let compared = compare(group, seed, &mut report);
         tell(&mut report, format!("group {}", group.index), compared)?;
+        let is_sound = report.findings.len() == findings_before;
+        let closed = if is_sound { close_gaps(group, seed) } else { Ok(()) };
+        tell(&mut report, format!("group {}", group.index), closed)?;
+        for device in devices.iter().filter(|device| device.is_older()) {
+            let place = format!("group {} device {}", group.index, device.index);
+            report.find(place, "its store was replaced by an older copy, so its pairs may be older or missing");
+        }
+        for device in devices.iter().filter(|device| device.has_gaps()) {
+            let place = format!("group {} device {}", group.index, device.index);
+            report.find(place, "pairs that no device could read may be missing in its copy");
+        }
     }
     Ok(report)
 }
@@ -84,6 +97,31 @@ fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result
 fn check(report: &mut VerifyReport, store: &dyn Store, name: &str, counts: bool) -> Result<()> {
     let checked = store.verify(&mut |_| {}).map(|part| add(report, part, name, counts));
     tell(report, name.into(), checked)
+}
+
+/// Finds out whether copies with gaps lack pairs after all, by a member that shows all pairs. A
+/// copy that lacks none counts as whole from then on.
+fn close_gaps(group: &Group, seed: u64) -> Result<()> {
+    let active = group.active();
+    let mut open: Vec<_> = active.iter().filter(|device| device.has_gaps()).collect();
+    let Some(whole) = active.iter().find(|device| device.shows_all()).filter(|_| !open.is_empty()) else {
+        return Ok(());
+    };
+    let damage = each_key(&**whole.store(), &mut |key| {
+        let _stripe = group.stripes.share(KeyHash::of(key, seed));
+        let has = |device: &Device| device.ask(|store| store.contains(key)).transpose();
+        let is_there = has(whole)? == Some(true);
+        // Asked again: the pair may have expired in between.
+        open.retain(|device| {
+            !is_there || matches!(has(device), Ok(Some(true))) || matches!(has(whole), Ok(Some(false)))
+        });
+        Ok(())
+    })?;
+    for device in open.into_iter().filter(|_| damage.is_none()) {
+        log_of(device)?.set_record(|record| record.has_gaps = false)?;
+        device.set_gaps(false);
+    }
+    Ok(())
 }
 
 /// Whether two members have different values of a key. Not where one went out of use meanwhile.

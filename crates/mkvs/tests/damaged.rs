@@ -382,11 +382,15 @@ fn a_device_that_comes_back_by_a_copy_has_nothing_older_than_what_nobody_can_rea
         store.wait_whole(PATIENCE).expect("it is copied");
         assert_eq!(counter(&store, "devices_copied"), 1);
         assert!(counter(&store, "pairs_not_copied") >= 1, "the owner is told");
+        let findings = store.verify(&mut |_| ()).expect("verify").findings;
+        assert!(findings.iter().any(|finding| finding.what.contains("missing in its copy")), "{findings:?}");
         for i in 0..KEYS {
             // More than once, so that each is asked, and what they say is put right.
             for _ in 0..4 {
                 match (i, store.get(&key(i))) {
-                    (100 | 101, Ok(None) | Err(Error::Corrupt { .. })) => {}
+                    (100 | 101, found) => {
+                        assert!(matches!(found, Err(Error::Corrupt { .. })), "{fault:?}, key {i}: {found:?}")
+                    }
                     (_, found) => assert_eq!(found.expect("get").as_deref(), Some(&b"new"[..]), "{fault:?}, key {i}"),
                 }
             }

@@ -72,6 +72,27 @@ fn groups_of_one_device_that_changed_places_are_refused() {
 }
 
 #[test]
+fn pool_files_that_changed_places_are_refused_though_the_labels_did_not() {
+    for devices in [1, 2] {
+        let matrix = Matrix::new("pools changed places", 2, devices);
+        let store = matrix.create(CAPACITY).expect("create");
+        fill(&store);
+        store.close().expect("close");
+        drop(store);
+        swap(&matrix.device(0, 0).join("store/pool.0000"), &matrix.device(1, 0).join("store/pool.0000"));
+        match (devices, matrix.open()) {
+            (1, refused) => assert!(matches!(refused.map(drop), Err(Error::Foreign { .. }))),
+            (_, opened) => {
+                let store = opened.expect("the others are there");
+                assert_holds(&store);
+                let lost = store.status().devices.into_iter().filter_map(|device| device.why);
+                assert_eq!(lost.filter(|why| why.contains("another device of this one")).count(), 2);
+            }
+        }
+    }
+}
+
+#[test]
 fn pairs_that_changed_places_without_their_logs_are_a_loss_of_their_devices() {
     let matrix = Matrix::new("pairs changed places", 2, 2);
     let store = matrix.create(CAPACITY).expect("create");
@@ -85,6 +106,51 @@ fn pairs_that_changed_places_without_their_logs_are_a_loss_of_their_devices() {
     let lost: Vec<_> = status.devices.iter().filter_map(|device| device.why.as_deref()).collect();
     assert_eq!(lost.len(), 2, "{status:?}");
     assert!(lost.iter().all(|why| why.contains("another device of this one")), "{lost:?}");
+}
+
+#[test]
+fn an_older_copy_of_a_pool_file_is_refused_at_each_open_and_reported_by_a_salvage() {
+    for (devices, is_killed) in [(1, false), (1, true), (2, false), (2, true)] {
+        let matrix = Matrix::new("older pool", 1, devices);
+        let store = matrix.create(CAPACITY).expect("create");
+        (0..KEYS).for_each(|i| store.put(&key(i), b"older").expect("put"));
+        store.close().expect("close");
+        drop(store);
+        let pool = matrix.device(0, 0).join("store/pool.0000");
+        let older = fs::read(&pool).expect("a pool");
+        let store = matrix.open().expect("open");
+        fill(&store);
+        if !is_killed {
+            store.close().expect("close");
+        }
+        drop(store);
+        fs::write(&pool, older).expect("a pool");
+        for open in 0..3 {
+            match (devices, matrix.open()) {
+                (1, refused) => {
+                    let refused = refused.map(drop);
+                    assert!(matches!(refused, Err(Error::Corrupt { .. })), "open {open}: {refused:?}");
+                }
+                (_, opened) => {
+                    let store = opened.expect("the other one is there");
+                    assert_holds(&store);
+                    let lost: Vec<_> = store.status().devices.into_iter().filter_map(|device| device.why).collect();
+                    assert!(lost.len() == 1 && lost[0].contains("older copy"), "open {open}: {lost:?}");
+                }
+            }
+        }
+        if devices == 1 {
+            let salvage = matrix.with(|options| options.salvage = true);
+            let store = salvage.open().expect("salvage");
+            assert_eq!(store.get(&key(7)).expect("get").as_deref(), Some(&b"older"[..]));
+            let findings = store.verify(&mut |_| ()).expect("verify").findings;
+            assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+            store.close().expect("close");
+            drop(store);
+            let strict = salvage.with(|options| options.salvage = false);
+            assert!(strict.open().is_err(), "a salvage makes nothing newer");
+        }
+    }
 }
 
 #[test]
@@ -102,8 +168,9 @@ fn an_older_device_is_not_answered_for_by_a_newer_filter() {
     drop(store);
     fs::remove_dir_all(matrix.device(0, 0)).expect("lost");
     fs::rename(&older, matrix.device(0, 0)).expect("the older one in its place");
-    // What it has is what a scan shows: an answer that is another one is wrong.
-    assert_holds(&matrix.open().expect("open"));
+    assert!(matches!(matrix.open().map(drop), Err(Error::Corrupt { .. })), "an older device");
+    // What the device has is what a salvage shows: the filter of the newer one is not asked.
+    assert_holds(&matrix.with(|options| options.salvage = true).open().expect("salvage"));
 }
 
 #[test]

@@ -391,6 +391,14 @@ impl Store for Nvht {
         Ok(self.inner().keys())
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(self.inner().pool.identity() | 1)
+    }
+
+    fn opening(&self) -> u64 {
+        self.inner().pool.opening()
+    }
+
     fn stats(&self) -> Stats {
         let inner = self.inner();
         if inner.open.is_foreign() {

@@ -244,6 +244,10 @@ impl Places for SimPlaces {
         self.place(directory, part, self.image.as_ref())
     }
 
+    fn opening(&self, directory: &Path, part: Part) -> Option<u64> {
+        Pool::opening_in_image(self.image.as_ref()?, self.region(directory, part).ok()?)
+    }
+
     fn remove(&self, _: &Path, _: Part) -> Result<()> {
         Ok(())
     }

@@ -162,7 +162,7 @@ impl Device {
                 // Last: who finds it done finds what came of it.
                 self.executed.store(op.operation.seq, Ordering::Release);
             }
-            Command::Read(op) => op.answer(&*self.store, self.bit()),
+            Command::Read(op) => op.answer(self),
             Command::Copy(copied) => self.take_copy(copied),
         }
     }

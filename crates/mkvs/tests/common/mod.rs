@@ -11,7 +11,7 @@ use lodestore_contract::conformance::{Harness, Plan, seed};
 pub use lodestore_contract::testing::Scratch;
 use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
-use lodestore_media::PoolOptions;
+use lodestore_media::{Pool, PoolOptions};
 use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
@@ -108,6 +108,10 @@ impl Places for Hikvs {
             Arc::new(Nvht::open(&path, &self.nvht())?)
         };
         Ok(self.place(directory, part, store))
+    }
+
+    fn opening(&self, directory: &Path, part: Part) -> Option<u64> {
+        Pool::inspect(&directory.join(part.directory())).ok().map(|header| header.opening)
     }
 
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
