@@ -3,8 +3,9 @@
 //! `cargo run --release -p lodestore-fluidkv --example get_cost DIRECTORY [KEYS] [ROUNDS]
 //! [SETTING...]` creates a store below DIRECTORY for values of 100 and of 1,000 bytes and removes
 //! it. A setting is a value of `verify-reads`. Each round opens the store with each setting and
-//! reads random keys. A row shows the median over the rounds, and the least, in nanoseconds of CPU time: a get of a
-//! key in stable tables, of a key that a run hides, of an absent key, and of a key in a memtable.
+//! reads random keys. A row shows the median over the rounds, and the least, in nanoseconds of CPU
+//! time: a get of a key in stable tables, of a key that a run hides, of an absent key, and of a key
+//! in a memtable.
 
 use std::path::Path;
 use std::time::Duration;
