@@ -40,7 +40,7 @@ pub(super) fn line_of(hash: u64, lines: u32) -> usize {
 fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
     let mut mixed = hash.wrapping_mul(MIX);
     (0..probes.min(PROBES_MAX)).map(move |_| {
-        let bit = ((mixed >> 55) * BITS_SIXTEENTHS >> 4) as usize;
+        let bit = (((mixed >> 55) * BITS_SIXTEENTHS) >> 4) as usize;
         mixed <<= 9;
         (bit / 8, 1 << (bit % 8))
     })
