@@ -23,9 +23,10 @@ pub(crate) trait Placed {
     /// As the header has it.
     fn fraction(&self) -> u32;
 
-    /// Returns the fraction if the key, the header and the slot agree on it and the slot vouches
-    /// for this record. None of them was changed then, whatever became of the value.
-    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot) -> Option<u32>;
+    /// Returns the fraction if the key, the header and the slot agree on it, the key is of this
+    /// partition and the slot vouches for this record. None of them was changed then, whatever
+    /// became of the value.
+    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> Option<u32>;
 }
 
 impl Placed for Record<'_> {
@@ -34,9 +35,10 @@ impl Placed for Record<'_> {
         u32::from_le_bytes(self.own())
     }
 
-    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot) -> Option<u32> {
+    fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> Option<u32> {
         let hashed = hasher.hash(self.key());
-        let agree = hashed.fraction == self.fraction() && hashed.tag == slot.tag();
+        let is_placed = hashed.fraction == self.fraction() && hashed.partition == partition;
+        let agree = is_placed && hashed.tag == slot.tag();
         (agree && form.is_bound(slot, self.binding())).then_some(hashed.fraction)
     }
 }

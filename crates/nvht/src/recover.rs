@@ -101,7 +101,7 @@ fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
 
 fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>) -> Result<()> {
     let (pool, form) = (&*inner.pool, inner.form);
-    let settling = Settling { pool, hasher: inner.hasher, form };
+    let settling = Settling { pool, hasher: inner.hasher, form, partition };
     for first in lines.clone().step_by(CHECK_LINES as usize) {
         inner.recovery.check_wanted()?;
         let end = (first + CHECK_LINES).min(lines.end);
@@ -142,16 +142,17 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let (from, to) = fractions_of(stripe);
         let mut held = inner.stripes.lock(partition, stripe);
         let mut keys = 0;
-        for (table, from, to) in Inner::tables_of(part, from, to) {
+        for piece in Inner::tables_of(part, from, to) {
             if inner.is_unsettled() {
-                inner.settle_part(table, from, to);
+                inner.settle_part(piece.table, piece.from, piece.to);
             }
-            let mut found = inner.collect(table, from, to, |_| true);
-            // What may be of several stripes, being damaged, is counted where its line begins.
-            let range = from..to;
-            found.retain(|found| found.fraction.is_some() || range.contains(&table.first_fraction(found.line)));
+            let mut found = inner.collect(partition, piece, |_| true);
+            // A damaged slot may be of several stripes. The stripe where its line begins counts it,
+            // and the last stripe counts the lines after the last home line.
+            let first = |found: &Found| piece.table.first_fraction(found.line).min(piece.share_to - 1);
+            found.retain(|found| found.fraction.is_some() || (piece.from..piece.to).contains(&first(found)));
             keys += found.len() as u64;
-            take_all(inner, &found, damaged);
+            take_all(inner, partition, &found, damaged);
             report_doubled(inner, found);
         }
         held.set_keys(keys);
@@ -178,12 +179,12 @@ fn report_doubled(inner: &Inner, mut found: Vec<Found>) {
 }
 
 /// Checks and marks the records of a part.
-fn take_all(inner: &Inner, found: &[Found], damaged: &mut Vec<NvPtr>) {
+fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<NvPtr>) {
     for (index, slot) in found.iter().enumerate() {
         if let Some(next) = found.get(index + AHEAD) {
             inner.pool.prefetch(next.record_at, READ_AHEAD);
         }
-        if let Err(error) = take(inner, slot) {
+        if let Err(error) = take(inner, partition, slot) {
             inner.recovery.count_corrupt();
             inner.corrupt(&error);
             damaged.push(slot.record_at);
@@ -193,11 +194,11 @@ fn take_all(inner: &Inner, found: &[Found], damaged: &mut Vec<NvPtr>) {
 }
 
 /// Checks the record that a slot names, and marks the record.
-fn take(inner: &Inner, found: &Found) -> Result<()> {
+fn take(inner: &Inner, partition: usize, found: &Found) -> Result<()> {
     let (pool, at) = (&inner.pool, found.record_at);
     let record = Record::read(pool, at)?;
     record.check(at)?;
-    let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot);
+    let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot, partition);
     let expires = record.expiry().is_some();
     if found.fraction.is_none() || vouched != found.fraction || found.slot.expires() != expires {
         return Err(unvouched(at));

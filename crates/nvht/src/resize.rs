@@ -277,7 +277,7 @@ impl Inner {
         if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
             store_empty_lines(pool, next, zero_from, zero_to);
         }
-        let Sorted { moving, damaged } = self.sort_lines(old, from, to);
+        let Sorted { moving, damaged } = self.sort_lines(partition, old, from, to);
         let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(moving.len()) };
         for (found, fraction) in &moving {
             if !self.copy_to(next, next.home(*fraction), found.slot, &mut copied) {
@@ -318,11 +318,11 @@ impl Inner {
 
     /// Sorts what is in the lines where keys of a part can be: the slots to be moved, with their
     /// fractions, and the lines in which slots of the part's keys may be damaged.
-    fn sort_lines(&self, old: Table, from: u64, to: u64) -> Sorted {
+    fn sort_lines(&self, partition: usize, old: Table, from: u64, to: u64) -> Sorted {
         let mut sorted = Sorted { moving: Vec::new(), damaged: Vec::new() };
         for found in self.collect_lines(old, from, to, |_| true) {
             let record = Record::read(&self.pool, found.record_at).ok().filter(|_| found.fraction.is_some());
-            match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot)) {
+            match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition)) {
                 Some(fraction) if (from..to).contains(&fraction.into()) => sorted.moving.push((found, fraction)),
                 Some(_) => {}
                 None => sorted.damaged.push(found.line),
@@ -464,10 +464,10 @@ pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: 
 /// its slot stays. All these lines are flushed, the caller fences: a process that was killed may
 /// have cleared a slot and not flushed it, and no part that the recovery walks need reach so far.
 fn clear(settling: &Settling<'_>, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
-    let &Settling { pool, hasher, form } = settling;
+    let &Settling { pool, hasher, form, partition } = settling;
     let is_gone = |slot: Slot| {
         let record = Record::read(pool, form.record(slot)).ok().filter(|_| form.is_record(slot));
-        let fraction = record.and_then(|record| record.vouched_fraction(hasher, form, slot));
+        let fraction = record.and_then(|record| record.vouched_fraction(hasher, form, slot, partition));
         fraction.is_some_and(|fraction| gone(fraction.into()))
     };
     for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {

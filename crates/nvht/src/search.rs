@@ -59,7 +59,7 @@ impl Inner {
                 if slot.tag() != hashed.tag || !self.form.is_record(slot) {
                     continue;
                 }
-                match self.hit(table.slot(line, index), slot, key, &mut doubts) {
+                match self.hit((table.slot(line, index), slot), (hashed, key), &mut doubts) {
                     Some(hit) if hit.is_bound => return Ok(Some(hit)),
                     Some(hit) => unbound = Some(hit),
                     None => {}
@@ -74,7 +74,12 @@ impl Inner {
     }
 
     /// The hit of a slot that has the key's tag, if its record has the key.
-    fn hit<'a>(&'a self, at: NvPtr, slot: Slot, key: &[u8], doubts: &mut Doubts) -> Option<Hit<'a>> {
+    fn hit<'a>(
+        &'a self,
+        (at, slot): (NvPtr, Slot),
+        (hashed, key): (Hashed, &[u8]),
+        doubts: &mut Doubts,
+    ) -> Option<Hit<'a>> {
         let record_at = self.form.record(slot);
         let record = Record::read(&self.pool, record_at).ok();
         match record {
@@ -83,7 +88,7 @@ impl Inner {
                     self.form.is_bound(slot, record.binding()) || self.pool.mutant(Mutant::EntryCheckIgnored);
                 Some(Hit { at, slot, record_at, record, is_bound })
             }
-            Some(record) if record.vouched_fraction(self.hasher, self.form, slot).is_some() => None,
+            Some(record) if record.vouched_fraction(self.hasher, self.form, slot, hashed.partition).is_some() => None,
             _ => {
                 doubts.stray.get_or_insert(record_at);
                 None

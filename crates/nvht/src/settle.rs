@@ -18,6 +18,7 @@ pub(crate) struct Settling<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) hasher: Hasher,
     pub(crate) form: SlotForm,
+    pub(crate) partition: usize,
 }
 
 /// What became of a line.
@@ -82,7 +83,7 @@ impl Settling<'_> {
         }
         let at = self.form.record(slot);
         let record = Record::read(self.pool, at).ok().filter(|record| record.check(at).is_ok());
-        let fraction = record.and_then(|record| record.vouched_fraction(self.hasher, self.form, slot));
+        let fraction = record.and_then(|record| record.vouched_fraction(self.hasher, self.form, slot, self.partition));
         fraction.is_some_and(|fraction| {
             let home = table.home(fraction);
             (home..home + u64::from(table.probe)).contains(&line)

@@ -197,11 +197,11 @@ impl Shape for Superblock {
 /// The partitions as their roots have them, mended; and whether the counts of keys are known. `counted`: the roots may have them.
 fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<(Box<[Partition]>, bool)> {
     let mut all_counted = counted;
-    let settling = Settling { pool, hasher: hasher_of(shape), form: shape.form() };
     let mut partitions = Vec::with_capacity(shape.partitions as usize);
     for number in 0..shape.partitions as usize {
         let found = load_root(pool, shape, number)?;
         let part = Partition::new(shape, shape.salt(pool), number, found);
+        let settling = Settling { pool, hasher: hasher_of(shape), form: shape.form(), partition: number };
         mend_growth(&settling, &part, number);
         match found.keys.filter(|_| counted).and_then(|keys| i64::try_from(keys).ok()) {
             Some(keys) => part.keys_before.store(keys, Ordering::Relaxed),

@@ -234,7 +234,7 @@ impl Table {
                 reading.met(record.len());
                 return Ok(Some(Hit { at: self.slot(line, index), slot, record_at, record, is_bound: true }));
             }
-            if is_stray(&record, hasher, form, slot) {
+            if is_stray(&record, hasher, form, slot, hashed.partition) {
                 return Err(Unsure);
             }
         }
@@ -259,8 +259,8 @@ impl Table {
 /// Returns whether a slot with the tag of the key looked for names the record of another key and
 /// does not vouch for it. That another key has the same tag is rare, and right.
 #[cold]
-fn is_stray(record: &Record<'_>, hasher: Hasher, form: SlotForm, slot: Slot) -> bool {
-    record.vouched_fraction(hasher, form, slot).is_none()
+fn is_stray(record: &Record<'_>, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> bool {
+    record.vouched_fraction(hasher, form, slot, partition).is_none()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::partition::load_root;
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
 use crate::table::AHEAD;
-use crate::walk::{Found, another_slot};
+use crate::walk::{Found, Piece, another_slot};
 
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in use meanwhile.
@@ -87,7 +87,7 @@ impl Inner {
 
     fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
         let part = &self.partitions[partition];
-        for (table, from, to) in Self::tables_of(part, from, to) {
+        for Piece { table, from, to, .. } in Self::tables_of(part, from, to) {
             // The lines after the last home line are checked with the last part.
             let home = table.home((to - 1) as u32);
             let last = if home == table.lines - 1 { table.all_lines() - 1 } else { home };

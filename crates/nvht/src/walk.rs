@@ -23,6 +23,18 @@ use crate::table::{AHEAD, READ_AHEAD, Table};
 /// Home lines of a part in a walk.
 const PART_LINES: u64 = 32;
 
+/// A part of a table: the fractions from `from` to before `to`.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) table: Table,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// The table holds the fractions from this one on.
+    pub(crate) share_from: u64,
+    /// The table holds no fractions from this one on.
+    pub(crate) share_to: u64,
+}
+
 /// A slot of a part.
 pub(crate) struct Found {
     pub(crate) at: NvPtr,
@@ -43,12 +55,15 @@ impl Inner {
     }
 
     /// The tables that hold a part, each with its share of the fractions. The stripes are held.
-    pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = (Table, u64, u64)> {
-        let cut = if part.is_growing() { part.cursor().clamp(from, to) } else { from };
-        [(from, cut), (cut, to)]
-            .into_iter()
-            .filter(|(from, to)| from < to)
-            .map(|(from, to)| (part.place(from as u32), from, to))
+    pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = Piece> {
+        let cursor = if part.is_growing() { part.cursor() } else { 0 };
+        let cut = cursor.clamp(from, to);
+        [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_END)].into_iter().filter(|(from, to, _)| from < to).map(
+            |(from, to, share)| {
+                let (share_from, share_to) = (share.start, share.end);
+                Piece { table: part.place(from as u32), from, to, share_from, share_to }
+            },
+        )
     }
 
     /// The last line where keys of the fractions up to before `to` can be.
@@ -70,16 +85,31 @@ impl Inner {
         line == home || line > home && line - home <= u64::from(self.reach(table, home))
     }
 
-    /// The slots of a part of a table that are `wanted`: those whose records say that they are of the part, and those in its home lines
-    /// whose records say nothing. The stripes are held, and a guard.
-    pub(crate) fn collect(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
-        let last_home = table.home((to - 1) as u32);
+    /// The slots of a piece that are `wanted`: those whose records say that they are of the piece,
+    /// and those in its lines whose records say nothing. The lines after the home lines of a table's
+    /// share belong to the last piece. The stripes are held, and a guard.
+    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+        let Piece { table, from, to, share_from, share_to } = piece;
+        let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };
         let mut found = self.collect_lines(table, from, to, wanted);
-        found.retain(|found| match found.fraction {
-            Some(fraction) => (from..to).contains(&fraction.into()),
-            None => found.line <= last_home,
+        found.retain_mut(|found| {
+            let is_elsewhere = |fraction: &u32| !(share_from..share_to).contains(&u64::from(*fraction));
+            // No piece looks for a damaged fraction of the other table's share in this table.
+            if found.fraction.filter(is_elsewhere).is_some() && !self.is_vouched(partition, found) {
+                found.fraction = None;
+            }
+            match found.fraction {
+                Some(fraction) => (from..to).contains(&fraction.into()),
+                None => found.line <= last_home,
+            }
         });
         found
+    }
+
+    /// Whether key, header and slot of a record agree.
+    fn is_vouched(&self, partition: usize, found: &Found) -> bool {
+        let record = Record::read(&self.pool, found.record_at).ok();
+        record.is_some_and(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition).is_some())
     }
 
     /// All slots that are `wanted` in the lines where keys of a part can be. The stripes are held,
@@ -130,7 +160,7 @@ impl Inner {
                     wrong.get_or_insert(error);
                 }
                 for found in found {
-                    let record = match self.live(&found) {
+                    let record = match self.live(partition, &found) {
                         Ok(Some(record)) => record,
                         Ok(None) => continue,
                         Err(error) => {
@@ -160,11 +190,11 @@ impl Inner {
         let part = &self.partitions[partition];
         let _held = self.hold_part(partition, from, to);
         let mut all = Vec::new();
-        for (table, from, to) in Self::tables_of(part, from, to) {
+        for piece in Self::tables_of(part, from, to) {
             if self.is_unsettled() {
-                self.settle_part(table, from, to);
+                self.settle_part(piece.table, piece.from, piece.to);
             }
-            all.append(&mut self.collect(table, from, to, &wanted));
+            all.append(&mut self.collect(partition, piece, &wanted));
         }
         for (index, found) in all.iter().enumerate() {
             if index < AHEAD {
@@ -188,7 +218,7 @@ impl Inner {
         if !self.is_careful() {
             return None;
         }
-        Self::tables_of(part, from, to).find_map(|(table, from, to)| {
+        Self::tables_of(part, from, to).find_map(|Piece { table, from, to, .. }| {
             let lines = table.home(from as u32)..=self.last_line(table, from, to);
             lines.into_iter().find(|line| self.is_damaged(table, *line)).map(|line| table.line(line))
         })
@@ -196,11 +226,11 @@ impl Inner {
 
     /// The record of a copied slot, if the slot vouches for it, and it is whole and has not
     /// expired.
-    fn live(&self, found: &Found) -> Result<Option<Record<'_>>> {
+    fn live(&self, partition: usize, found: &Found) -> Result<Option<Record<'_>>> {
         let at = found.record_at;
         let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
         record.check(at).inspect_err(|error| self.corrupt(error))?;
-        let vouched = record.vouched_fraction(self.hasher, self.form, found.slot);
+        let vouched = record.vouched_fraction(self.hasher, self.form, found.slot, partition);
         if found.fraction.is_none() || vouched != found.fraction {
             return Err(unvouched(at)).inspect_err(|error| self.corrupt(error));
         }

@@ -321,3 +321,70 @@ fn an_older_or_zeroed_page_in_a_sealed_store_returns_no_older_value() {
     }
     assert!(damaged > 6, "{damaged} pages");
 }
+
+/// Offsets of the headers of the records that have these keys, by the keys' bytes.
+fn records_of(medium: &Medium, model: &Model) -> Vec<usize> {
+    let at_key = |key: &[u8]| medium.bytes.windows(key.len()).position(|bytes| bytes == key);
+    model.keys().filter_map(|key| at_key(key)).map(|at| at - 16).collect()
+}
+
+/// Slots in the lines after the last home line of the only partition's table.
+fn slots_behind(medium: &Medium) -> usize {
+    let root = medium.word(ROOTS);
+    let behind = (root & !63) as usize + LINE + (2 << (root & 63)) * LINE;
+    (behind..behind + 3 * LINE).step_by(8).filter(|at| at % LINE != 0 && medium.word(*at) != 0).count()
+}
+
+#[test]
+fn a_zeroed_record_is_an_error_of_a_walk_also_behind_the_last_home_line() {
+    let mut tried = 0;
+    for first in (0..400).step_by(20) {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let store = Nvht::create(&path, &NvhtOptions { load_percent: 95, ..options() }).expect("create");
+        let mut model = Model::new();
+        for index in first..first + 13 {
+            store.put(&key(index), b"value").expect("put");
+            model.insert(key(index), Some(b"value".to_vec()));
+        }
+        drop(store);
+        let medium = Medium::of(&path);
+        if slots_behind(&medium) == 0 {
+            continue;
+        }
+        tried += 1;
+        for at in records_of(&medium, &model) {
+            medium.write(|bytes| bytes[at..at + 16].fill(0));
+            match check(&path, &model) {
+                Ok(reported) => assert!(reported, "record at {at}: nothing is reported"),
+                Err(wrong) => panic!("record at {at}: {wrong}"),
+            }
+        }
+    }
+    assert!(tried > 0, "no slot stands behind the last home line");
+}
+
+#[test]
+fn a_line_of_another_partition_is_an_error_of_a_walk_and_shows_no_key_twice() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let two = NvhtOptions { partitions: 2, initial_capacity: 28, ..options() };
+    let store = Nvht::create(&path, &two).expect("create");
+    (0..20).for_each(|index| store.put(&key(index), b"value").expect("put"));
+    drop(store);
+    let medium = Medium::of(&path);
+    let lines_of = |partition: usize| (medium.word(ROOTS + 32 * partition) & !63) as usize + LINE;
+    for (from, to) in [(lines_of(0), lines_of(1)), (lines_of(1), lines_of(0))] {
+        for line in 0..3 {
+            let (from, to) = (from + line * LINE, to + line * LINE);
+            medium.write(|bytes| bytes.copy_within(from..from + LINE, to));
+            let Ok(store) = Nvht::open(&path, &two) else { continue };
+            let mut shown = std::collections::BTreeSet::new();
+            let walked = store.for_each(&mut |key, _| {
+                assert!(shown.insert(key.to_vec()), "line {line}: {} is shown twice", String::from_utf8_lossy(key));
+                Visit::More
+            });
+            assert!(walked.is_err() || shown.len() == 20, "line {line}: {} keys without an error", shown.len());
+        }
+    }
+}
