@@ -125,7 +125,7 @@ impl Inner {
 
 /// The run of the last clean stop; a wrong one is as none.
 fn load_run(inner: &Inner) -> Option<(Vec<u64>, Vec<NvPtr>)> {
-    run::load(&inner.pool).unwrap_or_else(|error| {
+    run::load(&inner.pool, inner.options.recovery_threads.max(1)).unwrap_or_else(|error| {
         inner.corrupt(&error);
         None
     })

@@ -7,22 +7,30 @@
 //! | LRUN | crc32c | next    | count   | position * count
 //! ```
 //! `next` names the next extent or is 0; `crc32c` covers everything behind it. The run word in the root area names
-//! the first, and the word after it is the checksum of all extents' checksums, so that no run of
-//! an earlier stop counts. A run counts only if the pool's clean flag is set: any later write
-//! could have changed what it names.
+//! the first. The word after it holds two checksums: the low half is that of all extents'
+//! checksums, so that no run of an earlier stop counts; the high half is that of all records'
+//! checksums with their positions, so that no older record at a position counts. A run counts only
+//! if the pool's clean flag is set: any later write could have changed what it names.
 //!
 //! Persist order: all extents, fence, both words, flush, fence; then the seal, and the pool's
 //! clean flag.
 
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::share_out;
 use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::layout::{KIND_RUN, run_word};
+use crate::record::Record;
+use crate::table::{AHEAD, READ_AHEAD};
 
 const MAGIC: [u8; 4] = *b"LRUN";
 const HEADER: usize = 24;
 /// Most positions of one extent: 1 MiB.
 const PART: usize = 128 << 10;
+/// Positions whose records one thread reads at a time.
+const RECORDS_PART: usize = 4096;
+/// Spreads the bits of a position and a checksum.
+const MIX: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Stores a run and names it in the root area.
 ///
@@ -56,8 +64,34 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
         next = at;
     }
     pool.fence();
-    name(pool, next, run_sum(&sums));
+    name(pool, next, run_sum(&sums) | u64::from(records_sum(pool, positions, 1)?) << 32);
     Ok(())
+}
+
+/// Returns a checksum over the positions and the checksums of the records there, in any order.
+///
+/// # Errors
+/// [`Error::Corrupt`] where no record is.
+fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
+    let parts = positions.chunks(RECORDS_PART).collect::<Vec<_>>();
+    let sum_part = |part: usize, sum: &mut u64| {
+        for (index, position) in parts[part].iter().enumerate() {
+            if let Some(next) = parts[part].get(index + AHEAD) {
+                pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            }
+            let binding = u64::from(Record::read(pool, NvPtr::from_raw(*position))?.binding());
+            let mixed = (position ^ binding << 32 ^ binding).wrapping_mul(MIX);
+            *sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(MIX));
+        }
+        Ok(())
+    };
+    let sums = share_out(
+        parts.len().max(1),
+        threads,
+        |part, sum| if part < parts.len() { sum_part(part, sum) } else { Ok(()) },
+        |_| {},
+    )?;
+    Ok((sums.into_iter().fold(0, u64::wrapping_add) >> 32) as u32)
 }
 
 /// Makes the root area name no run; durable when this returns.
@@ -83,7 +117,7 @@ fn run_sum(sums: &[u8]) -> u64 {
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
+pub(crate) fn load(pool: &Pool, threads: usize) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
     let mut at = NvPtr::from_raw(pool.load_u64(run_word(pool)));
     if at.is_null() {
         return Ok(None);
@@ -108,8 +142,12 @@ pub(crate) fn load(pool: &Pool) -> Result<Option<(Vec<u64>, Vec<NvPtr>)>> {
         }
         at = NvPtr::from_raw(u64_at(bytes, 8));
     }
-    if pool.load_u64(run_word(pool).add(8)) != run_sum(&sums) {
+    let stored = pool.load_u64(run_word(pool).add(8));
+    if stored & u64::from(u32::MAX) != run_sum(&sums) {
         return Err(wrong(first, "it is not the run of the last clean stop"));
+    }
+    if stored >> 32 != u64::from(records_sum(pool, &positions, threads)?) {
+        return Err(wrong(first, "a record that it names was changed since"));
     }
     Ok(Some((positions, extents)))
 }
