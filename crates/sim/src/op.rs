@@ -185,6 +185,14 @@ pub struct State {
 }
 
 impl State {
+    /// A store without keys.
+    pub const EMPTY: Self = Self { held: BTreeMap::new() };
+
+    /// The pair of a key, also if it has expired.
+    pub fn held(&self, key: &[u8]) -> Option<&Held> {
+        self.held.get(key)
+    }
+
     /// The live value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&Held> {
         self.held.get(key).filter(|held| held.is_live())

@@ -3,18 +3,20 @@
 //! `damage --engine NAME [--mode NAME|NUMBER] [--images N] [--seed S] [--threads N]` damages the
 //! files of stores and judges every answer. The exit code is 1 if the rule is broken.
 //! `--case B.I` runs image I of base B alone, and prints it as a test.
-//! `--table` prints the table of docs/crash.md.
+//! `--table` prints the table of docs/crash.md, and `--table-into FILE` stores the table there.
+//! `--known` exits with 0 if all breaches are known ones of the engine.
 //! `--mutant NAME` plants a fault; `--mutants` prints which planted faults are seen.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
-use std::{env, process, thread};
+use std::{env, fs, process, thread};
 
 use lodestore_media::Mutant;
 use lodestore_sim::damage::fault::Kind;
 use lodestore_sim::damage::minimize::minimize;
+use lodestore_sim::damage::open::open_breaches;
 use lodestore_sim::damage::planted::seen_case;
 use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, explore, print, table};
 use lodestore_sim::fluidkv::FluidEngine;
@@ -25,7 +27,7 @@ use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::Engine;
 
 const USAGE: &str = "usage: damage --engine hikv|nvht|fluidkv|hashkv|mkvs [--mode NAME|NUMBER] [--images N] [--seed S] \
-                     [--case B.I] [--threads N] [--ops N] [--only KIND] [--mutant NAME] [--mutants] [--table] [--stop] [--minimize]";
+                     [--case B.I] [--threads N] [--ops N] [--only KIND] [--mutant NAME] [--mutants] [--table] [--table-into FILE] [--known] [--stop] [--minimize]";
 /// Time after which one image counts as a hang.
 const HANG: Duration = Duration::from_secs(120);
 
@@ -33,6 +35,8 @@ struct Args {
     engine: String,
     config: Config,
     table: bool,
+    table_into: Option<String>,
+    known: bool,
     mutants: bool,
     minimize: bool,
 }
@@ -65,7 +69,15 @@ fn case_id(text: &str) -> Option<CaseId> {
 
 fn arguments() -> Result<Args, String> {
     let config = Config::default();
-    let mut args = Args { engine: "hikv".into(), config, table: false, mutants: false, minimize: false };
+    let mut args = Args {
+        engine: "hikv".into(),
+        config,
+        table: false,
+        table_into: None,
+        known: false,
+        mutants: false,
+        minimize: false,
+    };
     let mut given = env::args().skip(1);
     while let Some(name) = given.next() {
         match name.as_str() {
@@ -91,6 +103,8 @@ fn arguments() -> Result<Args, String> {
                 args.config.only = Some(known.ok_or_else(|| format!("--only needs one of {:?}", Kind::ALL))?);
             }
             "--table" => args.table = true,
+            "--table-into" => args.table_into = Some(given.next().ok_or(USAGE)?),
+            "--known" => args.known = true,
             "--mutants" => args.mutants = true,
             "--stop" => args.config.stops = true,
             "--minimize" => args.minimize = true,
@@ -165,7 +179,7 @@ fn show_report(engine: &dyn Engine, args: &Args, report: &Report) {
         if args.minimize {
             let small = minimize(engine, failure, args.config.mutant);
             show(engine.name(), args, &small, 1);
-            println!("{}", print::test(engine.name(), &small));
+            println!("{}", print::test(engine.name(), &small, args.config.mutant));
         }
     }
     println!("{} violations of {} kinds", report.violations(), report.failures.len());
@@ -182,7 +196,20 @@ fn run() -> Result<bool, String> {
     }
     let report = explore(&*engine, &args.config, Some(progress));
     show_report(&*engine, &args, &report);
-    Ok(report.violations() == 0)
+    if let Some(file) = &args.table_into {
+        store_table(file, engine.name(), &report)?;
+    }
+    let open = open_breaches(engine.name());
+    let unknown = report.failures.keys().filter(|(breach, ..)| !args.known || !open.contains(breach)).count();
+    Ok(unknown == 0)
+}
+
+/// Stores the engine's table between its markers in a page.
+fn store_table(file: &str, engine: &str, report: &Report) -> Result<(), String> {
+    let page = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let page = table::replace_in(&page, engine, report)
+        .ok_or_else(|| format!("{file} has no markers for {engine}'s table"))?;
+    fs::write(file, page).map_err(|error| format!("{file}: {error}"))
 }
 
 /// Prints which planted faults are seen; whether all are.

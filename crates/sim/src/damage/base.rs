@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, What};
+use lodestore_contract::Error;
+use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, Trace, What};
 
 use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
@@ -52,27 +53,40 @@ pub struct Base {
     pub image: SimImage,
     /// Earlier images, the oldest first.
     pub moments: Vec<SimImage>,
+    /// What the store held at each of them, and the session of each.
+    pub held: Vec<(State, usize)>,
+    /// How often the store was opened again: the session of `image`.
+    pub sessions: usize,
     /// Index of the last clean stop in `moments`.
     pub last_clean: Option<usize>,
     /// The states that the image may hold.
     pub allowed: Vec<State>,
-    /// The state without the last acknowledged change, after a crash. A log whose last record is
-    /// damaged may answer with it: the power failure may have taken all that says that the record
-    /// was durable.
-    pub torn_end: Option<State>,
     /// Every key of the history.
     pub universe: Vec<Vec<u8>>,
     /// Every value that a key ever had.
     pub past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
 }
 
+/// One operation of a history, for an observer.
+pub struct Step<'a> {
+    /// Its session.
+    pub session: usize,
+    /// The operation.
+    pub op: &'a Op,
+    /// What the store held before.
+    pub before: &'a State,
+    /// The medium before.
+    pub medium: &'a LineModel,
+    /// What the operation did to the medium.
+    pub trace: &'a Trace,
+}
+
 struct Builder<'a> {
+    observer: &'a mut dyn FnMut(&Step<'_>),
     engine: &'a dyn Engine,
     history: &'a History,
     model: LineModel,
     state: State,
-    /// The state before the last change.
-    previous: State,
     rng: Rng,
     base: Base,
 }
@@ -82,27 +96,35 @@ struct Builder<'a> {
 /// # Errors
 /// What went wrong before any damage.
 pub fn build(engine: &dyn Engine, spec: &SimSpec, history: &History, seed: u64) -> Result<Base, Wrong> {
+    observe(engine, spec, history, seed, &mut |_| {})
+}
+
+/// Runs a history and shows each acknowledged operation to `observer`.
+///
+/// # Errors
+/// What went wrong before any damage.
+pub fn observe(
+    engine: &dyn Engine,
+    spec: &SimSpec,
+    history: &History,
+    seed: u64,
+    observer: &mut dyn FnMut(&Step<'_>),
+) -> Result<Base, Wrong> {
     let keys: BTreeSet<Vec<u8>> = history.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
     let base = Base {
         image: SimImage::default(),
         moments: Vec::new(),
+        held: Vec::new(),
+        sessions: 0,
         last_clean: None,
         allowed: Vec::new(),
-        torn_end: None,
         universe: keys.into_iter().collect(),
         past: BTreeMap::new(),
     };
     let empty = SimImage { spec: spec.clone(), ..SimImage::default() };
     let model = LineModel::new(empty);
-    let mut builder = Builder {
-        engine,
-        history,
-        model,
-        state: State::default(),
-        previous: State::default(),
-        rng: Rng::new(seed),
-        base,
-    };
+    let (state, rng) = (State::default(), Rng::new(seed));
+    let mut builder = Builder { observer, engine, history, model, state, rng, base };
     builder.run(spec)?;
     Ok(builder.base)
 }
@@ -124,8 +146,7 @@ impl Builder<'_> {
             }
             store = self.one(store, op)?;
             if index % every == every / 2 && !is_last {
-                let moment = self.model.newest();
-                self.base.moments.push(moment);
+                self.keep(self.model.newest());
             }
         }
         if self.history.end == End::Clean {
@@ -138,12 +159,18 @@ impl Builder<'_> {
         Ok(())
     }
 
+    fn keep(&mut self, image: SimImage) {
+        self.base.moments.push(image);
+        self.base.held.push((self.state.clone(), self.base.sessions));
+    }
+
     fn open(&mut self, image: &SimImage) -> Result<Box<dyn Subject>, Wrong> {
         let store = judged(Oracle::Live, || {
             let store = self.engine.open(image, &self.history.shape)?;
             store.wait_recovered()?;
             Ok(store)
         })?;
+        self.base.sessions += 1;
         self.take(&*store);
         Ok(store)
     }
@@ -157,7 +184,7 @@ impl Builder<'_> {
                 drop(store);
                 let image = self.model.newest();
                 self.base.last_clean = Some(self.base.moments.len());
-                self.base.moments.push(image.clone());
+                self.keep(image.clone());
                 self.open(&image)
             }
             Op::PowerCut if !is_interval => {
@@ -172,8 +199,12 @@ impl Builder<'_> {
                 self.open(&image)
             }
             _ => {
+                let before = self.state.clone();
                 self.apply(&*store, op)?;
-                self.take(&*store);
+                let trace = store.recorder().take();
+                let (session, medium) = (self.base.sessions, &self.model);
+                (self.observer)(&Step { session, op, before: &before, medium, trace: &trace });
+                trace.events.iter().for_each(|event| self.model.apply(event));
                 Ok(store)
             }
         }
@@ -188,15 +219,15 @@ impl Builder<'_> {
     }
 
     fn apply(&mut self, store: &dyn Subject, op: &Op) -> Result<Outcome, Wrong> {
-        let outcome = judged(Oracle::Live, || store.apply(op))?;
+        let outcome = judged(Oracle::Live, || match store.apply(op) {
+            // An index that takes no more keys like this one is full, and nothing was changed.
+            Err(Error::IndexFull { .. }) => Ok(Outcome::Full),
+            outcome => outcome,
+        })?;
         if outcome == Outcome::Full {
             return Ok(outcome);
         }
-        let before = self.state.clone();
         let expected = self.state.apply(op);
-        if self.state != before {
-            self.previous = before;
-        }
         if outcome != expected {
             return Err(Wrong::new(Oracle::Live, format!("{} answered {outcome:?}, not {expected:?}", op.name())));
         }
@@ -211,7 +242,6 @@ impl Builder<'_> {
     /// The last operation, cut at a random store, flush or fence.
     fn crash(&mut self, store: Box<dyn Subject>, op: &Op, seed: u64) -> Result<(), Wrong> {
         let before = self.state.clone();
-        self.base.torn_end = Some(self.previous.clone());
         let outcome = self.apply(&*store, op)?;
         let trace = store.recorder().take();
         drop(store);

@@ -3,11 +3,12 @@
 //! > A read returns the correct value or an error that says what is damaged.
 //! > A read never returns an old value, and a key never disappears silently.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use lodestore_contract::{Error, Result as StoreResult};
-use lodestore_media::sim::{LineModel, Rng, SimImage};
+use lodestore_media::sim::{Rng, SimImage};
 
+use super::medium::Medium;
 use super::model::{Breach, Model, Violation};
 use crate::op::Op;
 use crate::oracle::show;
@@ -143,7 +144,7 @@ impl<'a> Judge<'a> {
     fn read_all(&mut self, store: &dyn Subject, phase: &'static str) -> Result<(), Violation> {
         let mut unreadable = 0;
         let keys = self.model.keys();
-        for key in keys.iter().map(Vec::as_slice).chain(STRANGE_KEYS) {
+        for key in keys.keys().map(Vec::as_slice).chain(STRANGE_KEYS) {
             let seen = guarded(phase, || store.get(key))?;
             match self.note(seen, phase)? {
                 Some(seen) => {
@@ -195,12 +196,12 @@ impl<'a> Judge<'a> {
             Some(false) => return Ok(()),
             ended => ended.is_some(),
         };
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::with_capacity(pairs.len());
         for (key, value) in &pairs {
             self.model
                 .judge_value(key, Some(value))
                 .map_err(|(kind, what)| breach(kind, phase, format!("{walk:?}: {what}")))?;
-            if !seen.insert(key.clone()) {
+            if !seen.insert(key.as_slice()) {
                 return Err(breach(Breach::WalkTwice, phase, format!("{walk:?} shows {:?} twice", show(key))));
             }
         }
@@ -216,9 +217,10 @@ impl<'a> Judge<'a> {
         let is_export = walk == Walk::Owned;
         let is_told = is_export && store.recovery_damage().left_out > 0;
         if ended && !is_told {
-            let missing = self.model.keys().into_iter().find(|key| self.model.must_exist(key) && !seen.contains(key));
+            let keys = self.model.keys();
+            let missing = keys.keys().find(|key| self.model.must_exist(key) && !seen.contains(key.as_slice()));
             if let Some(key) = missing {
-                return Err(breach(Breach::WalkShort, phase, format!("{walk:?} leaves out {:?}", show(&key))));
+                return Err(breach(Breach::WalkShort, phase, format!("{walk:?} leaves out {:?}", show(key))));
             }
         }
         Ok(())
@@ -226,10 +228,7 @@ impl<'a> Judge<'a> {
 
     /// A second open, then operations with a kill, an open, a clean stop and an open.
     fn go_on(&mut self, store: Box<dyn Subject>, image: &SimImage, effort: Effort) -> Result<(), Violation> {
-        if !image.regions.iter().all(|bytes| bytes.len().is_multiple_of(image.spec.grain as usize)) {
-            return guarded("drop", || drop(store));
-        }
-        let mut medium = LineModel::new(image.clone());
+        let mut medium = Medium::new(image);
         let mut store = store;
         if effort.again {
             let Some(next) = self.reopen(store, &mut medium, "second open")? else { return Ok(()) };
@@ -251,14 +250,14 @@ impl<'a> Judge<'a> {
     fn reopen(
         &mut self,
         store: Box<dyn Subject>,
-        medium: &mut LineModel,
+        medium: &mut Medium,
         phase: &'static str,
     ) -> Result<Option<Box<dyn Subject>>, Violation> {
         let trace = store.recorder().take();
         guarded(phase, || drop(store))?;
         trace.events.iter().for_each(|event| medium.apply(event));
         // The drop of a store stores nothing: the process was killed.
-        let Some(store) = self.open(&medium.newest(), phase)? else { return Ok(None) };
+        let Some(store) = self.open(medium.image(), phase)? else { return Ok(None) };
         self.read_all(&*store, phase)?;
         Ok(Some(store))
     }
@@ -267,7 +266,7 @@ impl<'a> Judge<'a> {
         let phase = "operations";
         self.poisoned = false;
         let mut rng = Rng::new(effort.seed);
-        let known = self.model.keys();
+        let known: Vec<Vec<u8>> = self.model.keys().keys().cloned().collect();
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for _ in 0..KEYS_MAX.min(known.len()) {
             keys.push(known[rng.index(known.len())].clone());
@@ -332,10 +331,10 @@ impl<'a> Judge<'a> {
             Breach::Absent => Some(breach(Breach::SalvageSilent, phase, what)),
             kind => Some(breach(kind, phase, what)),
         };
-        for key in self.model.keys() {
-            let seen = guarded(phase, || store.get(&key))?;
+        for key in self.model.keys().keys() {
+            let seen = guarded(phase, || store.get(key))?;
             if let Some(seen) = self.note(seen, phase)?
-                && let Err((kind, what)) = self.model.judge_get(&key, &seen)
+                && let Err((kind, what)) = self.model.judge_get(key, &seen)
                 && let Some(violation) = judged(kind, format!("get: {what}"))
             {
                 return Err(violation);

@@ -50,6 +50,26 @@ fn extent_name(engine: &str, kind: u8) -> &'static str {
     }
 }
 
+/// Structures that are no extent, and rows that are more than one structure.
+const OTHERS: [&str; 11] = [
+    "pool header",
+    "engine root",
+    "region header",
+    "extent table",
+    "wear table",
+    "values file",
+    "free space",
+    "a whole file",
+    "several structures",
+    "none",
+    "another extent",
+];
+
+/// Returns every name of a structure, without the mark of a head, that a table of `engine` may have.
+pub fn structure_names(engine: &str) -> Vec<&'static str> {
+    (0..=u8::MAX).map(|kind| extent_name(engine, kind)).chain(OTHERS).collect()
+}
+
 /// The engines that give their extents a head of their own, which is named apart.
 fn has_head(name: &str) -> bool {
     !matches!(name, "records" | "large records" | "occupancy" | "space reserve")
@@ -102,9 +122,11 @@ impl Map<'_> {
     }
 
     fn extent(&mut self, name: &str, file: u16, offset: u64, len: u64) {
-        if has_head(name) && len > 2 * LINE {
-            self.add(format!("{name}: head"), file, offset, 2 * LINE);
-            self.add(name, file, offset + 2 * LINE, len - 2 * LINE);
+        // The lines of a hash table begin after a header of one line.
+        let head = if name == "hash table" { LINE } else { 2 * LINE };
+        if has_head(name) && len > head {
+            self.add(format!("{name}: head"), file, offset, head);
+            self.add(name, file, offset + head, len - head);
         } else {
             self.add(name, file, offset, len);
         }

@@ -9,9 +9,12 @@
 pub mod base;
 pub mod fault;
 pub mod judge;
+pub mod legal;
 pub mod map;
+pub mod medium;
 pub mod minimize;
 pub mod model;
+pub mod open;
 pub mod plan;
 pub mod planted;
 pub mod print;
@@ -28,7 +31,7 @@ use lodestore_media::Mutant;
 use lodestore_media::sim::{Rng, SimImage, SimSpec};
 
 use crate::subject::Engine;
-use base::{Base, End, History};
+use base::{Base, History};
 use fault::{Fault, Kind, kind_of};
 use judge::{Class, Effort, Judge};
 use model::{Breach, Model, Violation};
@@ -193,6 +196,18 @@ enum Verdict {
     Indistinguishable,
 }
 
+/// An undamaged store and what is known of it.
+pub struct Known<'a> {
+    /// The store.
+    pub base: &'a Base,
+    /// What its keys may answer.
+    pub model: Model,
+    /// Its structures.
+    pub parts: &'a [map::Part],
+    /// The planted fault.
+    pub mutant: Option<Mutant>,
+}
+
 /// What a worker does now, for a watchdog.
 pub type Progress = Mutex<Vec<Option<(CaseId, Instant)>>>;
 
@@ -264,6 +279,7 @@ fn explore_base(
         }
     };
     let parts = map::map_of(&base.image, engine.name());
+    let known = Known { model: Model::new(&base), mutant: config.mutant, parts: &parts, base: &base };
     let planner = Planner::new(&base, &parts);
     for image in 0..IMAGES_PER_BASE {
         let id = CaseId { base: index, image };
@@ -281,7 +297,7 @@ fn explore_base(
         let case = Case { history: history.clone(), history_seed, faults, effort };
         let names = structures(&parts, &case.faults);
         let key = (names.clone(), kind_of(&case.faults), history.end.name());
-        let verdict = judge_image(engine, &case, &base, &damaged)
+        let verdict = judge_image(engine, &case, &known, &damaged)
             .map_err(|violation| Box::new(Failure { id, case: case.clone(), structures: names, violation }));
         let mut total = lock(total);
         total.images += 1;
@@ -306,62 +322,36 @@ fn structures(parts: &[map::Part], faults: &[Fault]) -> String {
     if names.len() > 1 { "several structures".into() } else { names.pop().unwrap_or_default() }
 }
 
-/// Whether older content of this damage is a legal crash state of the engine: an in-place engine
-/// that was killed may have lost the newest stores of a line.
-fn may_be_a_crash(engine: &dyn Engine, case: &Case) -> bool {
-    let is_in_place = ["hikv", "nvht", "mkvs"].contains(&engine.name());
-    let is_stale = |fault: &Fault| fault.kind().is_stale();
-    is_in_place && case.history.end != End::Clean && case.faults.iter().any(is_stale)
+fn judge_image(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage) -> Result<Verdict, Violation> {
+    let judged = judge_with(engine, case, known.model.clone(), damaged);
+    let Err(violation) = judged else { return judged };
+    let is_of_content = matches!(
+        violation.breach,
+        Breach::OldValue
+            | Breach::Absent
+            | Breach::WalkShort
+            | Breach::Operation
+            | Breach::Count
+            | Breach::SalvageOld
+            | Breach::SalvageSilent
+    );
+    if !is_of_content {
+        return Err(violation);
+    }
+    let Some(model) = legal::model_of_crashes(engine, case, known, damaged) else { return Err(violation) };
+    // Every answer must be explained by the crash state, not the first violation alone.
+    judge_with(engine, case, model, damaged).map(|_| Verdict::Indistinguishable)
 }
 
-/// Whether damage of a log's last record explains what is missing. After a power failure nothing
-/// needs to be durable that says that this record was: it looks like one that was cut off.
-fn is_torn_end(engine: &dyn Engine, case: &Case, base: &Base, damaged: &SimImage) -> bool {
-    let Some(torn_end) = &base.torn_end else { return false };
-    let parts = map::map_of(&base.image, engine.name());
-    let is_log = |part: &&map::Part| part.name.starts_with("log segment");
-    let logs: Vec<_> = parts.iter().filter(is_log).map(|part| part.at).collect();
-    let hits = |at: fault::Place, log: &fault::Place| {
-        at.file == log.file && at.offset < log.offset + log.len && log.offset < at.offset + at.len
-    };
-    if !case.faults.iter().any(|fault| logs.iter().any(|log| hits(fault.place(), log))) {
-        return false;
+fn judge_with(engine: &dyn Engine, case: &Case, model: Model, damaged: &SimImage) -> Result<Verdict, Violation> {
+    let mut judge = Judge::new(engine, case.history.shape, model);
+    let class = judge.judge(damaged, case.effort)?;
+    let used = memory_used();
+    if used > MEMORY_MAX_KIB {
+        let what = format!("the process uses {used} KiB of address space");
+        return Err(Violation { breach: Breach::Memory, phase: "open", what });
     }
-    let mut allowed = base.allowed.clone();
-    allowed.push(torn_end.clone());
-    let base = Base { allowed, ..base.clone() };
-    Judge::new(engine, case.history.shape, Model::new(&base)).judge(damaged, case.effort).is_ok()
-}
-
-fn judge_image(engine: &dyn Engine, case: &Case, base: &Base, damaged: &SimImage) -> Result<Verdict, Violation> {
-    let mut judge = Judge::new(engine, case.history.shape, Model::new(base));
-    let judged = judge.judge(damaged, case.effort).and_then(|class| {
-        let used = memory_used();
-        let what = || format!("the process uses {used} KiB of address space");
-        if used > MEMORY_MAX_KIB {
-            return Err(Violation { breach: Breach::Memory, phase: "open", what: what() });
-        }
-        Ok(class)
-    });
-    match judged {
-        Ok(class) => Ok(Verdict::Class { class, salvaged_old: judge.salvaged_old }),
-        Err(violation) => {
-            let is_of_content = matches!(
-                violation.breach,
-                Breach::OldValue
-                    | Breach::Absent
-                    | Breach::WalkShort
-                    | Breach::Operation
-                    | Breach::Count
-                    | Breach::SalvageOld
-                    | Breach::SalvageSilent
-            );
-            let is_legal = may_be_a_crash(engine, case)
-                || plan::is_rollback(base, damaged)
-                || is_of_content && is_torn_end(engine, case, base, damaged);
-            if is_of_content && is_legal { Ok(Verdict::Indistinguishable) } else { Err(violation) }
-        }
-    }
+    Ok(Verdict::Class { class, salvaged_old: judge.salvaged_old })
 }
 
 /// The greatest address space that the process has used, in KiB; 0 where the system does not tell.
@@ -383,7 +373,9 @@ pub fn run_case(engine: &dyn Engine, case: &Case, mutant: Option<Mutant>) -> Res
     })?;
     let mut damaged = base.image.clone();
     case.faults.iter().for_each(|fault| fault.apply(&mut damaged, &base.moments));
-    match judge_image(engine, case, &base, &damaged)? {
+    let parts = map::map_of(&base.image, engine.name());
+    let known = Known { model: Model::new(&base), mutant, parts: &parts, base: &base };
+    match judge_image(engine, case, &known, &damaged)? {
         Verdict::Class { class, .. } => Ok(Some(class)),
         Verdict::Indistinguishable => Ok(None),
     }

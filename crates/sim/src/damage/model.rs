@@ -1,6 +1,7 @@
 //! What each key of a damaged store may answer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use lodestore_contract::BatchOp;
 
@@ -57,17 +58,20 @@ pub struct Violation {
 /// A live value with its expiry, as a get answers it.
 pub type Seen = Option<(Vec<u8>, Option<u64>)>;
 
-/// The allowed states of each key, apart from the others.
+/// The allowed states of each key. Clones share their content until one of them changes.
 #[derive(Debug, Clone)]
 pub struct Model {
-    keys: BTreeMap<Vec<u8>, Vec<State>>,
-    past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+    keys: Arc<BTreeMap<Vec<u8>, Vec<State>>>,
+    past: Arc<BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>>,
 }
+
+/// The state of a key that no history writes.
+static ABSENT: [State; 1] = [State::EMPTY];
 
 fn only(state: &State, key: &[u8]) -> State {
     let mut own = State::default();
-    if let Some((key, held)) = state.all().find(|(held, _)| *held == key) {
-        own.set(key.clone(), held.clone());
+    if let Some(held) = state.held(key) {
+        own.set(key.to_vec(), held.clone());
     }
     own
 }
@@ -84,30 +88,40 @@ impl Model {
             states.dedup();
             (key.clone(), states)
         };
-        Self { keys: base.universe.iter().map(states).collect(), past: base.past.clone() }
+        let keys = base.universe.iter().map(states).collect();
+        Self { keys: Arc::new(keys), past: Arc::new(base.past.clone()) }
     }
 
-    /// Every key.
-    pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.keys.keys().cloned().collect()
+    /// Also allows that `key` is as in `state`.
+    pub fn allow(&mut self, key: &[u8], state: &State) {
+        let own = only(state, key);
+        let states = Arc::make_mut(&mut self.keys).entry(key.to_vec()).or_insert_with(|| vec![State::EMPTY]);
+        if !states.contains(&own) {
+            states.push(own);
+        }
     }
 
-    fn states(&self, key: &[u8]) -> Vec<State> {
-        self.keys.get(key).cloned().unwrap_or_else(|| vec![State::default()])
+    /// Every key, with its allowed states.
+    pub fn keys(&self) -> Arc<BTreeMap<Vec<u8>, Vec<State>>> {
+        Arc::clone(&self.keys)
     }
 
-    fn live_values(&self, key: &[u8]) -> Vec<Option<Vec<u8>>> {
-        self.states(key).iter().map(|state| state.get(key).map(|held| held.value.clone())).collect()
+    fn states(&self, key: &[u8]) -> &[State] {
+        self.keys.get(key).map_or(&ABSENT, Vec::as_slice)
+    }
+
+    fn live_values<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = Option<&'a [u8]>> {
+        self.states(key).iter().map(|state| state.get(key).map(|held| held.value.as_slice()))
     }
 
     /// Whether the key exists in every allowed state.
     pub fn must_exist(&self, key: &[u8]) -> bool {
-        self.live_values(key).iter().all(Option::is_some)
+        self.live_values(key).all(|value| value.is_some())
     }
 
     /// Whether the key exists in some allowed state.
     pub fn may_exist(&self, key: &[u8]) -> bool {
-        self.live_values(key).iter().any(Option::is_some)
+        self.live_values(key).any(|value| value.is_some())
     }
 
     /// The bounds of the number of keys.
@@ -122,8 +136,7 @@ impl Model {
 
     /// Judges the value that a read shows; `None` is absence.
     pub fn judge_value(&self, key: &[u8], seen: Option<&[u8]>) -> Result<(), (Breach, String)> {
-        let allowed = self.live_values(key);
-        if allowed.iter().any(|value| value.as_deref() == seen) {
+        if self.live_values(key).any(|value| value == seen) {
             return Ok(());
         }
         let breach = match seen {
@@ -131,7 +144,7 @@ impl Model {
             Some(value) if self.past.get(key).is_some_and(|past| past.contains(value)) => Breach::OldValue,
             Some(_) => Breach::ForeignValue,
         };
-        let expected: Vec<String> = allowed.iter().map(|value| show_value(value.as_deref())).collect();
+        let expected: Vec<String> = self.live_values(key).map(show_value).collect();
         Err((breach, format!("key {:?} holds {}, not {}", show(key), show_value(seen), expected.join(" or "))))
     }
 
@@ -149,10 +162,10 @@ impl Model {
     fn note(&mut self, key: &[u8], states: Vec<State>) {
         for state in &states {
             if let Some(held) = state.get(key) {
-                self.past.entry(key.to_vec()).or_default().insert(held.value.clone());
+                Arc::make_mut(&mut self.past).entry(key.to_vec()).or_default().insert(held.value.clone());
             }
         }
-        self.keys.insert(key.to_vec(), states);
+        Arc::make_mut(&mut self.keys).insert(key.to_vec(), states);
     }
 
     /// Follows an operation that answered `outcome`. Once damage was reported, a delete may find a
@@ -166,7 +179,7 @@ impl Model {
             return Ok(());
         }
         let Some(key) = op.key() else { return Ok(()) };
-        let before = self.states(key);
+        let before = self.states(key).to_vec();
         let after = |mut state: State| (state.apply(op) == *outcome).then_some(state);
         let mut explained: Vec<State> = before.iter().cloned().filter_map(after).collect();
         explained.dedup();
@@ -176,7 +189,7 @@ impl Model {
             explained.push(State::default());
         }
         if explained.is_empty() {
-            let held: Vec<String> = self.live_values(key).iter().map(|value| show_value(value.as_deref())).collect();
+            let held: Vec<String> = self.live_values(key).map(show_value).collect();
             let text = format!("{} of {:?}, which holds {}: {outcome:?}", op.name(), show(key), held.join(" or "));
             return Err((Breach::Operation, text));
         }
@@ -187,7 +200,7 @@ impl Model {
     fn follow_batch_op(&mut self, op: &BatchOp) {
         let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
         let one = Op::Batch { batch: lodestore_contract::Batch { ops: vec![op.clone()] } };
-        let mut states = self.states(key);
+        let mut states = self.states(key).to_vec();
         states.iter_mut().for_each(|state| drop(state.apply(&one)));
         states.dedup();
         self.note(key, states);
@@ -196,7 +209,7 @@ impl Model {
     /// Follows an operation that failed in a way that leaves it done or not.
     pub fn follow_doubtful(&mut self, op: &Op) {
         for key in op.keys() {
-            let mut states = self.states(key);
+            let mut states = self.states(key).to_vec();
             let mut done = states.clone();
             let outcome = |state: &mut State| drop(state.apply(op));
             done.iter_mut().for_each(outcome);

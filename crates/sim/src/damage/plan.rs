@@ -177,9 +177,3 @@ impl<'a> Planner<'a> {
         Fault::Truncated { at: Place { file, offset, len: self.file_len(file).max(1) } }
     }
 }
-
-/// Whether `image` has all regions of an earlier moment. Nothing within a pool can show that the
-/// whole pool was rolled back. (The values file next to the pool may be newer.)
-pub fn is_rollback(base: &Base, image: &SimImage) -> bool {
-    base.moments.iter().any(|moment| moment.regions == image.regions)
-}

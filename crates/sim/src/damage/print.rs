@@ -3,11 +3,38 @@
 use std::fmt::Write as _;
 
 use lodestore_contract::BatchOp;
+use lodestore_media::Mutant;
 
 use super::base::End;
 use super::fault::Fault;
 use super::{Case, Failure};
 use crate::op::Op;
+
+/// Names that a printed case may use, each with its path.
+const NAMES: [(&str, &str); 12] = [
+    ("Batch {", "lodestore_contract::Batch"),
+    ("BatchOp::", "lodestore_contract::BatchOp"),
+    ("Expiry::", "lodestore_contract::Expiry"),
+    ("Mutant::", "lodestore_media::Mutant"),
+    ("End::", "lodestore_sim::damage::base::End"),
+    ("History {", "lodestore_sim::damage::base::History"),
+    ("Fault::", "lodestore_sim::damage::fault::Fault"),
+    ("Place {", "lodestore_sim::damage::fault::Place"),
+    ("Effort {", "lodestore_sim::damage::judge::Effort"),
+    ("Case {", "lodestore_sim::damage::{Case, run_case}"),
+    ("Op::", "lodestore_sim::op::Op"),
+    ("Shape {", "lodestore_sim::subject::Shape"),
+];
+
+/// Returns a `use` line for each name that `code` has.
+fn imports(code: &str) -> String {
+    NAMES.iter().filter(|(name, _)| is_word(code, name)).map(|(_, path)| format!("use {path};\n")).collect()
+}
+
+/// Whether `name` is in `code`, and not as the end of a longer name.
+fn is_word(code: &str, name: &str) -> bool {
+    code.match_indices(name).any(|(at, _)| !code[..at].ends_with(|last: char| last.is_alphanumeric() || last == '_'))
+}
 
 fn bytes(bytes: &[u8]) -> String {
     let is_run = bytes.len() > 3 && bytes.iter().all(|byte| *byte == bytes[0]);
@@ -78,8 +105,8 @@ pub fn case(case: &Case) -> String {
     out
 }
 
-/// Prints a failure as a ready test.
-pub fn test(engine: &str, failure: &Failure) -> String {
+/// Prints a failure as a ready test file: `use` lines, the case, and the test.
+pub fn test(engine: &str, failure: &Failure, mutant: Option<Mutant>) -> String {
     let engine_type = match engine {
         "hikv" => "HiKvEngine",
         "nvht" => "NvhtEngine",
@@ -87,11 +114,13 @@ pub fn test(engine: &str, failure: &Failure) -> String {
         "hashkv" => "HashEngine",
         _ => "MkvsEngine",
     };
+    let name = format!("damage_{engine}_{}_{}", failure.id.base, failure.id.image);
     let body = case(&failure.case).replace('\n', "\n    ");
-    format!(
-        "#[test]\nfn damage_{engine}_{}_{}() {{\n    let case = {};\n    run_case(&{engine_type}, &case, None).expect(\"the rule\");\n}}\n",
-        failure.id.base,
-        failure.id.image,
+    let fault = mutant.map_or_else(|| "None".into(), |mutant| format!("Some(Mutant::{mutant:?})"));
+    let code = format!(
+        "fn case_of_{name}() -> Case {{\n    {}\n}}\n\n\
+         #[test]\nfn {name}() {{\n    run_case(&{engine_type}, &case_of_{name}(), {fault}).expect(\"the rule\");\n}}\n",
         body.trim_end()
-    )
+    );
+    format!("{}use lodestore_sim::{engine}::{engine_type};\n\n{code}", imports(&code))
 }

@@ -1,6 +1,6 @@
 //! The table of docs/crash.md: what becomes of each damage to each structure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::fault::Kind;
@@ -15,13 +15,14 @@ fn add(sum: &mut Row, row: &Row) {
 }
 
 /// The columns of the table, each with the damage that it sums.
-const COLUMNS: [(&str, &[Kind]); 6] = [
+pub const COLUMNS: [(&str, &[Kind]); 7] = [
     ("bits flipped", &[Kind::Flip, Kind::Flips]),
     ("line zeroed", &[Kind::ZeroLine]),
     ("page zeroed or random", &[Kind::ZeroPage, Kind::Garbage]),
     ("line or page stale", &[Kind::StaleLine, Kind::StalePage]),
     ("misplaced", &[Kind::Misplaced]),
     ("file stale, cut, missing or swapped", &[Kind::StaleFile, Kind::Truncated, Kind::Swapped]),
+    ("several damages", &[Kind::Mixed]),
 ];
 
 fn cell(row: Option<&Row>) -> String {
@@ -59,6 +60,33 @@ pub fn markdown(engine: &str, report: &Report) -> String {
         let _ = writeln!(out, "| {structure} | {end} | {} |", cells.join(" | "));
     }
     out
+}
+
+/// Returns the lines before and after an engine's table in a page.
+fn markers(engine: &str) -> [String; 2] {
+    ["begin", "end"].map(|side| format!("<!-- damage table of {engine}: {side} -->\n"))
+}
+
+/// Returns the table of an engine in a page, without its markers; `None` if the page has none.
+pub fn table_in<'a>(page: &'a str, engine: &str) -> Option<&'a str> {
+    let [begin, end] = markers(engine);
+    let (_, rest) = page.split_once(&begin)?;
+    Some(rest.split_once(&end)?.0)
+}
+
+/// Returns the page with the engine's table replaced by that of `report`; `None` if the page has no
+/// markers for the table.
+pub fn replace_in(page: &str, engine: &str, report: &Report) -> Option<String> {
+    let [begin, end] = markers(engine);
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}{}{end}{after}", markdown(engine, report)))
+}
+
+/// Returns the structures of a table's rows.
+pub fn structures_of(table: &str) -> BTreeSet<&str> {
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect()
 }
 
 /// Prints the sums of each damage by the history's end.

@@ -1,0 +1,176 @@
+//! Damage that cannot be told from a legal crash state.
+//!
+//! Three rules decide, and no list of names:
+//!
+//! 1. **Rollback**: all regions of the pool are as at one earlier moment.
+//! 2. **Older line**: an in-place engine was killed, and a line or page of index entries has its
+//!    content of an earlier moment. Entries do not depend on each other, so the writes of these
+//!    keys in flight leave the same bytes. Each key has its state of the moment, or is absent if
+//!    its entry was elsewhere then. A line of any other structure must give the state of the
+//!    moment exactly, and a whole file too, of the same session.
+//! 3. **In flight**: at one cut of an acknowledged operation of the last session, every line that
+//!    the operation stored has a legal content, and every damaged line is not durable yet. A
+//!    damaged line must have a legal content too, except in a log: the bytes of a torn record are
+//!    arbitrary.
+//!
+//! A rule only widens what each key may answer: by its state at the moment, or before the
+//! operation. The image is judged again with the wider model.
+
+use std::collections::BTreeSet;
+
+use lodestore_media::sim::{CrashSet, LineModel, SimImage, VALUES, What};
+
+use super::base::{End, Step, observe};
+use super::fault::{Fault, Kind, LINE, PAGE, Place, bytes_at, content};
+use super::model::Model;
+use super::{Case, Known, map, spec};
+use crate::op::{Op, State};
+use crate::subject::Engine;
+
+/// A line by its file and offset.
+type Line = (u16, u64);
+
+/// The engines that change their index in place.
+fn is_in_place(engine: &dyn Engine) -> bool {
+    ["hikv", "nvht", "mkvs"].contains(&engine.name())
+}
+
+/// Whether the bytes of a torn record may be anything in this structure.
+fn is_log(name: &str) -> bool {
+    ["log segment", "write-ahead log", "manifest"].iter().any(|log| name.starts_with(log))
+}
+
+/// Returns what the keys may answer if `damaged` cannot be told from a legal crash state.
+pub fn model_of_crashes(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage) -> Option<Model> {
+    let mut model = known.model.clone();
+    let mut is_wider = false;
+    let base = known.base;
+    for (moment, (state, _)) in base.moments.iter().zip(&base.held) {
+        // The values file next to the pool may be newer.
+        if moment.regions == damaged.regions {
+            base.universe.iter().for_each(|key| model.allow(key, state));
+            is_wider = true;
+        }
+    }
+    if is_in_place(engine) && case.history.end != End::Clean {
+        is_wider |= allow_older(case, known, &mut model);
+    }
+    is_wider |= allow_in_flight(engine, case, known, damaged, &mut model);
+    is_wider.then_some(model)
+}
+
+/// Widens `model` by the states of the moments of which rule 2 holds.
+fn allow_older(case: &Case, known: &Known, model: &mut Model) -> bool {
+    let base = known.base;
+    let mut is_wider = false;
+    for fault in &case.faults {
+        let Fault::Stale { at, moment } = *fault else { continue };
+        let Some((state, session)) = base.held.get(moment) else { continue };
+        let is_file = fault.kind() == Kind::StaleFile;
+        if is_file && *session != base.sessions {
+            continue;
+        }
+        let lines = (at.offset..at.offset + at.len).step_by(LINE as usize);
+        let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE, ..at }));
+        let has_entries = !is_file && names.any(is_of_entries);
+        for key in &base.universe {
+            model.allow(key, state);
+            if has_entries {
+                model.allow(key, &State::EMPTY);
+            }
+        }
+        is_wider = true;
+    }
+    is_wider
+}
+
+/// Whether the lines of this structure hold entries of keys.
+fn is_of_entries(name: &str) -> bool {
+    ["index segment", "hash table"].iter().any(|entries| name.starts_with(entries)) && !name.ends_with("head")
+}
+
+/// The lines whose content differs from the undamaged store; `None` if files differ in length or
+/// if the lines are more than one page.
+fn changed_lines(undamaged: &SimImage, damaged: &SimImage) -> Option<BTreeSet<Line>> {
+    let mut changed = BTreeSet::new();
+    for file in (0..undamaged.regions.len().max(damaged.regions.len()) as u16).chain([VALUES]) {
+        let (old, new) = (content(undamaged, file), content(damaged, file));
+        if old.len() != new.len() {
+            return None;
+        }
+        let lines = old.chunks(LINE as usize).zip(new.chunks(LINE as usize)).enumerate();
+        let differing = lines.filter(|(_, (old, new))| old != new);
+        changed.extend(differing.map(|(index, _)| (file, index as u64 * LINE)));
+        if changed.len() as u64 > PAGE / LINE {
+            return None;
+        }
+    }
+    Some(changed)
+}
+
+/// Widens `model` by the states before operations of which rule 3 holds.
+fn allow_in_flight(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage, model: &mut Model) -> bool {
+    if case.history.end == End::Clean {
+        return false;
+    }
+    let Some(changed) = changed_lines(&known.base.image, damaged) else { return false };
+    let sessions = known.base.sessions;
+    let mut is_wider = false;
+    let check = Check { damaged, changed: &changed, parts: known.parts };
+    let mut observer = |step: &Step<'_>| {
+        if step.session == sessions && check.was_in_flight(step) {
+            let keys: Vec<&[u8]> = step.op.keys().collect();
+            keys.iter().for_each(|key| model.allow(key, step.before));
+            is_wider |= !keys.is_empty() || *step.op == Op::Sync;
+        }
+    };
+    let seen = observe(engine, &spec(known.mutant), &case.history, case.history_seed, &mut observer);
+    seen.is_ok() && is_wider
+}
+
+struct Check<'a> {
+    damaged: &'a SimImage,
+    changed: &'a BTreeSet<Line>,
+    parts: &'a [map::Part],
+}
+
+impl Check<'_> {
+    /// Whether rule 3 holds at one cut of the operation.
+    fn was_in_flight(&self, step: &Step<'_>) -> bool {
+        let stored = |what: &What| match *what {
+            What::Word { region, offset, .. } => Some((region, offset / LINE * LINE)),
+            _ => None,
+        };
+        let lines: BTreeSet<Line> = step.trace.events.iter().filter_map(|event| stored(&event.what)).collect();
+        if !self.changed.iter().all(|line| lines.contains(line)) {
+            return false;
+        }
+        let mut medium = step.medium.clone();
+        for event in &step.trace.events {
+            let is_cut = matches!(event.what, What::Fence { .. } | What::Sync { .. });
+            if is_cut && self.is_legal(&medium, &lines) {
+                return true;
+            }
+            medium.apply(event);
+        }
+        self.is_legal(&medium, &lines)
+    }
+
+    fn is_legal(&self, medium: &LineModel, lines: &BTreeSet<Line>) -> bool {
+        let set = medium.crash_set();
+        lines.iter().all(|line| self.has_legal_content(medium, &set, *line))
+    }
+
+    fn has_legal_content(&self, medium: &LineModel, set: &CrashSet, line: Line) -> bool {
+        let at = Place { file: line.0, offset: line.1, len: LINE };
+        let bytes = bytes_at(self.damaged, at);
+        let pending = set.lines().iter().find(|choices| (choices.region(), choices.offset()) == line);
+        match pending {
+            Some(choices) => {
+                let is_legal = (0..choices.count()).any(|index| choices.content(index) == bytes);
+                is_legal || self.changed.contains(&line) && is_log(map::name_of(self.parts, at))
+            }
+            None => !self.changed.contains(&line) && bytes == bytes_at(medium.durable(), at),
+        }
+    }
+}

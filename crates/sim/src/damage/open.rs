@@ -1,0 +1,37 @@
+//! Breaches of the rule that engines are known to have. They are printed, and fail nothing.
+
+use super::model::Breach;
+
+/// Open: a root or directory word, an extent table or a region with its older content after a kill;
+/// batch logs after a kill in mid-batch.
+const HIKV: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::WalkTwice];
+/// Open: as in hikv; a line of a table that a growth left, at the place of a line in use.
+const NVHT: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::Operation];
+/// Open: stale files and extent tables; a last record whose end mark and hint a power failure took.
+const FLUIDKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
+/// Open: as in fluidkv; a zeroed value record of a key with an expiry.
+const HASHKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
+const MKVS: &[Breach] = &[
+    Breach::OldValue,
+    Breach::Absent,
+    Breach::WalkShort,
+    Breach::WalkTwice,
+    Breach::SalvageOld,
+    Breach::SalvageSilent,
+    Breach::Error,
+    Breach::Operation,
+    Breach::VerifyBlind,
+    Breach::Count,
+];
+
+/// Returns the breaches that an engine is known to have.
+pub fn open_breaches(engine: &str) -> &'static [Breach] {
+    match engine {
+        "hikv" => HIKV,
+        "nvht" => NVHT,
+        "fluidkv" => FLUIDKV,
+        "hashkv" => HASHKV,
+        "mkvs" => MKVS,
+        _ => &[],
+    }
+}
