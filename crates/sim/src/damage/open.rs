@@ -11,18 +11,8 @@ const NVHT: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::Operation];
 const FLUIDKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
 /// Open: as in fluidkv; a zeroed value record of a key with an expiry.
 const HASHKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
-const MKVS: &[Breach] = &[
-    Breach::OldValue,
-    Breach::Absent,
-    Breach::WalkShort,
-    Breach::WalkTwice,
-    Breach::SalvageOld,
-    Breach::SalvageSilent,
-    Breach::Error,
-    Breach::Operation,
-    Breach::VerifyBlind,
-    Breach::Count,
-];
+/// Open: a stale pool of the host or of a device; a salvage that answers an older value.
+const MKVS: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::SalvageOld];
 
 /// Returns the breaches that an engine is known to have.
 pub fn open_breaches(engine: &str) -> &'static [Breach] {
