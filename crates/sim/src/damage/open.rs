@@ -7,9 +7,9 @@ use super::model::Breach;
 const HIKV: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::WalkTwice];
 /// Open: as in hikv; a line of a table that a growth left, at the place of a line in use.
 const NVHT: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::Operation];
-/// Open: stale files and extent tables; a last record whose end mark and hint a power failure took.
+/// Open: a stale page that holds a whole log segment, which only these small stores have; a page of
+/// both copies of a line of the extent table.
 const FLUIDKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
-/// Open: as in fluidkv; a zeroed value record of a key with an expiry.
 const HASHKV: &[Breach] = &[Breach::OldValue, Breach::Absent];
 /// Open: a stale pool of the host or of a device; a salvage that answers an older value.
 const MKVS: &[Breach] = &[Breach::OldValue, Breach::Absent, Breach::SalvageOld];
