@@ -81,6 +81,6 @@ fn planted_faults_of_in_place_engines_are_seen() {
 
 #[test]
 fn planted_faults_of_log_engines_are_seen() {
-    planted_faults_are_seen(&FluidEngine, 1000);
+    planted_faults_are_seen(&FluidEngine, 2000);
     planted_faults_are_seen(&HashEngine, 1000);
 }
