@@ -136,7 +136,8 @@ pub enum Error {
         /// What to do instead.
         instead: String,
     },
-    /// A file of the store is on a medium that keeps less than the medium of the store's first region.
+    /// A file of the store is on a medium that keeps less than the medium of the store's first
+    /// region.
     WeakerMedium {
         /// The file.
         path: PathBuf,

@@ -22,7 +22,8 @@ const MEMORY_DIRECTORY: &str = "/dev/shm";
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Creates a directory in memory if the machine has tmpfs at `/dev/shm`, else as [`Self::on_disk`].
+    /// Creates a directory in memory if the machine has tmpfs at `/dev/shm`, else as
+    /// [`Self::on_disk`].
     ///
     /// # Panics
     /// If no directory can be created.

@@ -1,4 +1,5 @@
-//! Thread starts. The system may refuse each of them: RLIMIT_NPROC, or the pids limit of a container.
+//! Thread starts. The system may refuse each of them: RLIMIT_NPROC, or the pids limit of a
+//! container.
 //!
 //! Every engine starts its threads here. A store either goes on with fewer threads, or refuses the
 //! open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].

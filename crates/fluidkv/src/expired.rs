@@ -81,8 +81,8 @@ impl Inner {
         self.view.load().ranges.list.iter().any(|range| range.stale().is_some())
     }
 
-    /// Merges the tables much of which has expired, with all that waits for a flush. Returns whether
-    /// there were any. Examines each table once.
+    /// Merges the tables much of which has expired, with all that waits for a flush. Returns
+    /// whether there were any. Examines each table once.
     ///
     /// # Errors
     /// Those of [`Inner::settle`], except [`Error::Full`].

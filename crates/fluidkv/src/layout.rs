@@ -1,15 +1,16 @@
 //! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
 //!
 //! ```text
-//! offset 0          8         12        56     60    64         72     128     192    256       1280   2048    2112   2304      3328
+//! offset 0          8         12        56     60    64         72     128     192    256
+//! 1280   2048    2112   2304      3328
 //!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | 0 .. | reach | 0 .. | log counts | 0 .. | reach | 0 .. | log counts | 0 .. |
 //! ```
 //! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a
 //! damaged one look the same; with the mark they do not.
 //!
-//! A *log count* says how many segments of a generation's logs hold a durable record. Each of these segments must be
-//! found by the next open. The count is stored when the first record of a segment is durable, without a flush, and
-//! flushed with the segment's second record.
+//! A *log count* says how many segments of a generation's logs hold a durable record. Each of these
+//! segments must be found by the next open. The count is stored when the first record of a segment
+//! is durable, without a flush, and flushed with the segment's second record.
 //!
 //! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs of a flush are let go, or the pool's header says *clean*. The mark
 //! names the manifest by position and nonce, so it says nothing of one that was made since, and is never taken back.

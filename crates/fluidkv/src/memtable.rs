@@ -416,8 +416,9 @@ impl Memtable {
         });
     }
 
-    /// Stores and flushes the spare copy of a header behind the first record, which is durable; it is made durable with the next one.
-    /// The log count of the generation likewise. Returns the ranges, which a shared log flushes with its group.
+    /// Stores and flushes the spare copy of a header behind the first record, which is durable; it
+    /// is made durable with the next one. The log count of the generation likewise. Returns the
+    /// ranges, which a shared log flushes with its group.
     #[cold]
     fn store_spare(&self, segment: &mut Segment) -> Option<[(NvPtr, usize); 3]> {
         let copy = segment.spare.take()?.copy();
@@ -458,8 +459,8 @@ impl Memtable {
         }
     }
 
-    /// Stores the spare copy of a header and the log count as soon as the first record is durable, without a flush:
-    /// [`Self::store_spare`] makes them durable.
+    /// Stores the spare copy of a header and the log count as soon as the first record is durable,
+    /// without a flush: [`Self::store_spare`] makes them durable.
     #[cold]
     fn store_early_spare(&self, segment: &mut Segment) {
         if let Some(header) = &segment.spare {
@@ -468,9 +469,9 @@ impl Memtable {
         self.count_segment(segment);
     }
 
-    /// Flushes the last end mark and end hint of each log, when the memtable is frozen: no later record
-    /// of these logs makes them durable. The caller's next fence does. Leaves out logs that are being
-    /// written, and shared ones, whose groups sync whole pages.
+    /// Flushes the last end mark and end hint of each log, when the memtable is frozen: no later
+    /// record of these logs makes them durable. The caller's next fence does. Leaves out logs that
+    /// are being written, and shared ones, whose groups sync whole pages.
     pub(crate) fn flush_ends(&self) {
         if self.is_shared {
             return;
@@ -480,7 +481,8 @@ impl Memtable {
         }
     }
 
-    /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them durable.
+    /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them
+    /// durable.
     fn flush_end(&self, segment: &Segment) {
         if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
             self.pool.flush(segment.at.add(segment.end), size_of::<u64>());

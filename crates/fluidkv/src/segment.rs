@@ -4,10 +4,11 @@
 //!  0      4       8   10    12       16      24      32      40       48       56       64          128
 //! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | hint | once more | records ...   | spare |
 //! ```
-//! `crc32c` covers the bytes 8..56. The header stands there twice, so that no damage to a line hides what follows, and once more in the segment's
-//! last line, the *spare*, so that none to a page does. The segments of one slot and generation are numbered from 0 without holes.
-//! `prev.` is what the segment before this one held durably, in bytes from its start, when this one was made; 0 where
-//! that is not known.
+//! `crc32c` covers the bytes 8..56. The header stands there twice, so that no damage to a line
+//! hides what follows, and once more in the segment's last line, the *spare*, so that none to a
+//! page does. The segments of one slot and generation are numbered from 0 without holes. `prev.` is
+//! what the segment before this one held durably, in bytes from its start, when this one was made;
+//! 0 where that is not known.
 //!
 //! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header; the spare is stored
 //! when the first record is durable, and fenced with the next one. So a whole spare says that there was a record. When a record is durable with all
@@ -17,10 +18,12 @@
 //! * the end, or a record that was cut off: nothing says that it was durable;
 //! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
-//! The *end hint* repeats the end mark at a distance, in the last 8 bytes of the spare's line or of the second header
-//! copy's line, whichever is in the other half of the segment. A damaged page at the log's end leaves the hint.
+//! The *end hint* repeats the end mark at a distance, in the last 8 bytes of the spare's line or of
+//! the second header copy's line, whichever is in the other half of the segment. A damaged page at
+//! the log's end leaves the hint.
 //!
-//! A power failure may take the end mark and the end hint of the last record, which are not flushed. Then a damaged last record looks like one that was cut off.
+//! A power failure may take the end mark and the end hint of the last record, which are not
+//! flushed. Then a damaged last record looks like one that was cut off.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -83,7 +86,8 @@ pub(crate) fn end_hint(mark: u64, end: u64) -> u64 {
     (mark & !u64::from(u32::MAX)) | (end / STEP as u64)
 }
 
-/// Where the end hint for records up to `end` is stored: in the half of the segment that does not hold `end`.
+/// Where the end hint for records up to `end` is stored: in the half of the segment that does not
+/// hold `end`.
 #[inline]
 pub(crate) fn end_hint_at(end: u64, spare_at: u64) -> u64 {
     if end > (spare_at + SPARE as u64) / 2 { FIRST_HINT_AT } else { spare_at + HEADER_BYTES as u64 }
@@ -141,7 +145,8 @@ impl Found {
         self.hinted_end.max(if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 })
     }
 
-    /// Whether a record of this segment, at the start of `extent`, was durable and is found or known to be missing.
+    /// Whether a record of this segment, at the start of `extent`, was durable and is found or
+    /// known to be missing.
     pub(crate) fn has_record(&self, extent: &[u8]) -> bool {
         let first = || Record::checked(extent.get(SEGMENT_HEADER..)?, self.header.frame, SEGMENT_HEADER as u64);
         self.has_spare || self.hinted_end > 0 || first().is_some()

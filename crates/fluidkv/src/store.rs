@@ -230,8 +230,8 @@ impl FluidKv {
         free.saturating_sub(wanted)
     }
 
-    /// Merges the tables much of which has expired, so that the separator learns of it. Returns whether
-    /// there were any. Cheap if there are none and each table was examined before.
+    /// Merges the tables much of which has expired, so that the separator learns of it. Returns
+    /// whether there were any. Cheap if there are none and each table was examined before.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], and those of a flush.
@@ -288,8 +288,8 @@ impl Running {
         }
     }
 
-    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there, and memory may be in a state
-    /// that only they would end.
+    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there,
+    /// and memory may be in a state that only they would end.
     #[cold]
     fn leave_to_parent(&self) {
         self.inner.pool.close_inherited_lock();

@@ -1,4 +1,5 @@
-//! Damage to the end of the newest log of a killed store: every acknowledged key keeps its newest value, or an error names the damage.
+//! Damage to the end of the newest log of a killed store: every acknowledged key keeps its newest
+//! value, or an error names the damage.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -51,7 +52,8 @@ fn restore(scratch: &Scratch, image: &[u8]) {
     }
 }
 
-/// Opens the store with `damaged` as its file. Returns whether the open refused it; if not, every key must have its newest value or an error.
+/// Opens the store with `damaged` as its file. Returns whether the open refused it; if not, every
+/// key must have its newest value or an error.
 fn is_refused(scratch: &Scratch, damaged: &[u8], keys: u64, durability: Durability, what: &str) -> bool {
     restore(scratch, damaged);
     let store = match FluidKv::open(&scratch.store(), &options(durability)) {

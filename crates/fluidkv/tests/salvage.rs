@@ -169,7 +169,8 @@ fn layout(bytes: &[u8]) -> RegionLayout {
     RegionLayout::new(0, bytes.len() as u64, chunk_bytes).expect("region 0")
 }
 
-/// One line or bit of the table named a log, and without it the records of the log were plainly absent.
+/// One line or bit of the table named a log, and without it the records of the log were plainly
+/// absent.
 #[test]
 fn damage_of_one_copy_of_the_extent_table_loses_no_key() {
     for closed in [false, true] {
@@ -226,7 +227,8 @@ fn lines_of_the_extent_table(scratch: &Scratch, bytes: &[u8]) -> u64 {
         }
         std::fs::write(file(scratch), &damaged).expect("written");
         match FluidKv::open(&scratch.store(), &options(false)) {
-            // After a kill the manifest misses its extents; after a clean stop the table fails its seal.
+            // After a kill the manifest misses its extents; after a clean stop the table fails its
+            // seal.
             Err(Error::Corrupt { place, .. }) if place == "the extent table" || place.starts_with("region 0 chunk") => {
                 lost += 1;
                 let what = format!("line {line}");

@@ -98,9 +98,10 @@ impl Values {
         if self.is_gone(key, pointer) { Ok(false) } else { Err(lost(pointer)) }
     }
 
-    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its segment
-    /// had a later use, or gave back its space when the clock was past that expiry. The space of an expired
-    /// record is used again before its entry is dropped, and the entry counts again if the clock is set back.
+    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its
+    /// segment had a later use, or gave back its space when the clock was past that expiry. The
+    /// space of an expired record is used again before its entry is dropped, and the entry counts
+    /// again if the clock is set back.
     #[cold]
     pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
         let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };

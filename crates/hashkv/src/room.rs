@@ -48,8 +48,9 @@ impl Values {
         self.give_back(room.min(self.kept()));
     }
 
-    /// Gives back the space of free segments, but for `keep` of them. Stores the clock in the superblock
-    /// first, durably, so that a zeroed record of a key that expires later is known as damage.
+    /// Gives back the space of free segments, but for `keep` of them. Stores the clock in the
+    /// superblock first, durably, so that a zeroed record of a key that expires later is known as
+    /// damage.
     pub(crate) fn give_back(&self, keep: u32) {
         let taken = lock(&self.space).take_to_give_back(keep as usize);
         if taken.is_empty() {

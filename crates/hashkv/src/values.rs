@@ -137,7 +137,8 @@ pub(crate) struct Values {
     /// A record was left out of the account although the LSM may name it: its key had expired. Set
     /// before the record's segment is free.
     expired: AtomicBool,
-    /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written under `giving_back`.
+    /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written
+    /// under `giving_back`.
     pub(crate) freed_expiry_max: AtomicU64,
     /// Held while the superblock is written.
     giving_back: Mutex<()>,
@@ -192,13 +193,14 @@ impl Values {
         self.stirred.swap(false, Ordering::AcqRel) || moved
     }
 
-    /// Notes that a record may be named by the LSM, under a key that has expired, and counts for nothing.
+    /// Notes that a record may be named by the LSM, under a key that has expired, and counts for
+    /// nothing.
     pub(crate) fn note_expired(&self) {
         self.expired.store(true, Ordering::Release);
     }
 
-    /// Stores the clock in the superblock, durably, if records of expired keys may be in space that is
-    /// about to be given back.
+    /// Stores the clock in the superblock, durably, if records of expired keys may be in space that
+    /// is about to be given back.
     ///
     /// # Errors
     /// Those of [`BlockFile::write`] and [`BlockFile::sync`].

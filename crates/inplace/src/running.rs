@@ -103,8 +103,8 @@ impl<E: Engine> Running<E> {
         first
     }
 
-    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there, and memory may be in a state
-    /// that only they would end.
+    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there,
+    /// and memory may be in a state that only they would end.
     #[cold]
     fn leave_to_parent(&mut self) {
         self.inner.pool.close_inherited_lock();
@@ -116,8 +116,8 @@ impl<E: Engine> Running<E> {
     /// Closes the store, so that the next open need not recover.
     ///
     /// # Errors
-    /// Where something could not be saved: the store is left as after a crash, and nothing is lost. [`Error::ForeignProcess`](lodestore_contract::Error::ForeignProcess):
-    /// nothing is changed.
+    /// Where something could not be saved: the store is left as after a crash, and nothing is lost.
+    /// [`Error::ForeignProcess`](lodestore_contract::Error::ForeignProcess): nothing is changed.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.open.check_process()?;

@@ -128,17 +128,17 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 
 /// Opens the store in the directory `path`, with the engine that made it.
 ///
-/// A store belongs to the process that opened it. In a process forked from it, every operation returns
-/// [`Error::ForeignProcess`], and dropping the handle changes nothing. A daemon, or a server that forks workers, forks
-/// first and opens then, in the one process that uses the store.
+/// A store belongs to the process that opened it. In a process forked from it, every operation
+/// returns [`Error::ForeignProcess`], and dropping the handle changes nothing. A daemon, or a
+/// server that forks workers, forks first and opens then, in the one process that uses the store.
 ///
 /// A store goes on in its directory when that is renamed while it is open.
 ///
 /// # Errors
-/// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of its first region;
-/// [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another engine than the one
-/// that made it; [`Error::NewerFormat`]; [`Error::Locked`]; [`Error::MachineRestarted`];
-/// [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
+/// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
+/// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
+/// engine than the one that made it; [`Error::NewerFormat`]; [`Error::Locked`];
+/// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();
     let engine = engines::of_store(path, options.engine.as_deref())?;

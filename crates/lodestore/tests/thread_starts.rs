@@ -1,5 +1,5 @@
-//! Stores of every engine while the system refuses to start threads. A store goes on with those that
-//! it has, or refuses the call with `ThreadRefused`. Nothing hangs, panics, or loses a record.
+//! Stores of every engine while the system refuses to start threads. A store goes on with those
+//! that it has, or refuses the call with `ThreadRefused`. Nothing hangs, panics, or loses a record.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

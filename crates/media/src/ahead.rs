@@ -345,7 +345,8 @@ mod tests {
         assert_eq!(inode(&region_path(dir.path(), 1)), None);
     }
 
-    /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page cache.
+    /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page
+    /// cache.
     #[test]
     fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_goes_on() {
         let parent = lodestore_contract::testing::Scratch::on_disk();

@@ -60,7 +60,8 @@ pub(crate) enum Found {
     Other,
 }
 
-/// Opens the directory at `path`, and looks what is in it. Without a directory the second is `None`.
+/// Opens the directory at `path`, and looks what is in it. Without a directory the second is
+/// `None`.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -216,8 +217,9 @@ impl RegionMaker {
     /// can fail. `None` where `stop` became true on the way.
     ///
     /// # Errors
-    /// [`Error::Full`] where the medium has no room, [`Error::WeakerMedium`], [`Error::Io`]; then no file is left.
-    /// [`Error::Foreign`] where somebody else's file has the name; it stays as it is.
+    /// [`Error::Full`] where the medium has no room, [`Error::WeakerMedium`], [`Error::Io`]; then
+    /// no file is left. [`Error::Foreign`] where somebody else's file has the name; it stays as it
+    /// is.
     pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
         let file = self.new_file(index)?;
         let made = self.fill_file(&self.dir.path_of(&unfinished_name(index)), file, len, stop);
@@ -392,7 +394,8 @@ fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
 /// Opens a region's file; the file and its length.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if there is no file, or something else than an ordinary file: no link is followed. [`Error::Io`].
+/// [`Error::Corrupt`] if there is no file, or something else than an ordinary file: no link is
+/// followed. [`Error::Io`].
 pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<(File, u64)> {
     let (name, place) = (region_name(index), dir.path_of(&region_name(index)));
     let corrupt = |what: &str| Error::corrupt(place.display().to_string(), what);

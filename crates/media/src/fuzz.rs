@@ -41,7 +41,8 @@ pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
     let _ = own.is_all_of(bytes);
 }
 
-/// Returns the identity of the pool whose region 0 begins with these bytes. `None` without a valid header.
+/// Returns the identity of the pool whose region 0 begins with these bytes. `None` without a valid
+/// header.
 pub fn pool_identity(bytes: &[u8]) -> Option<u64> {
     let header = PoolHeader::newest(bytes, "fuzz", false).ok()?;
     Some(crate::pool::mix_pool_id(header.pool_id))

@@ -67,7 +67,8 @@ pub(crate) struct PoolHeader {
     pub(crate) regions: u32,
     pub(crate) durability: Durability,
     pub(crate) region0_bytes: u64,
-    /// Raised at each open and each clean stop; every region header has the same, or the region is stale.
+    /// Raised at each open and each clean stop; every region header has the same, or the region is
+    /// stale.
     pub(crate) generation: u64,
     /// The generation is being raised: each region header has it, or the one before.
     pub(crate) is_raising: bool,

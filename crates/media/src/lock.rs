@@ -64,10 +64,11 @@ impl StoreLock {
         Ok(Self { file, region0: None, is_inherited: false })
     }
 
-    /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before anything that may change is read of it.
+    /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before
+    /// anything that may change is read of it.
     ///
-    /// The lock is on an open file of its own, not on the file under the mapping. A forked process that closes the
-    /// lock's files keeps no lock, whatever it keeps mapped.
+    /// The lock is on an open file of its own, not on the file under the mapping. A forked process
+    /// that closes the lock's files keeps no lock, whatever it keeps mapped.
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::Foreign`] if the name now means another file; [`Error::Io`].

@@ -75,7 +75,8 @@ pub(crate) struct Memory {
     pub(crate) counters: Counters,
     latency: Latency,
     pages: Box<[PageList]>,
-    /// What [`Pool::check`](crate::Pool::check) reads: one word for open, poisoned, closed and foreign.
+    /// What [`Pool::check`](crate::Pool::check) reads: one word for open, poisoned, closed and
+    /// foreign.
     pub(crate) state: OpenState,
     failed: AtomicBool,
     cause: OnceLock<String>,

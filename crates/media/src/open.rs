@@ -324,8 +324,8 @@ fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     header
 }
 
-/// Raises the generation, clears the clean flag, and stores the boot and the durability in force. Nothing
-/// else is stored before that.
+/// Raises the generation, clears the clean flag, and stores the boot and the durability in force.
+/// Nothing else is stored before that.
 pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, stale): (Durability, &[u16])) {
     if memory.mutant(Mutant::CleanFlagKept) {
         return;

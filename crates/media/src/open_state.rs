@@ -1,10 +1,10 @@
 //! Whether something is open, in the process that opened it.
 //!
 //! A forked process inherits every handle, every mapping and no thread. Its writes would go to the
-//! same medium, unseen by the parent. So the word that each operation reads anyway, to see whether the
-//! store is open, is in a page that the kernel zeroes in a forked child (`MADV_WIPEONFORK`, Linux
-//! 4.14). Zero means "another process". Nothing is added to the hot path, and no fork can be missed,
-//! also one by a raw system call.
+//! same medium, unseen by the parent. So the word that each operation reads anyway, to see whether
+//! the store is open, is in a page that the kernel zeroes in a forked child (`MADV_WIPEONFORK`,
+//! Linux 4.14). Zero means "another process". Nothing is added to the hot path, and no fork can be
+//! missed, also one by a raw system call.
 //!
 //! A system without that advice (gVisor, for one) leaves the page out of the child instead
 //! (`MADV_DONTFORK`): a child that uses the store dies there, and the parent's data stays right.
@@ -56,7 +56,8 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Inv 10: mapped by `new`, given back once; no state that names a word of it is left.
+        // SAFETY: Inv 10: mapped by `new`, given back once; no state that names a word of it is
+        // left.
         let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE) };
     }
 }
@@ -105,7 +106,8 @@ impl OpenState {
 
     #[inline]
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: Inv 10: the page lives as long as this, and its words are touched as atomics only.
+        // SAFETY: Inv 10: the page lives as long as this, and its words are touched as atomics
+        // only.
         unsafe { self.word.as_ref() }
     }
 

@@ -4,11 +4,14 @@
 //! Every change goes to both copies, one after the other: store, flush, fence; store, flush, fence. So at any moment one
 //! copy is whole, and a copy that goes bad later is covered by its twin.
 //! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist; only then the file takes its name.
-//! * open: the tables are read; then the generation is raised in all headers, `clean` is cleared; then anything else is stored.
-//! * growth: region file, persist, its name, persist; both region header copies, persist; then the header with the new number of
-//!   regions; only then the allocator hears of the region, so no pointer into it can be published earlier.
+//! * open: the tables are read; then the generation is raised in all headers, `clean` is cleared;
+//!   then anything else is stored.
+//! * growth: region file, persist, its name, persist; both region header copies, persist; then the
+//!   header with the new number of regions; only then the allocator hears of the region, so no
+//!   pointer into it can be published earlier.
 //! * end of the engine's creation: what the engine made, persist, by the engine; then `engine_created`.
-//! * close: everything else durable first; then the generation in all headers, with the seals of the extent tables; then `clean`.
+//! * close: everything else durable first; then the generation in all headers, with the seals of
+//!   the extent tables; then `clean`.
 //!
 //! ## Who may call what
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
@@ -119,7 +122,8 @@ impl Pool {
     /// Bytes of the engine's root area.
     pub const ROOT_BYTES: u64 = ROOT_BYTES;
 
-    /// Puts a pool together. Reads and changes nothing: [`Self::begin_new`] or [`Self::begin_opened`] does.
+    /// Puts a pool together. Reads and changes nothing: [`Self::begin_new`] or
+    /// [`Self::begin_opened`] does.
     pub(crate) fn assemble(parts: Parts) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
@@ -149,13 +153,13 @@ impl Pool {
         self.alloc.open(self, tables, true)
     }
 
-    /// Begins the use of a pool that was made earlier: reads the extent tables, then marks the pool open
-    /// under a new generation, then lets the allocator free what a crash left. On an error of the first
-    /// step nothing was changed.
+    /// Begins the use of a pool that was made earlier: reads the extent tables, then marks the pool
+    /// open under a new generation, then lets the allocator free what a crash left. On an error of
+    /// the first step nothing was changed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where an extent table is damaged beyond repair, unless the open is a salvage;
-    /// [`Error::Io`].
+    /// [`Error::Corrupt`] where an extent table is damaged beyond repair, unless the open is a
+    /// salvage; [`Error::Io`].
     pub(crate) fn begin_opened(&self, opening: Opening) -> Result<()> {
         let sealed = opening.clean && opening.stale.is_empty();
         let mut tables = self.alloc.read_tables(self, sealed.then_some(&opening.seals[..]))?;
@@ -528,8 +532,8 @@ impl Pool {
     /// Writes must go no further where this fails: call it at the end (and the start) of each.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`], [`Error::ForeignProcess`] in a process that was
-    /// forked from the one that opened it.
+    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`],
+    /// [`Error::ForeignProcess`] in a process that was forked from the one that opened it.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
@@ -548,14 +552,16 @@ impl Pool {
         self.memory.state.is_foreign()
     }
 
-    /// Returns the state of a store on this pool: open, until it is closed or a forked process asks.
+    /// Returns the state of a store on this pool: open, until it is closed or a forked process
+    /// asks.
     #[must_use]
     pub fn new_state(&self) -> OpenState {
         self.memory.state.another()
     }
 
-    /// Closes the lock's files in a process that was forked from the one that opened the pool. The lock stays
-    /// that process's, and ends with it although this one lives on. Does nothing in the process that opened the pool.
+    /// Closes the lock's files in a process that was forked from the one that opened the pool. The
+    /// lock stays that process's, and ends with it although this one lives on. Does nothing in the
+    /// process that opened the pool.
     pub fn close_inherited_lock(&self) {
         // A thread that does not exist here may have held the mutex at the fork.
         if self.is_foreign()
@@ -625,9 +631,10 @@ impl Pool {
     /// Idempotent. The bytes stay readable until the pool is dropped; nobody may store to it any more.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then the store is closed
-    /// all the same, and stays unclean. [`Error::ForeignProcess`]: nothing is changed. But where only the sync of the flag itself failed, the next open may find it set: what it vouches
-    /// for is durable by then.
+    /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then
+    /// the store is closed all the same, and stays unclean. [`Error::ForeignProcess`]: nothing is
+    /// changed. But where only the sync of the flag itself failed, the next open may find it set:
+    /// what it vouches for is durable by then.
     pub fn close(&self, clean: bool) -> Result<()> {
         self.check_process()?;
         let mut control = self.control();

@@ -73,7 +73,8 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
 
-/// File systems whose syncs reach a medium, or a server that answers for one, by their magic numbers.
+/// File systems whose syncs reach a medium, or a server that answers for one, by their magic
+/// numbers.
 const SYNCED_FILE_SYSTEMS: [(u64, &str); 15] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),

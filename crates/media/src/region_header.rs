@@ -9,8 +9,8 @@
 //!   60     zero
 //! ```
 //!
-//! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A crash
-//! therefore leaves at least one whole copy, of the generation before or of the new one.
+//! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A
+//! crash therefore leaves at least one whole copy, of the generation before or of the new one.
 //!
 //! Nothing here panics on any bytes.
 
@@ -89,8 +89,8 @@ impl RegionHeader {
         bytes
     }
 
-    /// Whether these first bytes of a file hold this header's copies, or what was stored of them, and
-    /// nothing else.
+    /// Whether these first bytes of a file hold this header's copies, or what was stored of them,
+    /// and nothing else.
     pub(crate) fn is_all_of(&self, bytes: &[u8]) -> bool {
         let own = self.encode();
         let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
@@ -98,8 +98,8 @@ impl RegionHeader {
         bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || expected(at) == Some(byte))
     }
 
-    /// Checks the header copies of region `index` of the pool that `pool` describes, in a file of `len`
-    /// bytes. The caller decides about a stale region.
+    /// Checks the header copies of region `index` of the pool that `pool` describes, in a file of
+    /// `len` bytes. The caller decides about a stale region.
     ///
     /// # Errors
     /// [`Error::Corrupt`] naming `place`.
@@ -170,16 +170,16 @@ impl RegionHeader {
     }
 }
 
-/// Raises the generation in every region header, durably, and in `header`, which the caller writes next.
-/// `stale` regions keep theirs. `seals` are the extent tables' by region, for a clean stop.
+/// Raises the generation in every region header, durably, and in `header`, which the caller writes
+/// next. `stale` regions keep theirs. `seals` are the extent tables' by region, for a clean stop.
 ///
 /// 1. The pool header says that the generation is being raised.  Fence for each copy.
 /// 2. Copy A of every region header.  Fence.
 /// 3. Copy B of every region header.  Fence.
 /// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
 ///
-/// A raise that a crash cut short is finished by the next open. Steps 1 to 3 fall away in a pool of one
-/// region.
+/// A raise that a crash cut short is finished by the next open. Steps 1 to 3 fall away in a pool of
+/// one region.
 pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
     if !header.is_raising {
         header.generation += 1;

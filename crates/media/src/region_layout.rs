@@ -1,13 +1,12 @@
 //! Where things lie in a region, computed from its length alone, so that nothing about it needs to be stored or trusted.
 //!
 //! ```text
-//! region 0       0  header copy A (4096)   4096  header copy B (4096)   8192  engine root (4096)   12288  extent table
-//! other regions  0  region header copy A (4096)                                             4096  extent table
-//! then           extent table copy A: 8 bytes a chunk; rounded up to a line (64 bytes)
-//!                wear table: 8 bytes a segment; rounded up to a line
-//!                chunks: aligned to the chunk size (at most to a page), a whole number of them
-//! at the end     extent table copy B, as long as copy A
-//!                other regions: region header copy B (64), the region's last line
+//! region 0       0  header copy A (4096)   4096  header copy B (4096)   8192  engine root (4096)
+//! 12288  extent table other regions  0  region header copy A (4096)
+//! 4096  extent table then           extent table copy A: 8 bytes a chunk; rounded up to a line (64
+//! bytes) wear table: 8 bytes a segment; rounded up to a line chunks: aligned to the chunk size (at
+//! most to a page), a whole number of them at the end     extent table copy B, as long as copy A
+//! other regions: region header copy B (64), the region's last line
 //! ```
 //!
 //! The chunks are longer than a page, so no page holds bytes of both copies of a structure.

@@ -110,8 +110,8 @@ impl StoreDir {
         self.path.join(name)
     }
 
-    /// Opens a file of the store, which is an ordinary file: a pipe never blocks the open, and a link
-    /// is refused with `ELOOP`.
+    /// Opens a file of the store, which is an ordinary file: a pipe never blocks the open, and a
+    /// link is refused with `ELOOP`.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,6 +1,7 @@
 //! Stores on real overlays, and on bind mounts, which are made in a namespace of the test's own.
 //!
-//! Each test runs itself again under `unshare`. If the machine permits no such namespace, the test says so and ends.
+//! Each test runs itself again under `unshare`. If the machine permits no such namespace, the test
+//! says so and ends.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -15,7 +16,8 @@ use lodestore_media::{MediumKind, Pool, PoolOptions, probe};
 /// Set in the process that runs in a namespace.
 const INSIDE: &str = "LODESTORE_TEST_NAMESPACE";
 
-/// Returns whether this process is the one in the namespace. In the other one it runs the test there first.
+/// Returns whether this process is the one in the namespace. In the other one it runs the test
+/// there first.
 fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;

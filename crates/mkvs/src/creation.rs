@@ -32,7 +32,8 @@ const MAGIC: [u8; 8] = *b"LODECREA";
 const HEAD_BYTES: usize = 28;
 const SUM_BYTES: usize = 8;
 
-/// Returns whether a matrix may be created in `root`: there is nothing, or a creation that has not finished.
+/// Returns whether a matrix may be created in `root`: there is nothing, or a creation that has not
+/// finished.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -126,7 +127,8 @@ impl Record {
         write().map_err(|error| Error::io("writing", root.join(NAME), error))
     }
 
-    /// Removes what the interrupted creation made: the stores in directories that its labels name, and the host's.
+    /// Removes what the interrupted creation made: the stores in directories that its labels name,
+    /// and the host's.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -177,7 +179,8 @@ fn is_described(root: &Path, places: &dyn Places) -> Result<bool> {
     }
 }
 
-/// Locks the matrix's directory against other processes that create the matrix or finish its creation.
+/// Locks the matrix's directory against other processes that create the matrix or finish its
+/// creation.
 ///
 /// # Errors
 /// [`Error::Locked`], [`Error::Io`].
@@ -192,7 +195,8 @@ fn lock(root: &Path) -> Result<File> {
     }
 }
 
-/// A creation that has not finished. Dropping it unfinished in the creating process removes its record.
+/// A creation that has not finished. Dropping it unfinished in the creating process removes its
+/// record.
 pub(crate) struct Creation {
     root: PathBuf,
     /// Directories that did not exist before, the deepest first.
@@ -203,11 +207,12 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// Removes what an interrupted creation left in `root`, and writes the record of a new one. Returns `None` if
-    /// the stores of the matrix are not files.
+    /// Removes what an interrupted creation left in `root`, and writes the record of a new one.
+    /// Returns `None` if the stores of the matrix are not files.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the interrupted creation has a description; [`Error::Locked`], [`Error::Io`].
+    /// [`Error::Exists`] if the interrupted creation has a description; [`Error::Locked`],
+    /// [`Error::Io`].
     pub(crate) fn begin(root: &Path, matrix: &Matrix, places: &dyn Places) -> Result<Option<Self>> {
         if !places.has_files() {
             return Ok(None);
@@ -228,10 +233,12 @@ impl Creation {
         Ok(Some(creation))
     }
 
-    /// Returns the creation of the matrix in `root` that has not finished, if there is one, for an open to finish.
+    /// Returns the creation of the matrix in `root` that has not finished, if there is one, for an
+    /// open to finish.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process is creating the matrix; [`Error::Foreign`], [`Error::Io`].
+    /// [`Error::Locked`] if another process is creating the matrix; [`Error::Foreign`],
+    /// [`Error::Io`].
     pub(crate) fn left(root: &Path, places: &dyn Places) -> Result<Option<Self>> {
         if !places.has_files() || Record::read(root)?.is_none() {
             return Ok(None);
@@ -241,7 +248,8 @@ impl Creation {
         Ok(Some(Self { root: root.into(), made: Vec::new(), is_own: false, _lock: lock }))
     }
 
-    /// Turns the error of an open that found no description into the one of a matrix that was never created.
+    /// Turns the error of an open that found no description into the one of a matrix that was never
+    /// created.
     pub(crate) fn explain(&self, error: Error) -> Error {
         if has_no_description(&error) { Error::Missing { path: self.root.clone() } } else { error }
     }

@@ -326,7 +326,8 @@ fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
     }
 }
 
-/// Names the matrix instead of one of its stores in an error whose advice is about the whole matrix.
+/// Names the matrix instead of one of its stores in an error whose advice is about the whole
+/// matrix.
 fn of_matrix(root: &Path, error: Error) -> Error {
     match error {
         Error::MachineRestarted { .. } => Error::MachineRestarted { path: root.into() },
@@ -389,7 +390,8 @@ fn is_loss(error: &Error) -> bool {
     matches!(error, Error::Missing { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Foreign { .. })
 }
 
-/// Returns why a device of several is lost, with advice for a device and not for a store of its own.
+/// Returns why a device of several is lost, with advice for a device and not for a store of its
+/// own.
 pub(crate) fn why_lost(error: &Error) -> String {
     match error {
         Error::Missing { path } => format!(

@@ -70,7 +70,8 @@ impl Mkvs {
     /// Makes a matrix whose description lies in the directory `path`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); those of the devices' creation.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); those of the devices'
+    /// creation.
     pub fn create(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
         recover::create(path, &options, places, Self::start)
@@ -79,7 +80,9 @@ impl Mkvs {
     /// Opens the matrix whose description lies in the directory `path`. What shapes it (groups, devices, paths, acks, logs) comes from there.
     ///
     /// # Errors
-    /// Those of the devices' opening; [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) where not all that was acknowledged need be in those that are there, unless in salvage.
+    /// Those of the devices' opening;
+    /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) where not all that was
+    /// acknowledged need be in those that are there, unless in salvage.
     pub fn open(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
         Self::start(recover::open(path, &options, places)?)

@@ -1,4 +1,5 @@
-//! A creation that is killed part-way leaves a directory in which the matrix can be created or opened.
+//! A creation that is killed part-way leaves a directory in which the matrix can be created or
+//! opened.
 
 mod common;
 
@@ -61,7 +62,8 @@ fn names(root: &Path) -> Vec<PathBuf> {
     names.iter().map(|name| name.strip_prefix(root).expect("below it").to_path_buf()).collect()
 }
 
-/// Checks that no matrix is there, that one can be created, and that it has no remains of the other.
+/// Checks that no matrix is there, that one can be created, and that it has no remains of the
+/// other.
 fn assert_starts_over(image: &Path, what: &str) {
     let fresh = Matrix::new("fresh", 2, 2);
     fresh.create(CAPACITY).expect("create").close().expect("close");
@@ -147,7 +149,8 @@ fn a_creation_that_starts_over_leaves_what_is_not_its_own() {
     let matrix = Matrix::new("others", 1, 3);
     let images = images_of_a_creation();
     copy_directory(&images[3].copy.store(), &matrix.path());
-    // A device of another matrix is where the first one was, and a file of the user's with the second.
+    // A device of another matrix is where the first one was, and a file of the user's with the
+    // second.
     let first = matrix.device(0, 0);
     std::fs::remove_dir_all(&first).expect("removed");
     copy_directory(&images_of_a_creation()[1].copy.store().join("group0.device0"), &first);

@@ -118,8 +118,9 @@ impl Inner {
 
     /// Frees a slot. The caller holds the stripe of its key. Not flushed.
     ///
-    /// Until recovery has checked a line, a slot that a crash left there may be uncounted. The line's
-    /// check excludes such a slot already. Recovery holds the key's stripe while it counts the slot.
+    /// Until recovery has checked a line, a slot that a crash left there may be uncounted. The
+    /// line's check excludes such a slot already. Recovery holds the key's stripe while it counts
+    /// the slot.
     #[inline]
     pub(crate) fn free_held_slot(&self, salt: u64, at: NvPtr, slot: Slot) {
         if self.is_careful() && self.is_uncounted(salt, at) {

@@ -86,8 +86,8 @@ impl Inner {
     }
 
     /// The slots of a piece that are `wanted`: those whose records say that they are of the piece,
-    /// and those in its lines whose records say nothing. The lines after the home lines of a table's
-    /// share belong to the last piece. The stripes are held, and a guard.
+    /// and those in its lines whose records say nothing. The lines after the home lines of a
+    /// table's share belong to the last piece. The stripes are held, and a guard.
     pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
         let Piece { table, from, to, share_from, share_to } = piece;
         let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };

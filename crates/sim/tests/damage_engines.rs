@@ -1,5 +1,5 @@
-//! Short damage explorations of every engine. `LODESTORE_SIM_IMAGES` makes them longer; the `damage`
-//! program does the long runs.
+//! Short damage explorations of every engine. `LODESTORE_SIM_IMAGES` makes them longer; the
+//! `damage` program does the long runs.
 
 use lodestore_sim::damage::open::open_breaches;
 use lodestore_sim::damage::planted::seen_case;

@@ -1,7 +1,8 @@
-//! A process that is forked while a store is open: the child changes nothing, and the parent loses nothing.
+//! A process that is forked while a store is open: the child changes nothing, and the parent loses
+//! nothing.
 //!
-//! The driver runs this test again as the parent (`ROLE`). The parent opens the store, forks, and writes on. The
-//! driver kills it and reads the store.
+//! The driver runs this test again as the parent (`ROLE`). The parent opens the store, forks, and
+//! writes on. The driver kills it and reads the store.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -30,8 +30,8 @@ fn damage(image: &mut SimImage, bytes: &[u8]) -> usize {
     copies
 }
 
-/// Once a fence of the next write has ended, something durable says that the record was acknowledged:
-/// the next record, or the end mark that the freezing of its memtable made durable.
+/// Once a fence of the next write has ended, something durable says that the record was
+/// acknowledged: the next record, or the end mark that the freezing of its memtable made durable.
 #[test]
 fn a_damaged_record_is_reported_once_the_next_write_has_fenced() {
     let (engine, shape) = (FluidEngine, Shape::default());

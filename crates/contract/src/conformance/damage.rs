@@ -193,7 +193,8 @@ pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// One bit of a stored value is another: the value is not given, and the open or `verify` reports it.
+/// One bit of a stored value is another: the value is not given, and the open or `verify` reports
+/// it.
 pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
     let mut rng = case.rng(15);
     for round in 0..case.plan.damage_rounds.div_ceil(4) {

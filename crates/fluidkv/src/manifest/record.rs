@@ -7,8 +7,9 @@
 //! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
 //! no record of an older use of the space counts.
 //!
-//! A reader goes on to the first record that is not whole. With nothing whole behind it, that is a record that was cut off, or
-//! damage: a mark in the root area (`layout.rs`) and the logs tell one from the other (`recover/reach.rs`).
+//! A reader goes on to the first record that is not whole. With nothing whole behind it, that is a
+//! record that was cut off, or damage: a mark in the root area (`layout.rs`) and the logs tell one
+//! from the other (`recover/reach.rs`).
 //!
 //! The records stand in a chain of extents (`chain.rs`), each of which begins with 64 bytes: magic `LMAN`, crc32c of the 24 bytes behind it, version u32,
 //! number in the chain u32, nonce u64, bytes u64; then the word that names the next extent, u64, and zeros.

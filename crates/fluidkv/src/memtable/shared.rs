@@ -55,7 +55,8 @@ pub(crate) struct Stored {
     pub(crate) places: Places,
     /// What must be flushed for it, and is not told of again: the record, what was left out before it, its segment's header.
     pub(crate) range: (NvPtr, usize),
-    /// The spare copy of its segment's header and the log count, to flush after a first record that is durable.
+    /// The spare copy of its segment's header and the log count, to flush after a first record that
+    /// is durable.
     pub(crate) spare: Option<[(NvPtr, usize); 3]>,
 }
 

@@ -1,16 +1,17 @@
 //! A refusal for lack of room, remembered until something may have freed space.
 //!
-//! Making room flushes and compacts the store, and takes up to seconds. A store that is full would do
-//! so for each refused put. The next put is refused at once while nothing has changed that may have
-//! freed space:
+//! Making room flushes and compacts the store, and takes up to seconds. A store that is full would
+//! do so for each refused put. The next put is refused at once while nothing has changed that may
+//! have freed space:
 //!
-//! * A log segment more is free, in the regions or on the medium, where other processes free space too.
+//! * A log segment more is free, in the regions or on the medium, where other processes free space
+//!   too.
 //! * A flush, a compaction or a collection was done.
 //! * The active memtable has a key more: an acknowledged write, such as a delete.
 //! * A snapshot, a scan or another reader has ended.
 //!
-//! A retry is due at once while a table has not been examined for expiring values, and when enough of
-//! an examined table has expired. What changes none of these is found by a retry as well: after
+//! A retry is due at once while a table has not been examined for expiring values, and when enough
+//! of an examined table has expired. What changes none of these is found by a retry as well: after
 //! [`RETRY_TIMES`] times as long as the last attempt took, and after [`RETRY_AFTER_MS`] at least.
 
 use std::sync::{Arc, Weak};
@@ -68,8 +69,8 @@ impl Inner {
             && (refusal.ended_at..refusal.retry_at).contains(&now_millis())
     }
 
-    /// When the next stable table is worth a merge for what has expired there, in milliseconds since
-    /// 1970: 0 while a table has not been examined.
+    /// When the next stable table is worth a merge for what has expired there, in milliseconds
+    /// since 1970: 0 while a table has not been examined.
     fn find_next_stale_ms(&self) -> u64 {
         let view = self.view.load();
         let tables = view.ranges.list.iter().flat_map(|range| &range.stable.tables);

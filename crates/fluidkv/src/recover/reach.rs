@@ -7,7 +7,8 @@
 //!   the pool says *clean*.
 //! * Generations have no holes: a memtable is frozen when something in it is durable, and flushed when all before it are. So the logs that are not flushed
 //!   begin right behind the flushed generation.
-//! * A log count in the root area says how many segments of a generation held a durable record. All of them must be found.
+//! * A log count in the root area says how many segments of a generation held a durable record. All
+//!   of them must be found.
 //!
 //! After a crash a record behind the last flush's, of a compaction say, that is damaged in several bits cannot be told from one that was cut off: the tables before it are
 //! taken then, and one whose space was used again says so itself.

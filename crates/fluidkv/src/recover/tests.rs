@@ -100,7 +100,8 @@ fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     assert!(recovery.corrupt > 0 && recovery.left_out > 0, "{recovery:?}");
 }
 
-/// Every key was absent, or had the value of an older table; `verify` was clean, and a close advanced the flushed generation.
+/// Every key was absent, or had the value of an older table; `verify` was clean, and a close
+/// advanced the flushed generation.
 #[test]
 fn a_log_segment_whose_extent_is_lost_refuses_the_open() {
     for keys in [1, 10, 200] {
@@ -139,8 +140,8 @@ fn a_segment_without_a_record_is_not_missed() {
     assert_eq!(open(&scratch, false).0.expect("open").len().expect("len"), 200);
 }
 
-/// A power failure takes the end mark and the end hint. The open stores them again, so later damage of
-/// the last record is not taken for a write that was cut off.
+/// A power failure takes the end mark and the end hint. The open stores them again, so later damage
+/// of the last record is not taken for a write that was cut off.
 #[test]
 fn the_open_after_a_power_failure_protects_the_last_record_again() {
     const KEYS: u64 = 10;

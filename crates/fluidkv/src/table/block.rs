@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! | count: u32 | tags: 1 byte each | places: u16 each | items ... |
-//! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value | check: u32 |
+//! item: | word: LEB128 of (key length - 1) * 8 + expires * 4 + kind | [expiry: 8] | key | value |
+//! check: u32 |
 //! ```
 //!
 //! The last 4 bytes of each item are its check: a CRC32C of the item's other bytes, seeded with the

@@ -1,4 +1,5 @@
-//! Each line of a store's files is damaged, one at a time: every key keeps its newest value, or an error is returned.
+//! Each line of a store's files is damaged, one at a time: every key keeps its newest value, or an
+//! error is returned.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -63,7 +64,8 @@ fn check<S: Store>(opened: Result<S>, what: &str) {
     store.verify(&mut |_| ()).expect("verify");
 }
 
-/// Zeroes each line of the store's files, and restores it to its content at the last clean stop, one at a time.
+/// Zeroes each line of the store's files, and restores it to its content at the last clean stop,
+/// one at a time.
 pub fn check_each_line<S: Store>(create: impl Fn(&Scratch) -> S, open: impl Fn(&Scratch) -> Result<S>) {
     for clean in [false, true] {
         let scratch = Scratch::new();

@@ -1,10 +1,12 @@
 //! Reading a region's extent table from its two copies.
 //!
-//! Each word is resolved by [`Pair::resolve`]. After a clean stop the region's seal, a CRC32C over the
-//! words that are not zero, decides first: a copy that matches the seal counts alone. Extents that
-//! overlap cannot all be in use; one that both copies hold precedes one that a single copy holds.
+//! Each word is resolved by [`Pair::resolve`]. After a clean stop the region's seal, a CRC32C over
+//! the words that are not zero, decides first: a copy that matches the seal counts alone. Extents
+//! that overlap cannot all be in use; one that both copies hold precedes one that a single copy
+//! holds.
 //!
-//! Nothing here writes to the medium. `docs/crash.md`, "The pool", argues which pairs a crash leaves.
+//! Nothing here writes to the medium. `docs/crash.md`, "The pool", argues which pairs a crash
+//! leaves.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +106,8 @@ fn pairs(a: &Words, b: &Words) -> Vec<(u32, [u64; 2])> {
 }
 
 impl Allocator {
-    /// The seal of a region's table, whose copies are equal: a CRC32C over its words that are not zero.
+    /// The seal of a region's table, whose copies are equal: a CRC32C over its words that are not
+    /// zero.
     pub(super) fn table_seal<G: Ground>(ground: &G, layout: &RegionLayout) -> u32 {
         seal_of(&nonzero_words(ground, layout, 0))
     }
@@ -143,7 +146,8 @@ impl Allocator {
         Entry { chunk, pair, resolved }
     }
 
-    /// Says what is damaged: with a seal, whatever differs from it; without one, what no crash leaves.
+    /// Says what is damaged: with a seal, whatever differs from it; without one, what no crash
+    /// leaves.
     fn note_damage(
         &self,
         layout: &RegionLayout,
@@ -192,8 +196,8 @@ impl Allocator {
     }
 }
 
-/// Turns extents that overlap others into free words; how many. Those that both copies hold stay, then
-/// those of the latest generation, then those at the lowest chunk.
+/// Turns extents that overlap others into free words; how many. Those that both copies hold stay,
+/// then those of the latest generation, then those at the lowest chunk.
 fn drop_overlaps(entries: &mut [Entry], now: u8) -> usize {
     let mut end = 0;
     let overlap = |entry: &Entry, end: &mut u32| {

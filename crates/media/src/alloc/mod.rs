@@ -13,8 +13,9 @@
 //! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always go on when the store is full.
 //! Nothing is therefore held back as a reserve.
 //!
-//! Rooms: `classes` sizes; `table` words on the medium; `merge` their two copies; `buddy` the tree; `space` extents and wear; `slab`, `region`, `shard`
-//! records; `records` the operations; `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
+//! Rooms: `classes` sizes; `table` words on the medium; `merge` their two copies; `buddy` the tree;
+//! `space` extents and wear; `slab`, `region`, `shard` records; `records` the operations;
+//! `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
 
 mod buddy;
 mod classes;

@@ -155,8 +155,8 @@ impl Allocator {
         }
     }
 
-    /// Flushes the words that wait for it and returns the seals of the tables by region. No word changes
-    /// after that. The caller fences.
+    /// Flushes the words that wait for it and returns the seals of the tables by region. No word
+    /// changes after that. The caller fences.
     pub(crate) fn seal_tables(&self, pool: &Pool) -> Vec<u32> {
         self.seal_tables_on(pool)
     }

@@ -97,8 +97,8 @@ impl Allocator {
     /// Reads the tables and changes nothing. `seals` are the tables' by region after a clean stop.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a region cannot be one of this pool; where a table is damaged beyond repair,
-    /// unless `ground` tolerates damage.
+    /// [`Error::Corrupt`] where a region cannot be one of this pool; where a table is damaged
+    /// beyond repair, unless `ground` tolerates damage.
     pub(crate) fn read_tables<G: Ground>(&self, ground: &G, seals: Option<&[u32]>) -> Result<Tables> {
         let mut tables = Tables::default();
         for index in 0..ground.regions() {
@@ -123,8 +123,8 @@ impl Allocator {
         lock(&self.findings).len() as u64
     }
 
-    /// Takes in the tables. After a clean stop whose bitmaps can be read everything is known; otherwise, unless the pool
-    /// holds nothing, [`Self::is_recovering`] from now on.
+    /// Takes in the tables. After a clean stop whose bitmaps can be read everything is known;
+    /// otherwise, unless the pool holds nothing, [`Self::is_recovering`] from now on.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a region cannot be one of this pool.

@@ -3,20 +3,23 @@
 //!
 //! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
 //! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and **fence**;
-//! 2. both copies of its word are stored; they, and every word changed since the last time (`unflushed`), are flushed;
+//! 2. both copies of its word are stored; they, and every word changed since the last time
+//!    (`unflushed`), are flushed;
 //! 3. fence. Only now does the caller learn of the extent.
 //!
-//! Persist order of giving one back ([`Space::give_back`]): the free word is stored in both copies; nothing waits for
-//! it. The flush comes with the next hand-out or the clean stop, at the latest.
+//! Persist order of giving one back ([`Space::give_back`]): the free word is stored in both copies;
+//! nothing waits for it. The flush comes with the next hand-out or the clean stop, at the latest.
 //!
-//! Why a crash is harmless at every store. Let `live` be the extents handed out and not given back. After a crash the table holds
-//! all of `live` (3 came before they were used), and perhaps also words of extents given back but not yet
-//! flushed, and of one being handed out. None of those is reachable: an extent is given back only after the store that
-//! unlinked it is durable, and one being handed out is known to nobody. So marking never reaches them and the sweep
-//! frees them. None of them overlaps a live extent: before chunks of a cleared word can be in a live extent, that
-//! extent's own fence made the clearing durable (2). Hence a word of the table that begins inside another extent is always a
-//! stale one or lies inside one, and the open drops it. The two copies are stored and flushed together, so all this
-//! holds of each copy, and so of their union, which the open takes (`merge.rs`).
+//! Why a crash is harmless at every store. Let `live` be the extents handed out and not given back.
+//! After a crash the table holds all of `live` (3 came before they were used), and perhaps also
+//! words of extents given back but not yet flushed, and of one being handed out. None of those is
+//! reachable: an extent is given back only after the store that unlinked it is durable, and one
+//! being handed out is known to nobody. So marking never reaches them and the sweep frees them.
+//! None of them overlaps a live extent: before chunks of a cleared word can be in a live extent,
+//! that extent's own fence made the clearing durable (2). Hence a word of the table that begins
+//! inside another extent is always a stale one or lies inside one, and the open drops it. The two
+//! copies are stored and flushed together, so all this holds of each copy, and so of their union,
+//! which the open takes (`merge.rs`).
 //!
 //! Wear words (`wear.rs`) are stored and flushed, and never waited for: a crash loses some counts, no more.
 
@@ -162,7 +165,8 @@ impl Space {
         true
     }
 
-    /// Stores a word that is free, or repaired, in both copies, to be flushed with the next hand-out.
+    /// Stores a word that is free, or repaired, in both copies, to be flushed with the next
+    /// hand-out.
     pub(super) fn store_word<G: Ground>(&mut self, ground: &G, copies: [NvPtr; 2], raw: u64) {
         for copy in copies {
             ground.put(copy, raw);

@@ -40,7 +40,8 @@ pub(super) const CHUNKS_MAX: u32 = (1 << 30) - 1;
 
 const CHECK_SHIFT: u32 = 54;
 const BODY: u64 = (1 << CHECK_SHIFT) - 1;
-/// Set bits up to which a bad word is taken for a free one with flipped bits, if the other copy is free.
+/// Set bits up to which a bad word is taken for a free one with flipped bits, if the other copy is
+/// free.
 const FLIPPED_BITS_MAX: u32 = 2;
 
 /// CRC-10 (x^10 + x^9 + x^5 + x^4 + x + 1): Hamming distance 4 up to 501 bits.

@@ -42,7 +42,8 @@ impl Allocator {
             report.find(name(0), "the buddy tree contradicts itself");
         }
         let read = self.read_table(ground, &region.layout, None);
-        // The copies differ: the medium changed under the open store, and the next open repairs the words.
+        // The copies differ: the medium changed under the open store, and the next open repairs the
+        // words.
         for (chunk, _) in &read.rewrites {
             report.find(name(*chunk), "the two copies of a word of the extent table differ");
         }

@@ -71,7 +71,8 @@ impl DiskFile {
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
         let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
         if found.nlink() > 0 {
-            // Its writes are made durable by syncs alone, so a page cache is enough under a pool on DAX.
+            // Its writes are made durable by syncs alone, so a page cache is enough under a pool on
+            // DAX.
             let is_dax = pool_medium.kind == MediumKind::Dax;
             let needed = if is_dax { &Medium { kind: MediumKind::File, ..pool_medium.clone() } } else { pool_medium };
             probe::check_as_strong(&path, &medium, needed)?;

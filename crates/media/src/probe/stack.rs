@@ -1,10 +1,10 @@
 //! The file system that takes the writes to a file: below an overlay, that of the upper layer.
 //!
-//! `power` needs a file system whose syncs reach a medium that survives power loss. An overlay passes
-//! syncs on to its upper layer, unless it is mounted `volatile`. The upper layer may be in memory. So
-//! `/proc/self/mountinfo` is read for the overlay's options, and the file is looked for in the upper
-//! layer. A path that is not reachable from here (another mount namespace, as in most containers)
-//! leaves the question open, and `power` is refused.
+//! `power` needs a file system whose syncs reach a medium that survives power loss. An overlay
+//! passes syncs on to its upper layer, unless it is mounted `volatile`. The upper layer may be in
+//! memory. So `/proc/self/mountinfo` is read for the overlay's options, and the file is looked for
+//! in the upper layer. A path that is not reachable from here (another mount namespace, as in most
+//! containers) leaves the question open, and `power` is refused.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -104,7 +104,8 @@ fn open_upper(file: &File) -> Result<File, String> {
     let unreachable = || format!("its upper layer {} cannot be reached from here", upper.display());
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let found = rustix::fs::open(&path, flags, Mode::empty()).map(File::from).map_err(|_| unreachable())?;
-    // Another directory may have that path in this mount namespace. The overlay shows the inode number of the upper file.
+    // Another directory may have that path in this mount namespace. The overlay shows the inode
+    // number of the upper file.
     let about =
         |file: &File| file.metadata().map(|about| (about.ino(), about.len(), about.mtime(), about.mtime_nsec()));
     match (about(file), about(&found)) {
@@ -136,7 +137,8 @@ pub(super) fn describe_overlay(file: &File, depth: u32) -> rustix::io::Result<Me
 mod tests {
     use super::*;
 
-    /// As recorded on Linux 6.18 (first two), in a Docker container, with Podman, and of other file systems.
+    /// As recorded on Linux 6.18 (first two), in a Docker container, with Podman, and of other file
+    /// systems.
     const RECORDED: &str = "\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
 65 60 0:39 / /dev/shm/a/m rw,relatime - overlay overlay rw,lowerdir=/dev/shm/a/l,upperdir=/dev/shm/a/u,workdir=/dev/shm/a/w,redirect_dir=nofollow,uuid=on,userxattr

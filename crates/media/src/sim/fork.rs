@@ -16,7 +16,8 @@ pub enum Forked {
 /// # Errors
 /// The kernel's.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: Inv 11: the child touches memory of the calling thread, and of stores that refuse it; it ends by `_exit`.
+    // SAFETY: Inv 11: the child touches memory of the calling thread, and of stores that refuse it;
+    // it ends by `_exit`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),

@@ -65,7 +65,8 @@ const OTHERS: [&str; 11] = [
     "another extent",
 ];
 
-/// Returns every name of a structure, without the mark of a head, that a table of `engine` may have.
+/// Returns every name of a structure, without the mark of a head, that a table of `engine` may
+/// have.
 pub fn structure_names(engine: &str) -> Vec<&'static str> {
     (0..=u8::MAX).map(|kind| extent_name(engine, kind)).chain(OTHERS).collect()
 }
