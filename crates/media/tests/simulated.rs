@@ -155,9 +155,10 @@ fn an_image_holds_nothing_of_the_machine() {
     assert!(report.same_boot);
     let mut image = newest(&pool, SimImage { spec: spec.clone(), ..SimImage::default() });
     for _ in 0..2 {
-        // Both copies of the header: the ids of the pool and of the boot.
+        // Both copies of the header hold the ids of the pool and of the boot. The pool's id begins
+        // with the number of its first region.
         for copy in [0, 4096] {
-            assert_eq!(image.regions[0][copy + 24..copy + 56], *b"simulated pool 0simulated boot 0");
+            assert_eq!(image.regions[0][copy + 24..copy + 56], *b"\0\0mulated pool 0simulated boot 0");
         }
         let (pool, report) = Pool::open_sim(&image, "test", 1, options()).expect("opens");
         assert!(report.same_boot);

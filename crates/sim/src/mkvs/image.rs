@@ -64,7 +64,8 @@ fn described(bytes: &[u8], index: usize) -> Option<Described> {
         let members = fields.number(2)? as usize;
         let mut active = Vec::new();
         for _ in 0..members {
-            fields.skip(8)?;
+            // The ids of the device and of its store, and its store's opening.
+            fields.skip(3 * 8)?;
             let (state, path) = (fields.number(1)? as u8, fields.text()?);
             if state == ACTIVE {
                 active.push(path);
