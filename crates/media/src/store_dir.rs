@@ -92,7 +92,7 @@ impl StoreDir {
         Ok(Self { file: file.into(), path: path.into() })
     }
 
-    /// As [`Self::open`].
+    /// Opens the directory at `path`, which must exist.
     ///
     /// # Errors
     /// [`Error::Io`].
