@@ -55,6 +55,10 @@ const CRC_AT: usize = 44;
 const LOGS_AT: u64 = 128;
 const ROOTS_AT: u64 = 256;
 const ROOT: u64 = 32;
+/// Offset of the stage in a table's header.
+const STAGE_AT: u64 = 24;
+/// The largest number that is stored with a check.
+const SEALED_NUMBER_MAX: u64 = (1 << 40) - 1;
 
 const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * ROOT <= Seal::ROOT_BYTES);
 
@@ -168,7 +172,7 @@ pub(crate) struct Root {
 impl Root {
     pub(crate) const BYTES: usize = ROOT as usize;
     /// The largest number that is sealed.
-    pub(crate) const NUMBER_MAX: u64 = (1 << 40) - 1;
+    pub(crate) const NUMBER_MAX: u64 = SEALED_NUMBER_MAX;
 
     #[inline]
     pub(crate) fn of(pool: &Pool, partition: usize) -> Self {
@@ -195,11 +199,9 @@ impl Root {
     /// Returns the word of a number of up to 40 bits: the number with a check of 24 bits. The word
     /// of 0 is not 0, so a zeroed word is found.
     pub(crate) fn sealed(self, number: u64) -> u64 {
-        assert!(number <= Self::NUMBER_MAX, "a number of 40 bits");
-        let partition = (self.partition as u32).to_le_bytes();
-        let crc = crc32c(&[&self.identity.to_le_bytes(), &partition, &number.to_le_bytes()]);
-        // The lowest check bit is always set.
-        number | u64::from(crc >> 8 | 1) << 40
+        let mut partition = [0; 8];
+        partition[..4].copy_from_slice(&(self.partition as u32).to_le_bytes());
+        seal_number(number, &[self.identity.to_le_bytes(), partition])
     }
 
     /// Returns the number of a word; `None` if the word was changed.
@@ -209,11 +211,20 @@ impl Root {
     }
 }
 
-/// A table's first line: written once, before the table is named.
+/// Returns the word of a number of up to 40 bits at a place: the number with a check of 24 bits.
+/// The word of 0 is not 0, so a zeroed word is found.
+fn seal_number(number: u64, place: &[[u8; 8]; 2]) -> u64 {
+    assert!(number <= SEALED_NUMBER_MAX, "a number of 40 bits");
+    let crc = crc32c(&[place.as_flattened(), &number.to_le_bytes()]);
+    // The lowest check bit is always set.
+    number | u64::from(crc >> 8 | 1) << 40
+}
+
+/// A table's first line. All but its stage is written once, before the table is named.
 ///
 /// ```text
-///  0      4           8           12       16
-/// | LTAB | partition | doublings | crc32c | lines | 0 ... 64
+///  0      4           8           12       16      24
+/// | LTAB | partition | doublings | crc32c | lines | stage | 0 ... 64
 /// ```
 /// The checksum also covers the pool's identity and the header's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,25 +234,72 @@ pub(crate) struct TableHeader {
     pub(crate) lines: u64,
 }
 
+/// How far a growth has come, as the headers of its two tables say it. A table has its stages in
+/// ascending order.
+///
+/// A stage is stored after the root that it follows from is durable, and has no fence of its own.
+/// So a root that lacks what a stage says is no state that a crash leaves: it is older.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TableStage(u64);
+
+impl TableStage {
+    /// No stage was stored.
+    pub(crate) const NONE: Self = Self(0);
+    /// The table grows: the root has named the next one.
+    pub(crate) const GROWS: Self = Self(CURSOR_END + 1);
+    /// The table was left: the root does not name it any more.
+    pub(crate) const LEFT: Self = Self(CURSOR_END + 2);
+
+    /// The stage of the table that a growth fills: the root has had this cursor.
+    pub(crate) fn of_cursor(cursor: u64) -> Self {
+        debug_assert!(cursor <= CURSOR_END);
+        Self(cursor)
+    }
+
+    /// Stores the stage of the table whose header is at `at`, without a fence.
+    pub(crate) fn store(self, pool: &Pool, at: NvPtr) {
+        pool.publish_u64(at.add(STAGE_AT), self.sealed_at(pool, at));
+        pool.flush(at.add(STAGE_AT), 8);
+    }
+
+    /// Returns the stage of the table whose header is at `at`; `None` if the word was changed.
+    pub(crate) fn load(pool: &Pool, at: NvPtr) -> Option<Self> {
+        let word = pool.load_u64(at.add(STAGE_AT));
+        if word == 0 {
+            return Some(Self::NONE);
+        }
+        let stage = Self(word & SEALED_NUMBER_MAX);
+        (stage.sealed_at(pool, at) == word).then_some(stage)
+    }
+
+    fn sealed_at(self, pool: &Pool, at: NvPtr) -> u64 {
+        seal_number(self.0, &[pool.identity().to_le_bytes(), at.raw().to_le_bytes()])
+    }
+}
+
 impl TableHeader {
     const MAGIC: [u8; 4] = *b"LTAB";
 
-    /// Returns the bytes of this header at `at`.
+    /// Returns the bytes of this header at `at`, without a stage.
     pub(crate) fn bytes_at(self, pool: &Pool, at: NvPtr) -> [u8; LINE as usize] {
         let mut bytes = [0; LINE as usize];
         bytes[..4].copy_from_slice(&Self::MAGIC);
         bytes[4..8].copy_from_slice(&self.partition.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.doublings.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.lines.to_le_bytes());
+        bytes[16..STAGE_AT as usize].copy_from_slice(&self.lines.to_le_bytes());
         let place = [pool.identity().to_le_bytes(), at.raw().to_le_bytes()];
-        let crc = crc32c(&[&bytes[..12], &bytes[16..24], place.as_flattened()]);
+        let crc = crc32c(&[&bytes[..12], &bytes[16..STAGE_AT as usize], place.as_flattened()]);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    /// Whether this header stands at `at`.
+    /// Whether this header stands at `at`, with any stage.
     pub(crate) fn stands_at(self, pool: &Pool, at: NvPtr) -> bool {
-        pool.bytes(at, LINE as usize).is_some_and(|bytes| bytes == self.bytes_at(pool, at))
+        let (before, behind) = (STAGE_AT as usize, STAGE_AT as usize + 8);
+        pool.bytes(at, LINE as usize).is_some_and(|bytes| {
+            let expected = self.bytes_at(pool, at);
+            bytes[..before] == expected[..before] && bytes[behind..] == expected[behind..]
+        })
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
-use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader};
+use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader, TableStage};
 use crate::stripe::STRIPES;
 use crate::table::Table;
 
@@ -243,7 +243,18 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
     } else if is_table(found.next) != Some(current + 1) {
         return Err(wrong("the table it grows to is none of this partition"));
     }
+    check_stages(pool, &found).map_err(wrong)?;
     Ok(found)
+}
+
+/// Compares a root with the stages of its tables; what is wrong.
+fn check_stages(pool: &Pool, found: &Found) -> std::result::Result<(), &'static str> {
+    let stage_of = |word| TableStage::load(pool, extent_of(word)).ok_or("the stage of its table was changed");
+    let is_growing = found.next != 0;
+    let most = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_END) };
+    let is_older =
+        stage_of(found.current)? > most || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
+    if is_older { Err("it is older than a table that it names says") } else { Ok(()) }
 }
 
 #[cfg(test)]

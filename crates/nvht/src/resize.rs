@@ -15,6 +15,9 @@
 //! * end: the root's current word, next to 0, cursor to 0 (one line, in this order); flush; **fence**; the old table is given back behind
 //!   the readers.
 //!
+//! After each fence of the root, the stage of a table says so in its header (`layout.rs`), without
+//! a fence of its own. The next open refuses a root that is older than a stage.
+//!
 //! A crash in a step, before the cursor is durable, leaves copies in the next table whose fractions are not below the cursor; they name
 //! records that the old table names too, since nobody could change these under the stripes. The next open clears them (`mend_growth`), and
 //! old slots that a crash after the cursor has left, before it serves anything: what it stores earlier (its header, batches done again) frees no
@@ -29,7 +32,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, TableHeader};
+use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, TableHeader, TableStage};
 use crate::line::{count_slot, free_slot, mark_damaged};
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
@@ -235,6 +238,7 @@ impl Inner {
         pool.flush(root.at, Root::BYTES);
         pool.fence();
         self.check_growth()?;
+        TableStage::GROWS.store(pool, extent_of(current));
         part.grow_again_at.store(0, Ordering::Relaxed);
         part.set_next(word);
         Ok(())
@@ -293,6 +297,7 @@ impl Inner {
         self.publish_cursor(partition, to);
         // Neither may a writer build on the new cursor, nor an old slot be cleared, while it may come back older.
         self.check_growth()?;
+        TableStage::of_cursor(to).store(pool, extent_of(part.words().1));
         part.set_cursor(to);
         self.clear_left(old, to, &moving);
         drop(held);
@@ -406,6 +411,7 @@ impl Inner {
         pool.allocator().keep_extent(extent_of(current));
         set_grown(pool, partition, next);
         self.check_growth()?;
+        TableStage::LEFT.store(pool, extent_of(current));
         part.set_current(next);
         pool.epochs().retire_extent(pool, extent_of(current));
         self.growth.tables.fetch_add(1, Ordering::Relaxed);

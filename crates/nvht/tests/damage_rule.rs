@@ -388,3 +388,67 @@ fn a_line_of_another_partition_is_an_error_of_a_walk_and_shows_no_key_twice() {
         }
     }
 }
+
+/// The root named a table that a growth had left, or had an earlier cursor: old values came back.
+#[test]
+fn an_older_root_of_a_killed_store_is_refused() {
+    let dir = Scratch::new();
+    let path = dir.path().join("store");
+    let store = Nvht::create(&path, &options()).expect("create");
+    let mut model = Model::new();
+    let mut older: Vec<[u8; 32]> = Vec::new();
+    let root_of = |bytes: &[u8]| -> [u8; 32] { bytes[ROOTS..ROOTS + 32].try_into().expect("32 bytes") };
+    for index in 0..400 {
+        for round in 0..2 {
+            let value = format!("value {round} of {index}").into_bytes();
+            store.put(&key(index), &value).expect("put");
+            model.insert(key(index), Some(value));
+        }
+        let value = format!("new value of {}", index / 2).into_bytes();
+        store.put(&key(index / 2), &value).expect("put");
+        model.insert(key(index / 2), Some(value));
+        let root = root_of(&Medium::of(&path).bytes);
+        if older.last() != Some(&root) {
+            older.push(root);
+        }
+    }
+    stop(store, Stop::Kill);
+    let medium = Medium::of(&path);
+    assert_eq!(older.pop(), Some(root_of(&medium.bytes)));
+    assert!(older.len() >= 10, "{}", older.len());
+    for (index, root) in older.iter().enumerate() {
+        medium.write(|bytes| bytes[ROOTS..ROOTS + 32].copy_from_slice(root));
+        assert_eq!(check(&path, &model), Ok(true), "root {index} of {}", older.len());
+    }
+    medium.write(|_| ());
+    assert_eq!(check(&path, &model), Ok(false), "the newest root");
+}
+
+/// A stage that is damaged is reported, and one that is older changes nothing.
+#[test]
+fn a_damaged_stage_of_a_table_is_refused_and_an_older_one_is_not() {
+    let dir = Scratch::new();
+    let path = dir.path().join("store");
+    let store = Nvht::create(&path, &options()).expect("create");
+    let mut model = Model::new();
+    let mut index = 0;
+    // Until a growth is under way.
+    while index < 60 || Medium::of(&path).word(ROOTS + 8) == 0 {
+        let value = format!("value of {index}").into_bytes();
+        store.put(&key(index), &value).expect("put");
+        model.insert(key(index), Some(value));
+        index += 1;
+    }
+    stop(store, Stop::Kill);
+    let medium = Medium::of(&path);
+    for table in [ROOTS, ROOTS + 8] {
+        let stage_at = (medium.word(table) & !63) as usize + 24;
+        medium.write(|bytes| bytes[stage_at..stage_at + 8].fill(0));
+        assert_eq!(check(&path, &model), Ok(false), "no stage");
+        for bit in 0..64 {
+            medium.write(|bytes| bytes[stage_at + bit / 8] ^= 1 << (bit % 8));
+            let is_zero = medium.word(stage_at) == 0;
+            assert_eq!(check(&path, &model), Ok(true), "bit {bit}, {is_zero}");
+        }
+    }
+}
