@@ -68,6 +68,8 @@ const RUN_AT: u64 = 72;
 const ROOTS_AT: u64 = 128;
 const BATCH_AT: u64 = 2304;
 const DEPTH_MASK: u64 = 31;
+/// Offset of the depth of the last split in a segment's header.
+const SPLIT_AT: u64 = 24;
 
 const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * 8 <= BATCH_AT);
 const _: () = assert!(BATCH_AT + BatchLogs::ROOT_BYTES <= Seal::ROOT_BYTES);
@@ -220,13 +222,18 @@ impl Deep {
     }
 }
 
-/// A segment's header: written once, before the segment can be reached.
+/// A segment's header. All but the depth of the last split is written once, before the segment can
+/// be reached.
 ///
 /// ```text
-///  0      4           8            12      16       24
-/// | LSEG | partition | depth born | crc32c | prefix | 0 ... 128
+///  0      4           8            12       16       24            32
+/// | LSEG | partition | depth born | crc32c | prefix | split depth | 0 ... 128
 /// ```
 /// The checksum starts from a seed of the segment's position and the pool's identity.
+///
+/// The split depth is the depth that the segment's last split gave it, with a check in the high
+/// half; 0 if the segment was never split. The word is stored after the directory says so durably,
+/// and has no fence of its own. So a directory that names the segment at a smaller depth is older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
@@ -251,7 +258,29 @@ impl SegmentHeader {
 
     fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
         let seed = ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
-        crc32c_seeded(seed, &[&bytes[..12], &bytes[16..BUCKET as usize]])
+        crc32c_seeded(
+            seed,
+            &[&bytes[..12], &bytes[16..SPLIT_AT as usize], &bytes[SPLIT_AT as usize + 8..BUCKET as usize]],
+        )
+    }
+
+    /// Stores that the segment at `at` was split to this depth, without a fence.
+    pub(crate) fn store_split_depth(pool: &Pool, at: NvPtr, depth: u32) {
+        pool.publish_u64(at.add(SPLIT_AT), Self::split_word(pool, at, depth));
+        pool.flush(at.add(SPLIT_AT), 8);
+    }
+
+    /// Returns the depth to which the segment at `at` was split; 0 if it was not. `None`: the word
+    /// was changed.
+    pub(crate) fn split_depth(pool: &Pool, at: NvPtr) -> Option<u32> {
+        let word = pool.load_u64(at.add(SPLIT_AT));
+        let depth = word as u32;
+        (word == 0 || word == Self::split_word(pool, at, depth)).then_some(depth)
+    }
+
+    fn split_word(pool: &Pool, at: NvPtr, depth: u32) -> u64 {
+        let place = [pool.identity().to_le_bytes(), at.raw().to_le_bytes()];
+        u64::from(crc32c(&[place.as_flattened(), &depth.to_le_bytes()])) << 32 | u64::from(depth)
     }
 
     /// The header at `at`, if it is whole.
@@ -271,10 +300,11 @@ impl SegmentHeader {
                 && found.depth <= depth
                 && found.prefix == prefix >> (depth - found.depth)
         };
-        if Self::read(pool, at).is_some_and(fits) {
-            return Ok(());
+        let wrong = |what: &str| Error::corrupt(format!("segment {at:?}"), what);
+        if !Self::read(pool, at).is_some_and(fits) {
+            return Err(wrong("its header does not fit its place in the directory"));
         }
-        Err(Error::corrupt(format!("segment {at:?}"), "its header does not fit its place in the directory"))
+        Self::split_depth(pool, at).map(|_| ()).ok_or_else(|| wrong("the depth of its last split is damaged"))
     }
 }
 

@@ -15,6 +15,9 @@
 //! A reader that came by an old word and misses in S reads the directory again, which names N by
 //! then.
 //!
+//! After 4 the header of S says (L+1), without a fence of its own. So an open finds a directory, or
+//! a root word, that is older than a split.
+//!
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old one is retired.
 
 use lodestore_contract::{Error, Result};
@@ -24,7 +27,7 @@ use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, root_word};
 use crate::options::INDEX_FULL;
-use crate::table::{Form, Home, Segment, Table, Verdict, used_slots};
+use crate::table::{AHEAD, Form, Home, Segment, Table, Verdict, used_slots};
 
 /// What to do about a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
@@ -100,6 +103,7 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
     replace_entries(pool, &moved);
     fence_checked(pool)?;
+    SegmentHeader::store_split_depth(pool, old.at, depth);
     debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
 }
@@ -242,6 +246,26 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
         return Ok(directory);
     }
     Err(Error::corrupt(format!("directory of partition {partition}"), format!("its root word is damaged{ADVICE}")))
+}
+
+/// Compares the directory of a partition with the splits of its segments, which [`repair`] returned.
+///
+/// # Errors
+/// [`Error::Corrupt`] where a segment was split and the directory does not say so.
+pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, u64)]) -> Result<()> {
+    for (index, (segment, _)) in segments.iter().enumerate() {
+        if let Some((ahead, _)) = segments.get(index + AHEAD) {
+            pool.prefetch(ahead.at, ENTRY as usize);
+        }
+        // A damaged word is reported by the walk.
+        if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {
+            return Err(Error::corrupt(
+                format!("directory of partition {partition}"),
+                format!("it is older than a split of {:?}, so keys may be missing{ADVICE}", segment.at),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Completes a split that a crash cut short, and checks that the directory is one that splits leave. Idempotent.

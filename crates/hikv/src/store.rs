@@ -23,7 +23,7 @@ use crate::options::{Backends, HiKvOptions};
 use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
-use crate::split::{format, repair, settle};
+use crate::split::{check_splits, format, repair, settle};
 use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
@@ -84,9 +84,13 @@ impl HiKv {
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
         }
-        let mut segments = 0;
+        let (mut segments, mut older_directory) = (0, None);
         for partition in 0..shape.partitions as usize {
             let found = repair(&table, &pool, partition)?;
+            match check_splits(&pool, partition, &found) {
+                Err(error) if pool.options().salvage => older_directory = Some(error),
+                checked => checked?,
+            }
             extents::check(&table, &pool, partition, &found);
             segments += found.len() as u64;
         }
@@ -111,6 +115,9 @@ impl HiKv {
         };
         if sealed == SealCheck::Damaged {
             inner.note_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
+        }
+        if let Some(error) = &older_directory {
+            inner.note_damage(error);
         }
         inner.recovery.expect_parts(segments);
         inner.backend.begin_rebuild();

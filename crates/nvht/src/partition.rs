@@ -243,18 +243,22 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
     } else if is_table(found.next) != Some(current + 1) {
         return Err(wrong("the table it grows to is none of this partition"));
     }
-    check_stages(pool, &found).map_err(wrong)?;
     Ok(found)
 }
 
-/// Compares a root with the stages of its tables; what is wrong.
-fn check_stages(pool: &Pool, found: &Found) -> std::result::Result<(), &'static str> {
-    let stage_of = |word| TableStage::load(pool, extent_of(word)).ok_or("the stage of its table was changed");
+/// Compares a partition's root with the stages of its tables.
+///
+/// # Errors
+/// [`Error::Corrupt`] where a stage says that the root is older, or was changed.
+pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &Found) -> Result<()> {
+    let wrong = |what: &str| Error::corrupt(format!("root of partition {partition}"), what);
+    let stage_of =
+        |word| TableStage::load(pool, extent_of(word)).ok_or_else(|| wrong("the stage of its table was changed"));
     let is_growing = found.next != 0;
-    let most = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_END) };
-    let is_older =
-        stage_of(found.current)? > most || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
-    if is_older { Err("it is older than a table that it names says") } else { Ok(()) }
+    let stage_max = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_END) };
+    let is_older = stage_of(found.current)? > stage_max
+        || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
+    if is_older { Err(wrong("it is older than its table, so values may be older and keys missing")) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::layout::{
     ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
-use crate::partition::{Partition, extent_of, load_root, table_word};
+use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
 use crate::recover;
 use crate::resize::{make_table, mend_growth};
 use crate::settle::Settling;
@@ -83,7 +83,7 @@ impl Nvht {
         pool.mark_created()?;
         let sealed = report.clean && !report.created && seal == SealCheck::Whole;
         let counted = sealed || pool.mutant(Mutant::StaleCheckpointTrusted);
-        let (partitions, counted) = open_partitions(&pool, &shape, counted)?;
+        let Opened { partitions, counted, older_root } = open_partitions(&pool, &shape, counted)?;
         if let Some(damage) = logs.damage() {
             pool.poison(damage);
         }
@@ -99,9 +99,14 @@ impl Nvht {
             reading: Reading::new(),
             form: shape.form(),
             // Recovery ends it, at once where it need not check the lines.
-            care: Care::new(seal == SealCheck::Damaged),
+            care: Care::new(seal == SealCheck::Damaged || older_root.is_some()),
             options: options.clone(),
         };
+        if let Some(error) = &older_root {
+            inner.note_damaged_line();
+            inner.recovery.count_corrupt();
+            inner.corrupt(error);
+        }
         inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
         mark_extents(&inner);
         let walks = !counted || inner.pool.allocator().is_recovering();
@@ -194,12 +199,30 @@ impl Shape for Superblock {
     }
 }
 
-/// The partitions as their roots have them, mended; and whether the counts of keys are known. `counted`: the roots may have them.
-fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<(Box<[Partition]>, bool)> {
+/// The partitions of a store that is being opened.
+struct Opened {
+    /// As their roots have them, repaired.
+    partitions: Box<[Partition]>,
+    /// Whether the roots have the counts of keys.
+    counted: bool,
+    /// What is wrong with a root that is older than its tables. Only a salvage uses such a root.
+    older_root: Option<Error>,
+}
+
+/// Reads the roots and repairs them. `counted`: they may have the counts of keys.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<Opened> {
     let mut all_counted = counted;
+    let mut older_root = None;
     let mut partitions = Vec::with_capacity(shape.partitions as usize);
     for number in 0..shape.partitions as usize {
         let found = load_root(pool, shape, number)?;
+        match check_stages(pool, number, &found) {
+            Err(error) if pool.options().salvage => older_root = Some(error),
+            checked => checked?,
+        }
         let part = Partition::new(shape, shape.salt(pool), number, found);
         let settling = Settling { pool, hasher: hasher_of(shape), form: shape.form(), partition: number };
         mend_growth(&settling, &part, number);
@@ -215,7 +238,7 @@ fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<(Bo
     if !all_counted {
         partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Relaxed));
     }
-    Ok((partitions.into(), all_counted))
+    Ok(Opened { partitions: partitions.into(), counted: all_counted, older_root })
 }
 
 /// Makes the store refuse writes where the extent table does not have a table: its space would be used twice. What is there can still be

@@ -7,7 +7,7 @@ use lodestore_inplace::{lock, note_finding};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, Superblock};
-use crate::partition::load_root;
+use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
 use crate::table::AHEAD;
@@ -46,7 +46,8 @@ impl Inner {
             // No table begins or ends meanwhile.
             let _guard = self.enter()?;
             let _turn = lock(&part.growing);
-            match load_root(&self.pool, &self.shape, partition) {
+            let root = load_root(&self.pool, &self.shape, partition);
+            match root.and_then(|found| check_stages(&self.pool, partition, &found).map(|()| found)) {
                 Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
                 // An ended growth leaves its cursor here.
                 Ok(found) if (found.current, found.next) == (part.words().0, 0) && !part.is_growing() => {}
