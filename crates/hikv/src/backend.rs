@@ -61,6 +61,10 @@ pub trait Retire {
     fn is_lost(&self, _position: NvPtr) -> bool {
         false
     }
+    /// Whether the record at this position is damaged, so that its key may be another one.
+    fn is_damaged(&self, _position: NvPtr) -> bool {
+        false
+    }
     /// Runs `work` pinned: no position that it may come upon is reused meanwhile. Reentrant.
     fn pinned<T>(&self, work: impl FnOnce() -> T) -> T;
 }
@@ -144,6 +148,8 @@ pub(crate) struct Core<R> {
     pub(crate) helped: AtomicU64,
     pub(crate) full: AtomicU64,
     surprises: AtomicU64,
+    /// Whether an insert took the place of a damaged record, whose key the tree has lost.
+    has_displaced: AtomicBool,
 }
 
 /// The ordered index and its updating; see the module. Dropping it ends its threads without draining;
@@ -179,6 +185,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             helped: AtomicU64::new(0),
             full: AtomicU64::new(0),
             surprises: AtomicU64::new(0),
+            has_displaced: AtomicBool::new(false),
         }
     }
 
@@ -313,7 +320,13 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         let tree = self.trees.get(op.tree());
         let records = &self.records;
         let expected = op.with_key(records, |key| match op.change() {
-            Change::Insert(new) => tree.insert(records, key, new.raw()).is_none(),
+            Change::Insert(new) => {
+                let displaced = tree.insert(records, key, new.raw());
+                if displaced.is_some_and(|position| records.is_damaged(NvPtr::from_raw(position))) {
+                    self.has_displaced.store(true, Ordering::Release);
+                }
+                displaced.is_none()
+            }
             Change::Replace(_, new) if upsert => tree.insert(records, key, new.raw()).is_some(),
             Change::Replace(old, new) => {
                 let found = tree.replace(records, key, old.raw(), new.raw());
@@ -498,6 +511,11 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
     /// Operations ever enqueued; those that a writer applied itself are not counted.
     pub fn enqueued(&self) -> u64 {
         self.core.queues.iter().map(|queue| queue.ring.tail()).sum()
+    }
+
+    /// Whether an insert took the place of a damaged record: the tree lacks that record's key.
+    pub(crate) fn has_displaced(&self) -> bool {
+        self.core.has_displaced.load(Ordering::Acquire)
     }
 
     /// Its account.

@@ -97,6 +97,10 @@ impl Retire for Records {
         self.lost.has(position)
     }
 
+    fn is_damaged(&self, position: NvPtr) -> bool {
+        !Record::read(&self.pool, position).is_ok_and(|record| record.check(position).is_ok())
+    }
+
     fn pinned<T>(&self, work: impl FnOnce() -> T) -> T {
         let _guard = self.pool.epochs().pin();
         work()

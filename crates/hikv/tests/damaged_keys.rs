@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, Expiry, Store};
+use lodestore_contract::{Error, Expiry, ScanRange, Store, Visit};
 use lodestore_hikv::{HiKv, HiKvOptions};
 
 fn change(path: &Path, pattern: &[u8], change: impl Fn(&mut [u8], usize)) {
@@ -118,4 +118,29 @@ fn verify_beside_a_writer_finds_nothing_wrong() {
             std::thread::sleep(Duration::from_micros(50));
         }
     });
+}
+
+/// The damaged record read as the key that was put. The put took its place in the ordered index,
+/// and the damaged key was missing from scans without an error.
+#[test]
+fn a_put_of_the_key_that_a_damaged_record_reads_as_hides_no_key_from_a_scan() {
+    for clean in [true, false] {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        let store = HiKv::create(&path, &small_dax()).expect("create");
+        for key in [&b"first key"[..], b"uniquekey3", b"very last key"] {
+            store.put(key, b"value").expect("put");
+        }
+        if clean {
+            store.close().expect("close");
+        }
+        drop(store);
+        change(&path, b"uniquekey3", |bytes, at| bytes[at + 9] = b'4');
+        let store = HiKv::open(&path, &small_dax()).expect("open");
+        is_corrupt(store.scan_each(&ScanRange::all(), &mut |_, _| Visit::More));
+        store.put(b"uniquekey4", b"new").expect("put");
+        is_corrupt(store.scan_each(&ScanRange::all(), &mut |_, _| Visit::More));
+        is_corrupt(store.get(b"uniquekey3"));
+        assert_eq!(store.get(b"uniquekey4").expect("get"), Some(b"new".to_vec()));
+    }
 }
