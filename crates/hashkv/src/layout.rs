@@ -45,6 +45,8 @@ pub(crate) struct Superblock {
 /// Bytes of the superblock under its checksum, and with it.
 const SUPERBLOCK_SUMMED: usize = 24;
 const SUPERBLOCK: usize = SUPERBLOCK_SUMMED + 4;
+/// Bytes of a superblock of version 1 under its checksum, which follows them.
+const SUPERBLOCK_SUMMED_V1: usize = 16;
 
 impl Superblock {
     pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
@@ -58,8 +60,12 @@ impl Superblock {
         bytes
     }
 
+    /// Reads a superblock. The version is judged only if the checksum fits: a damaged version is
+    /// damage, and no other format.
+    ///
     /// # Errors
-    /// [`Error::Corrupt`] where a field is out of its bounds or the checksum fails, [`Error::NewerFormat`], [`Error::OlderFormat`].
+    /// [`Error::Corrupt`] if the checksum fails or a field is out of its bounds;
+    /// [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt("the superblock of values.0000", what);
         let bytes = bytes.get(..SUPERBLOCK).ok_or_else(|| corrupt("it is cut off"))?;
@@ -67,15 +73,18 @@ impl Superblock {
             return Err(corrupt("it does not begin as one"));
         }
         let found = word(&bytes[8..]);
+        let fits = |summed: usize| crc32c(&[&bytes[..summed]]) == word(&bytes[summed..]);
+        if !fits(SUPERBLOCK_SUMMED) {
+            if found == 1 && fits(SUPERBLOCK_SUMMED_V1) {
+                return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
+            }
+            return Err(corrupt("its checksum fails"));
+        }
         if found > VERSION {
             return Err(Error::NewerFormat { part: "values".into(), found, known: VERSION });
         }
-        // The checksum of an older format is at another place.
-        if found < VERSION && found > 0 {
-            return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
-        }
-        if crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]) != word(&bytes[SUPERBLOCK_SUMMED..]) {
-            return Err(corrupt("its checksum fails"));
+        if found < VERSION {
+            return Err(corrupt("its version is one that never had this checksum"));
         }
         let segment_bytes = word(&bytes[12..]);
         if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
@@ -356,7 +365,8 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            Superblock::decode(&damaged).expect_err("one bit is wrong");
+            let decoded = Superblock::decode(&damaged);
+            assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
         }
         Superblock::decode(&bytes[..SUPERBLOCK - 1]).expect_err("it is cut off");
     }
@@ -385,7 +395,24 @@ mod tests {
         }
         assert!(matches!(with(0, 0), Err(Error::Corrupt { .. })));
         assert!(matches!(with(8, VERSION + 1), Err(Error::NewerFormat { .. })));
-        assert!(matches!(with(8, VERSION - 1), Err(Error::OlderFormat { .. })));
+        assert!(matches!(with(8, VERSION - 1), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_superblock_of_version_1_is_older_and_damage_of_it_is_corrupt() {
+        let mut bytes = [0; SUPERBLOCK];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        bytes[12..16].copy_from_slice(&65536u32.to_le_bytes());
+        let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED_V1]]);
+        bytes[SUPERBLOCK_SUMMED_V1..SUPERBLOCK_SUMMED_V1 + 4].copy_from_slice(&sum.to_le_bytes());
+        assert!(matches!(Superblock::decode(&bytes), Err(Error::OlderFormat { found: 1, .. })));
+        for bit in 0..(SUPERBLOCK_SUMMED_V1 + 4) * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let decoded = Superblock::decode(&damaged);
+            assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
+        }
     }
 
     #[test]

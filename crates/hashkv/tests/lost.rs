@@ -108,6 +108,28 @@ fn a_file_whose_superblock_cannot_be_told_is_only_read_in_salvage() {
     assert_eq!(fs::read(&file).expect("a file"), bytes, "nothing is changed");
 }
 
+/// A flipped bit of the version was taken for a newer format, and the store was refused.
+#[test]
+fn a_flipped_bit_of_the_superblock_is_repaired_and_is_no_other_format() {
+    const SUPERBLOCK: usize = 28;
+    let (scratch, file) = store();
+    let whole = fs::read(&file).expect("a file");
+    for bit in 0..SUPERBLOCK * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&file, &bytes).expect("written");
+        match HashKv::open(&scratch.store(), &options(false)) {
+            Ok(store) => {
+                for index in [0, 1, COUNT - 2, COUNT - 1] {
+                    assert_eq!(store.get(&key(index)).expect("get"), Some(made(index)), "bit {bit}, key {index}");
+                }
+                store.close().expect("close");
+            }
+            Err(error) => panic!("bit {bit}: {error}"),
+        }
+    }
+}
+
 /// One byte too few refused all of it.
 #[test]
 fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
