@@ -1,9 +1,12 @@
 //! The root area on the medium, and the kinds of extents. See docs/format/fluidkv.md.
 //!
 //! ```text
-//! offset 0          8         12        56     60    64         72     128     192    256
-//! 1280   2048    2112   2304      3328
-//!        | LFLUID1\0| version | zero ... | crc  | 0   | manifest | 0 .. | reach | 0 .. | log counts | 0 .. | reach | 0 .. | log counts | 0 .. |
+//! offset 0          8         12        56    60  64         72     128     192    256
+//!        | LFLUID1\0| version | zero .. | crc | 0 | manifest | 0 .. | reach | 0 .. | log counts |
+//!          8          4                   4     4   8                 64             16 x 64
+//! offset 1280   2048        2112   2304                  3328
+//!        | 0 .. | reach     | 0 .. | log counts          | zero to 4096
+//!                 once more          once more, 16 x 64
 //! ```
 //! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a
 //! damaged one look the same; with the mark they do not.

@@ -1,13 +1,18 @@
-//! Where things lie in a region, computed from its length alone, so that nothing about it needs to be stored or trusted.
+//! The offsets of the parts of a region. They follow from the region's length and the chunk size
+//! alone, so no offset needs to be stored or trusted.
 //!
 //! ```text
-//! region 0       0  header copy A (4096)   4096  header copy B (4096)   8192  engine root (4096)
-//! 12288  extent table other regions  0  region header copy A (4096)
-//! 4096  extent table then           extent table copy A: 8 bytes a chunk; rounded up to a line (64
-//! bytes) wear table: 8 bytes a segment; rounded up to a line chunks: aligned to the chunk size (at
-//! most to a page), a whole number of them at the end     extent table copy B, as long as copy A
-//! other regions: region header copy B (64), the region's last line
+//! region 0
+//! 0          4096       8192   12288                                                     end
+//! | header A | header B | root | extent table A | wear table | chunks ... | extent table B |
+//! other regions
+//! 0          4096                                                           end - 64
+//! | header A | extent table A | wear table | chunks ... | extent table B | header B |
 //! ```
+//! * extent table: 8 bytes a chunk in each copy; each copy is rounded up to a line (64 bytes)
+//! * wear table: 8 bytes a segment; rounded up to a line
+//! * chunks: aligned to the chunk size, at most to a page; a whole number of them
+//! * header: 4096 bytes; copy B of the other regions is the region's last line
 //!
 //! The chunks are longer than a page, so no page holds bytes of both copies of a structure.
 
