@@ -34,7 +34,8 @@ use super::head::{FAN, Line};
 use super::pack::PLAIN_MAX;
 use super::read::Table;
 
-/// Newest format of tables that is known here: with compressed blocks. One without them is written as version 1.
+/// Newest format of tables that is known here: with compressed blocks. A table without them is
+/// written as version 3 ([`PLAIN_FORMAT`]).
 pub const TABLE_FORMAT: u32 = 4;
 /// The format without compressed blocks, and the oldest that is read.
 pub(super) const PLAIN_FORMAT: u32 = 3;
