@@ -21,7 +21,8 @@ Exit codes:
    6  the store, the medium under it, or the index is full
    7  corrupt data (verify: something was found)
    8  any other failure, such as one of the operating system
-   9  the medium cannot give the durability asked for, or the machine restarted under the store
+   9  the medium cannot give the durability asked for, a file of the store is on a weaker medium,
+      or the machine restarted under the store
   10  import stopped at a line that it cannot read
   11  something is at that path already, or a foreign file in the store's directory
   12  too few devices of a group are there
@@ -253,7 +254,8 @@ pub struct StatsArgs {
 pub struct VerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Accept a damaged store, or one under which the machine restarted, and keep of it what is whole
+    /// Open a store that is refused as damaged or after a restart of the machine, and list what is
+    /// lost. A store with a damaged index or extent table can only be salvaged afterwards
     #[arg(long)]
     pub salvage: bool,
 }
@@ -308,7 +310,9 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum, default_value = "jsonl")]
     pub format: Format,
-    /// Accept a damaged store, or one under which the machine restarted, and write what can be read of it
+    /// Open a store that is refused as damaged or after a restart of the machine, and write what
+    /// can be read; values may be older. A store with a damaged index or extent table can only be
+    /// salvaged afterwards
     #[arg(long)]
     pub salvage: bool,
 }

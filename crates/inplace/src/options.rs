@@ -15,7 +15,7 @@ pub const HASH_SEED: OptionSpec =
 pub const VERIFY_READS: OptionSpec = OptionSpec {
     name: "verify-reads",
     default: "on",
-    help: "whether a read compares the record's checksum: on or off",
+    help: "whether a read compares the record's checksum: on or off; index entries are compared with their records in any case",
     fixed: false,
 };
 /// The budget of DRAM.
