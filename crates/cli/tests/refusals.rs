@@ -187,6 +187,32 @@ fn an_export_after_a_kill_counts_a_damaged_record_once() {
     place.fails(&["export", "store"], 7, "see all that is wrong with lodestore verify");
 }
 
+/// Of the records that recovery left out, as many as there were damaged values were not counted.
+#[test]
+fn an_export_counts_damaged_values_and_records_left_out_by_recovery() {
+    for engine in ["hikv", "nvht"] {
+        let place = Place::new();
+        place.ok(&["create", "store", "--engine", engine, "--size", "64M"]);
+        let mut importer = place.importer();
+        importer.send(&(0..10).map(|index| format!("the key {index}\tthe value of {index}\n")).collect::<String>());
+        importer.acknowledged(10);
+        importer.kill();
+        let path = place.path("store/pool.0000");
+        let mut region = std::fs::read(&path).expect("the first region");
+        let values = (0..5).map(|index| format!("the value of {index}"));
+        for bytes in values.chain((5..8).map(|index| format!("the key {index}"))) {
+            let found = region.windows(bytes.len()).position(|found| found == bytes.as_bytes());
+            region[found.expect("the bytes are in the region")] ^= 1;
+        }
+        std::fs::write(&path, region).expect("the first region is written");
+        let said = "the export is not whole, 2 of 10 records are out and 8 are damaged";
+        let out = place.fails(&["export", "store", "--format", "tsv"], 7, said);
+        let mut lines: Vec<_> = out.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["the key 8\tthe value of 8", "the key 9\tthe value of 9"], "{engine}");
+    }
+}
+
 /// The scan of this engine ends at damage, and so did the export, which had counted the keys before and failed there.
 #[test]
 fn an_export_of_a_damaged_table_has_all_that_can_be_read() {

@@ -38,12 +38,17 @@ pub fn run(args: &ExportArgs) -> Outcome {
         let recovery = store.stats().recovery;
         if recovery.left_out > 0 {
             let what = format!("recovery could not read {} entries or their records", recovery.left_out);
-            // A walk that ends in an error for what recovery left out has counted it as one record.
-            wrong.add(Error::corrupt("the store", what), recovery.left_out.saturating_sub(wrong.damaged));
+            let uncounted = match wrong.left_out {
+                LeftOut::Uncounted => recovery.left_out,
+                LeftOut::OneCounted => recovery.left_out - 1,
+                LeftOut::Counted => 0,
+            };
+            wrong.add(Error::corrupt("the store", what), uncounted);
         }
-        let Wrong { first, damaged } = wrong;
+        let Wrong { first, damaged, left_out } = wrong;
         if let Some(error) = first {
-            return Err(Failure::Export { error, exported, total: total + recovery.left_out, damaged });
+            let total = if left_out == LeftOut::Counted { total } else { total + recovery.left_out };
+            return Err(Failure::Export { error, exported, total, damaged });
         }
         // Recovery may have found damage that hit no record. The walk does not meet it.
         let found = recovery.corrupt;
@@ -61,6 +66,18 @@ pub fn run(args: &ExportArgs) -> Outcome {
 struct Wrong {
     first: Option<Error>,
     damaged: u64,
+    left_out: LeftOut,
+}
+
+/// Whether the walk has counted the records that recovery left out as damaged.
+#[derive(Default, PartialEq, Eq)]
+enum LeftOut {
+    #[default]
+    Uncounted,
+    /// The walk ended in one error for all of them, which counts as one record.
+    OneCounted,
+    /// All are counted, and the store's count of keys has them too.
+    Counted,
 }
 
 impl Wrong {
@@ -68,6 +85,12 @@ impl Wrong {
         self.first.get_or_insert(error);
         self.damaged += records;
     }
+}
+
+/// Whether an engine ends a walk with this error because keys are missing from the walk, and not
+/// because of a record that the walk met. Only the text of the error tells.
+fn is_of_missing_keys(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what, .. } if what.ends_with("missing from this answer"))
 }
 
 /// What is done with a pair.
@@ -108,11 +131,15 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
         Ok(())
     })?;
     let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 1 };
+    if is_of_missing_keys(&error) {
+        wrong.left_out = LeftOut::OneCounted;
+    }
     wrong.add(error, left_out.max(1));
     Ok(())
 }
 
-/// The same in no order, for an engine that has none.
+/// The same in no order, for an engine that has none. Such an engine counts the keys of damaged
+/// entries, so the count of the damaged records has what recovery left out.
 fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
     let (total, mut seen) = (count(store)?, 0);
     let damage = walk(store, out, &mut |out, key, value| {
@@ -120,6 +147,7 @@ fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wro
         each(out, key, value)
     })?;
     if let Some(error) = damage {
+        wrong.left_out = LeftOut::Counted;
         wrong.add(error, total.saturating_sub(seen).max(1));
     }
     Ok(())
