@@ -182,44 +182,50 @@ impl Inner {
                 add(total, &log.store().stats());
             }
         }
-        let counters = &mut total.engine_counters;
-        let mut count = |name, number| *counters.entry(name).or_insert(0) += number;
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let counts = &group.counts;
-        for (name, counter) in [
-            ("reads_false_positive", &counts.false_positives),
-            ("reads", &counts.reads),
-            ("reads_hedged", &counts.hedged),
-            ("reads_hedges_won", &counts.hedges_won),
-            ("writes", &counts.writes),
-            ("writes_taken_back", &counts.restored),
-            ("keys_repaired", &counts.repaired),
-            ("filter_leaked", &counts.leaked),
-            ("pairs_not_copied", &counts.uncopied),
-            ("devices_caught_up", &counts.caught_up),
-            ("devices_copied", &counts.copied),
-            ("groups_revived", &counts.revived),
-            ("epoch_changes", &counts.epochs),
-        ] {
-            count(name, load(counter));
-        }
-        count("reads_hedges_spared", group.allowance.spared());
-        count("reads_filtered", group.stripes.sum(|counts| &counts.filtered));
-        count("filter_keys", group.raised());
-        count("groups", 1);
-        count("devices", group.width as u64);
-        count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
-        let filling = devices.iter().filter(|device| device.is_filling()).count();
-        let behind = devices.iter().filter(|device| device.state() == MemberState::Behind).count();
-        count("devices_filling", filling as u64);
-        count("devices_behind", behind.saturating_sub(filling) as u64);
-        let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
-        if let Some(filter) = filter {
-            total.dram_bytes += filter.bytes();
-            // Of a million absent keys, of the worst group.
-            let per_million = (filter.false_positives() * 1e6) as u64;
-            let worst = total.engine_counters.entry("filter_false_per_million").or_insert(0);
-            *worst = per_million.max(*worst);
-        }
+        total.recovery.corrupt += u64::from(lock(&group.lacking).is_some());
+        add_counters(total, group, &devices);
+    }
+}
+
+/// Adds the counters of a group.
+fn add_counters(total: &mut Stats, group: &Group, devices: &[Arc<Device>]) {
+    let counters = &mut total.engine_counters;
+    let mut count = |name, number| *counters.entry(name).or_insert(0) += number;
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = &group.counts;
+    for (name, counter) in [
+        ("reads_false_positive", &counts.false_positives),
+        ("reads", &counts.reads),
+        ("reads_hedged", &counts.hedged),
+        ("reads_hedges_won", &counts.hedges_won),
+        ("writes", &counts.writes),
+        ("writes_taken_back", &counts.restored),
+        ("keys_repaired", &counts.repaired),
+        ("filter_leaked", &counts.leaked),
+        ("pairs_not_copied", &counts.uncopied),
+        ("devices_caught_up", &counts.caught_up),
+        ("devices_copied", &counts.copied),
+        ("groups_revived", &counts.revived),
+        ("epoch_changes", &counts.epochs),
+    ] {
+        count(name, load(counter));
+    }
+    count("reads_hedges_spared", group.allowance.spared());
+    count("reads_filtered", group.stripes.sum(|counts| &counts.filtered));
+    count("filter_keys", group.raised());
+    count("groups", 1);
+    count("devices", group.width as u64);
+    count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
+    let filling = devices.iter().filter(|device| device.is_filling()).count();
+    let behind = devices.iter().filter(|device| device.state() == MemberState::Behind).count();
+    count("devices_filling", filling as u64);
+    count("devices_behind", behind.saturating_sub(filling) as u64);
+    let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
+    if let Some(filter) = filter {
+        total.dram_bytes += filter.bytes();
+        // Of a million absent keys, of the worst group.
+        let per_million = (filter.false_positives() * 1e6) as u64;
+        let worst = total.engine_counters.entry("filter_false_per_million").or_insert(0);
+        *worst = per_million.max(*worst);
     }
 }

@@ -97,6 +97,8 @@ pub(crate) struct Group {
     pub(crate) members: RwLock<Vec<Arc<Device>>>,
     /// Those that could not.
     pub(crate) lost: Mutex<Vec<Lost>>,
+    /// What a salvage may lack, since too few members could be read.
+    pub(crate) lacking: Mutex<Option<String>>,
     /// Members that there are to be.
     pub(crate) width: usize,
     sequencer: Mutex<Sequencer>,
@@ -155,6 +157,7 @@ impl Group {
             host,
             width,
             lost: Mutex::default(),
+            lacking: Mutex::default(),
             members: RwLock::new(members),
             sequencer: Mutex::new(sequencer),
             last: AtomicU64::new(last),

@@ -33,6 +33,8 @@ pub(crate) struct Lead {
     pub(crate) active: Vec<Arc<Device>>,
     /// What is to be taken back.
     pub(crate) refused: BTreeSet<u64>,
+    /// What a salvage may lack, since too few members could be read.
+    pub(crate) lacking: Option<String>,
 }
 
 /// Has these members do again what their logs have, at the same time where there may be `threads`. One that cannot has failed, and is not among the able.
@@ -77,7 +79,12 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
     let last = source.newest.1;
     if source.refused.is_empty() {
-        return Ok(Some(Lead { last, active: vec![Arc::clone(&source.device)], refused: BTreeSet::new() }));
+        return Ok(Some(Lead {
+            last,
+            active: vec![Arc::clone(&source.device)],
+            refused: BTreeSet::new(),
+            lacking: None,
+        }));
     }
     let source = Arc::clone(&source.device);
     let mut levelled = Vec::new();
@@ -96,7 +103,7 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     let fit: Vec<_> = able.iter().filter(|able| able.refused.iter().all(|seq| refused.contains(seq))).collect();
     fit.iter().for_each(|able| able.device.set_executed(last, &able.refused));
     let active: Vec<_> = fit.iter().map(|able| Arc::clone(&able.device)).collect();
-    Ok((!active.is_empty()).then_some(Lead { last, active, refused }))
+    Ok((!active.is_empty()).then_some(Lead { last, active, refused, lacking: None }))
 }
 
 /// Gives a member what its log lacks of another's, up to `last`, and has it done. False where that does not reach so far back, or the member cannot: it has failed then, or has no room.

@@ -430,7 +430,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         ));
     }
     let chosen = choose(maker.options, index, record, &devices);
-    let Lead { last, active, refused } = match chosen {
+    let Lead { last, active, refused, lacking } = match chosen {
         Err(too_few @ Error::TooFewDevices { .. }) => {
             let said = losses.into_iter().map(|(_, _, error)| error).find(|error| !is_loss(error));
             return Err(said.unwrap_or(too_few));
@@ -442,6 +442,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: why_lost(&error) }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
+    *lock(&group.lacking) = lacking;
     group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
@@ -478,7 +479,10 @@ pub(crate) fn choose(
         return Err(Error::too_few_devices(index, live, needed));
     }
     let lead = lead(able, active.saturating_sub(live), acks)?;
-    lead.ok_or(Error::too_few_devices(index, 0, needed))
+    let lead = lead.ok_or(Error::too_few_devices(index, 0, needed))?;
+    let lacking = (live < needed)
+        .then(|| format!("{live} of its devices could be read, and {needed} are needed: newer values may be missing"));
+    Ok(Lead { lacking, ..lead })
 }
 
 impl Group {

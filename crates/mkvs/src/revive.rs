@@ -38,7 +38,7 @@ impl Group {
                 return Ok(false);
             }
             let record = self.host.matrix().groups[self.index].clone();
-            let Lead { last, active, refused } = choose(&self.options, self.index, &record, &devices)?;
+            let Lead { last, active, refused, .. } = choose(&self.options, self.index, &record, &devices)?;
             self.acknowledged.store(last, Ordering::Release);
             for stripe in &mut stripes {
                 stripe.last = last;

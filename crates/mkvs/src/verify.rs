@@ -43,6 +43,9 @@ pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(
                 format!("cannot be opened: {}", lost.why),
             );
         }
+        if let Some(what) = lock(&group.lacking).as_ref() {
+            report.find(format!("group {}", group.index), what.clone());
+        }
         let devices = group.devices();
         // One that has everything tells how much there is.
         tell(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;

@@ -10,7 +10,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
-use lodestore_contract::{Error, Store};
+use lodestore_contract::{Error, Finding, Store};
 use lodestore_mkvs::{Acks, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 32 << 20;
@@ -118,6 +118,9 @@ fn with_two_of_three_lost_an_open_is_refused_and_in_salvage_shows_what_is_there(
     );
     let matrix = matrix.with(|options| options.salvage = true);
     let store = matrix.open().expect("salvage");
+    let said = |finding: &Finding| finding.what.contains("newer values may be missing");
+    assert!(store.verify(&mut |_| ()).expect("verify").findings.iter().any(said));
+    assert!(store.stats().recovery.corrupt > 0);
     assert_holds(&store, &model);
     let refused = store.put(b"more", b"value");
     assert!(matches!(refused, Err(Error::TooFewDevices { .. })), "{refused:?}");
