@@ -117,7 +117,7 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
         let Home { segment, prefix, .. } = home;
         if let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
             // Its entries stand for themselves: each is checked against its record.
-            inner.note_damage(&error);
+            inner.count_damage(&error);
         }
         mark_extent(segment.at, KIND_SEGMENT);
         if inner.is_unsettled() {
@@ -159,7 +159,7 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
                 }
             }
             Verdict::Damaged(error) => {
-                inner.note_damage(&error);
+                inner.count_damage(&error);
                 if table.form(pool, home, *slot) != Form::Damaged {
                     share.damaged.push(position);
                 }

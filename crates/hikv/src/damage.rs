@@ -53,15 +53,22 @@ impl Inner {
         self.damage.careful.load(Ordering::Acquire)
     }
 
-    /// Records damage to the index, for good in this open.
+    /// Records damage to the index, for good in this open. The caller reports it.
     #[cold]
     pub(crate) fn note_damage(&self, error: &Error) {
-        self.corrupt(error);
-        self.recovery.count_corrupt();
         let Error::Corrupt { place, what } = error else { return };
         let mut first = lock(&self.damage.first);
         first.get_or_insert_with(|| Found { place: place.clone(), what: what.clone() });
         self.damage.careful.store(true, Ordering::Release);
+    }
+
+    /// Records damage that the open or the walk found, and reports it: as an event, and in the
+    /// number of damaged places.
+    #[cold]
+    pub(crate) fn count_damage(&self, error: &Error) {
+        self.corrupt(error);
+        self.recovery.count_corrupt();
+        self.note_damage(error);
     }
 
     /// Ends careful mode, if the walk that just ended found no damage.

@@ -122,6 +122,7 @@ impl Inner {
                             continue;
                         }
                         Verdict::Damaged(error) => {
+                            self.corrupt(&error);
                             self.note_damage(&error);
                             wrong.get_or_insert(error);
                             continue;

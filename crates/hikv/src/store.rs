@@ -114,7 +114,7 @@ impl HiKv {
             damage: Damage::new(sealed == SealCheck::Whole),
         };
         if sealed == SealCheck::Damaged {
-            inner.note_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
+            inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
         }
         if let Some(error) = &older_directory {
             inner.note_damage(error);

@@ -1,0 +1,77 @@
+//! Damage to the index of an open store is counted once, whoever meets it how often.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Scratch, small_dax};
+use lodestore_contract::{Error, Event, Store, Visit};
+use lodestore_hikv::{HiKv, HiKvOptions};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const SEED: u64 = 9;
+const KEYS: u32 = 1000;
+const DAMAGED: [u32; 3] = [3, 500, 999];
+
+fn options() -> HiKvOptions {
+    HiKvOptions { hash_seed: Some(SEED), scrub_rate: 0, ..small_dax() }
+}
+
+fn key(index: u32) -> Vec<u8> {
+    format!("key{index:05}").into_bytes()
+}
+
+fn value(index: u32) -> Vec<u8> {
+    format!("value {index}").into_bytes()
+}
+
+fn filled(path: &Path, options: &HiKvOptions) -> HiKv {
+    let store = HiKv::create(path, options).expect("create");
+    (0..KEYS).for_each(|index| store.put(&key(index), &value(index)).expect("put"));
+    store
+}
+
+/// Flips a bit of the key's signature in the open store's index.
+fn flip(path: &Path, index: u32, bit: u32) {
+    let file = path.join("pool.0000");
+    let bytes = std::fs::read(&file).expect("readable");
+    let sig = xxh3_64_with_seed(&key(index), SEED);
+    let at = bytes.chunks_exact(16).position(|entry| entry[..8] == sig.to_le_bytes()).expect("an entry") * 16;
+    let file = OpenOptions::new().write(true).open(file).expect("writable");
+    file.write_all_at(&(sig ^ 1 << bit).to_le_bytes(), at as u64).expect("written");
+}
+
+/// Three slots with a damaged signature are damaged in three places, whoever meets them how often.
+#[test]
+fn damage_is_counted_by_the_walk_and_not_by_each_reader() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let mut options = options();
+    options.pool.events = Some(Arc::new(move |event| {
+        if matches!(event, Event::Corruption { .. }) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    }));
+    let store = filled(&path, &options);
+    DAMAGED.iter().for_each(|index| flip(&path, *index, 40));
+    drop(store);
+    let store = HiKv::open(&path, &options).expect("open");
+    store.wait_recovered().expect("recovered");
+    let damaged = DAMAGED.len() as u64;
+    assert_eq!((store.stats().recovery.corrupt, told.load(Ordering::SeqCst)), (damaged, damaged));
+    for _again in 0..3 {
+        assert_eq!(store.verify(&mut |_| ()).expect("verify").findings.len() as u64, damaged);
+    }
+    assert_eq!(told.load(Ordering::SeqCst), damaged, "a report of verify is no event");
+    for _again in 0..3 {
+        let walked = store.for_each(&mut |_, _| Visit::More);
+        assert!(matches!(walked, Err(Error::Corrupt { .. })), "{walked:?}");
+    }
+    assert_eq!(store.stats().recovery.corrupt, damaged);
+}
