@@ -28,6 +28,7 @@ use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
 use lodestore_inplace::{Counted, Engine, Quick, Stored};
 use lodestore_media::{BatchTurn, NvPtr, Word};
 
+use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
@@ -285,8 +286,17 @@ impl Inner {
             (_, free) => (other, free),
         };
         let entry = free.trailing_zeros();
+        let slot = Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY);
+        let found = Entry::load(&self.pool, slot);
+        if !careful
+            && found != Entry::free(&self.pool, slot)
+            && self.judge_reuse(segment, sig, (slot, found)) == Reuse::Damaged
+        {
+            // Careful mode is on now.
+            return self.claim(segment, sig, claimed);
+        }
         claimed[bucket] |= 1 << entry;
-        Some(Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY))
+        Some(slot)
     }
 
     /// A bit for each slot of a bucket that is free without doubt.

@@ -11,6 +11,8 @@
 //! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the
 //!   key is `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can
 //!   come back.
+//! * A write reuses a slot that is not free by its own mark only if no key is in it. Damage that
+//!   it meets there turns careful mode on, and the write starts over.
 //! * Entries with the key's own signature that name no readable record are cleared by a put or
 //!   delete of the key.
 //! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open
@@ -25,7 +27,8 @@ use lodestore_media::Mutant;
 
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::table::{Probe, Segment};
+use crate::layout::BUCKET;
+use crate::table::{FreeSlot, Home, Probe, Segment, Slot, Verdict};
 
 /// The state of careful mode, and the first damage found.
 pub(crate) struct Damage {
@@ -37,6 +40,17 @@ pub(crate) struct Damage {
 struct Found {
     place: String,
     what: String,
+}
+
+/// Whether a write can reuse a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// No key is in it.
+    Free,
+    /// A writer of another stripe took it meanwhile.
+    Taken,
+    /// A key may have been in it.
+    Damaged,
 }
 
 impl Damage {
@@ -143,5 +157,23 @@ impl Inner {
             probe.free = self.table.sound_free(&self.pool, segment, sig);
         }
         probe
+    }
+
+    /// Judges a slot that a write is about to reuse, and that is not free by its own mark. Damage
+    /// is reported and noted. The caller holds a guard and the key's stripe.
+    #[cold]
+    pub(crate) fn judge_reuse(&self, segment: Segment, sig: Signature, (at, entry): FreeSlot) -> Reuse {
+        let prefix = self.table.place.index(sig, segment.depth);
+        let home = Home { segment, partition: self.table.place.partition(sig), prefix };
+        let bucket = ((at.raw() - segment.at.raw()) / BUCKET - 1) as usize;
+        match self.table.judge(&self.pool, home, Slot { at, bucket, entry }) {
+            Verdict::Free => Reuse::Free,
+            Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
+            Verdict::Damaged(error) => {
+                self.corrupt(&error);
+                self.note_damage(&error);
+                Reuse::Damaged
+            }
+        }
     }
 }

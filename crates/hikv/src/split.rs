@@ -73,8 +73,8 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 }
 
 /// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`,
-/// entries are checked against their records, and each damaged slot is damaged in both segments
-/// afterwards.
+/// all entries are checked against their records; without it, only those that are not of this
+/// segment. Each damaged slot is damaged in both segments afterwards.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open completes what was begun.
@@ -161,8 +161,9 @@ fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result
         let free = Entry::free(pool, slot.at);
         let is_upper = table.place.belongs(slot.entry.sig, partition, depth, prefix);
         let form = table.form(pool, home, slot);
+        let is_judged = careful || form != Form::Live;
         let is_damaged =
-            form == Form::Damaged || careful && matches!(table.judge(pool, home, slot), Verdict::Damaged(_));
+            form == Form::Damaged || is_judged && matches!(table.judge(pool, home, slot), Verdict::Damaged(_));
         let entry = if is_damaged {
             if form == Form::Live && is_upper {
                 // The evidence goes with the signature.

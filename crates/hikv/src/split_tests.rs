@@ -1,9 +1,10 @@
-//! What a split refuses.
+//! What a split refuses, and what it leaves.
 
 use lodestore_contract::Error;
 use lodestore_contract::testing::Scratch;
 use lodestore_media::{Pool, PoolOptions, Prefault};
 
+use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{Deep, ENGINE, FORMAT, Owner, Superblock};
 use crate::split::{format, split};
@@ -32,4 +33,25 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
         Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => assert!(error.to_string().contains("--set segment=")),
         other => panic!("{other:?}"),
     }
+}
+
+/// A flipped bit of a signature can make an entry one of the sibling: the slot looks like one that
+/// an earlier split left behind, but its check bits do not fit.
+#[test]
+fn a_split_frees_no_entry_of_the_sibling_whose_check_bits_do_not_fit() {
+    let scratch = Scratch::new();
+    let options =
+        PoolOptions { capacity: 1 << 20, region_bytes: 1 << 20, prefault: Prefault::None, ..PoolOptions::default() };
+    let (pool, _) = Pool::create(&scratch.store(), ENGINE, FORMAT, options).expect("a pool");
+    let table = Table::new(Superblock { partitions: 1, segment_bytes: 512, seed: 1, modes: 0 });
+    format(&table, &pool).expect("room");
+    let sig = Signature(1);
+    split(&table, &pool, sig, false).expect("a split");
+    let segment = table.segment(&pool, sig);
+    let stray = Signature(sig.0 | 1 << 63);
+    let slot = Table::bucket(segment, table.place.buckets(stray).0);
+    let entry = Entry::naming(slot, stray.0, segment.at, 12345);
+    pool.cas_u128(slot, Entry::free(&pool, slot).pair(), entry.pair()).expect("a free slot");
+    split(&table, &pool, sig, false).expect("a split");
+    assert_eq!(Entry::load(&pool, slot), entry);
 }

@@ -19,6 +19,7 @@ use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{Engine, Quick, Step, Stored, When};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
+use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
@@ -341,8 +342,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Swaps the entry of a held key: the old one, or else a free one. A free slot may be taken by a writer of
-    /// another stripe that shares the bucket; then another is tried, until there is none.
+    /// Swaps the entry of a held key: the old one, or else a free one. A writer of another stripe
+    /// that shares the bucket may take the free slot; then another is tried. Returns `None` if
+    /// there is none, or if a damaged slot turned careful mode on: the write starts over.
     #[inline]
     fn swap_entry(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<&Hit<'_>>, new: &Stored) -> Option<NvPtr> {
         let naming = |slot| Entry::naming(slot, target.sig.0, position_of(new), new.binding).pair();
@@ -363,13 +365,20 @@ impl Inner {
         let mut free = spot.probe.free;
         loop {
             let (slot, mut found) = free?;
-            // What a crashed split left behind, or half of a swap that a crash tore, goes first: a
-            // swap over it that tears would join this key to that record. Both stores are in one
-            // line, so no crash sees the second without the first.
             let cleared = Entry::free(&self.pool, slot);
-            let left_behind = found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted);
-            if left_behind && self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() {
-                found = cleared;
+            if found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted) {
+                match self.judge_reuse(spot.segment, target.sig, (slot, found)) {
+                    Reuse::Damaged => return None,
+                    // What a crashed split left behind, or half of a swap that a crash tore, goes
+                    // first: a swap over it that tears would join this key to that record. Both
+                    // stores are in one line, so no crash sees the second without the first.
+                    Reuse::Free if self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() => found = cleared,
+                    // Another writer changed it.
+                    Reuse::Free | Reuse::Taken => {
+                        free = self.probe(spot.segment, target.sig).free;
+                        continue;
+                    }
+                }
             }
             if self.pool.cas_u128(slot, found.pair(), naming(slot)).is_ok() {
                 return Some(slot);

@@ -1,4 +1,5 @@
-//! Damage to the index of an open store is counted once, whoever meets it how often.
+//! Damage to the index of an open store: no write removes the evidence, and what is found is
+//! counted once.
 
 mod common;
 
@@ -9,13 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, Event, Store, Visit};
+use lodestore_contract::{Batch, BatchOp, Error, Event, Store, Visit};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SEED: u64 = 9;
+/// Keys before the damage.
 const KEYS: u32 = 1000;
+/// Keys afterwards.
+const ALL_KEYS: u32 = 4000;
 const DAMAGED: [u32; 3] = [3, 500, 999];
+const BATCH: usize = 50;
 
 fn options() -> HiKvOptions {
     HiKvOptions { hash_seed: Some(SEED), scrub_rate: 0, ..small_dax() }
@@ -43,6 +48,56 @@ fn flip(path: &Path, index: u32, bit: u32) {
     let at = bytes.chunks_exact(16).position(|entry| entry[..8] == sig.to_le_bytes()).expect("an entry") * 16;
     let file = OpenOptions::new().write(true).open(file).expect("writable");
     file.write_all_at(&(sig ^ 1 << bit).to_le_bytes(), at as u64).expect("written");
+}
+
+/// Flips a bit of three signatures, lets `write` write the other keys, and checks that the three
+/// keys are corrupt, also after a kill.
+fn check_evidence_stays(bit: u32, write: impl Fn(&HiKv)) {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = filled(&path, &options());
+    DAMAGED.iter().for_each(|index| flip(&path, *index, bit));
+    write(&store);
+    let findings = store.verify(&mut |_| ()).expect("verify").findings.len();
+    assert!(findings >= DAMAGED.len(), "bit {bit}: {findings}");
+    check_values(&store, bit);
+    drop(store);
+    let store = HiKv::open(&path, &options()).expect("open");
+    check_values(&store, bit);
+}
+
+fn check_values(store: &HiKv, bit: u32) {
+    for index in 0..ALL_KEYS {
+        let found = store.get(&key(index));
+        if DAMAGED.contains(&index) {
+            assert!(matches!(found, Err(Error::Corrupt { .. })), "bit {bit}, key {index}: {found:?}");
+        } else {
+            assert_eq!(found.expect("get"), Some(value(index)), "bit {bit}, key {index}");
+        }
+    }
+}
+
+/// Bits of the partition, and the last of the segment's prefix.
+#[test]
+fn a_put_reuses_no_slot_whose_signature_was_damaged() {
+    for bit in [63, 62, 61] {
+        check_evidence_stays(bit, |store| {
+            (KEYS..ALL_KEYS).for_each(|index| store.put(&key(index), &value(index)).expect("put"));
+        });
+    }
+}
+
+#[test]
+fn a_batch_reuses_no_slot_whose_signature_was_damaged() {
+    for bit in [63, 62, 61] {
+        check_evidence_stays(bit, |store| {
+            let indexes: Vec<u32> = (KEYS..ALL_KEYS).collect();
+            for part in indexes.chunks(BATCH) {
+                let put = |index: &u32| BatchOp::Put { key: key(*index), value: value(*index), expiry: None };
+                store.write(&Batch { ops: part.iter().map(put).collect() }).expect("a batch");
+            }
+        });
+    }
 }
 
 /// Three slots with a damaged signature are damaged in three places, whoever meets them how often.
