@@ -1,7 +1,8 @@
 //! The seal of a clean stop: a checksum for each block of the index.
 //!
 //! A clean stop stores the seal and the next open checks the whole index against it before it
-//! serves anything. An open after a crash ignores the seal.
+//! serves anything. The head, and not the pool's clean flag, says whether the seal is in force: an
+//! open that is killed before it has compared everything leaves the seal to the next open.
 //!
 //! ```text
 //! head, the last line of the root area
@@ -17,18 +18,21 @@
 //! | position | bytes | kind | 0 | crc32c of each block of 4096 bytes: 4 bytes each, filled up to 8 |
 //! ```
 //! Each checksum starts from a seed of the pool's identity and its block's position. `state` is 1
-//! (no seal: the store was too full for one) or 2 (sealed). A zeroed or damaged head after a clean
-//! stop is damage, not a missing seal.
+//! (no seal: the store was too full for one), 2 (sealed) or 3 (in use: an open has compared the
+//! seal). All other fields of a head in use are 0. A head that is not valid, or in use, is damage
+//! after a clean stop. After an unclean one it says that no seal is in force.
 //!
-//! `damaged` is a word of its own. A salvage open sets it when the seal does not fit, before it
-//! serves anything, so that no later open takes the index for whole.
+//! `damaged` is a word of its own. A salvage open sets it to `DAMAGED!` when the seal does not fit,
+//! before it serves anything, so that no later open takes the index for whole.
 //!
-//! Persist order: the extents; fence; the head; flush; fence; then the pool's clean flag. A crash
-//! before the clean flag leaves a store that the next open walks.
+//! Persist order of a stop: the extents; fence; the head; flush; fence; then the pool's clean flag.
+//! Persist order of an open: the comparison; the head in use; flush; fence; then the first store to
+//! the index. So a valid head with state 2 is of an index that nothing has changed since, whatever
+//! the clean flag says. A head that a crash tears is not valid: its checksum is of all fields.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestore_contract::{Error, Event, Result};
+use lodestore_contract::{Durability, Error, Event, Result};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, crc32c_seeded, u32_at, u64_at};
 
 use crate::recovery::share_out;
@@ -40,6 +44,8 @@ const HEAD_CRC_AT: usize = 48;
 /// Offset of the damaged word in the root area.
 const DAMAGED_AT: u64 = HEAD_AT + HEAD_BYTES as u64;
 const DAMAGED: u64 = u64::from_le_bytes(*b"DAMAGED!");
+/// Most flipped bits of a damaged word that is still taken for set. 0 differs in 21.
+const MARK_FLIPS_MAX: u32 = 8;
 const HEAD_MAGIC: [u8; 8] = *b"LODESEAL";
 const EXTENT_MAGIC: [u8; 8] = *b"LODESEA1";
 const EXTENT_HEADER: usize = 24;
@@ -47,6 +53,7 @@ const EXTENT_HEADER: usize = 24;
 const EXTENT_BYTES_MAX: usize = 1 << 20;
 const STATE_NONE: u64 = 1;
 const STATE_SEALED: u64 = 2;
+const STATE_IN_USE: u64 = 3;
 /// Bytes under one checksum.
 const BLOCK_BYTES: u64 = 4096;
 /// Blocks that one thread checks together.
@@ -69,10 +76,9 @@ pub struct SealedExtent {
 /// What an open knows of the index before it reads the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealCheck {
-    /// The last stop was clean and the whole index is as that stop left it. Also the answer for a
-    /// new store.
+    /// A seal is in force and the whole index is as it says. Also the answer for a new store.
     Whole,
-    /// The last stop left no seal: a crash, or a clean stop of a store that was too full for a
+    /// No seal is in force: after a crash, or a clean stop of a store that was too full for a
     /// seal.
     Absent,
     /// Parts of the index are damaged. Only a salvage open gets this answer.
@@ -103,29 +109,29 @@ impl Seal {
     pub const ROOT_BYTES: u64 = HEAD_AT;
 
     /// Checks the index against the seal of the last clean stop, with at most `threads` threads,
-    /// and frees the seal's extents. To be called before anything of the index is used or changed.
+    /// marks the seal's head as in use, and frees the seal's extents. To be called before anything
+    /// of the index is used or changed.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the seal does not fit or an earlier salvage found damage, unless
-    /// the open is a salvage. The store is left as it was found.
+    /// the open is a salvage. The store is left as it was found. [`Error::Poisoned`] where the head
+    /// cannot be made durable.
     pub fn check(&self, pool: &Pool, report: &OpenReport, threads: usize) -> Result<SealCheck> {
         if report.created {
             return Ok(SealCheck::Whole);
         }
-        let known = pool.load_u64(pool.root().add(DAMAGED_AT)) != 0;
-        let outcome = if known {
-            Err(refused("the store's index", "a salvage open found damage in it"))
-        } else if report.clean && !pool.mutant(Mutant::SealIgnored) {
-            self.compare(pool, threads)
-        } else {
-            Ok(SealCheck::Absent)
+        let mark = DamageMark::load(pool);
+        let outcome = match mark {
+            DamageMark::Set => Err(refused("the store's index", "a salvage open found damage in it")),
+            DamageMark::Clear | DamageMark::Flipped => self.compare_in_force(pool, report, threads),
         };
-        let outcome = match outcome {
+        match outcome {
             Err(error) if pool.options().salvage => {
                 tell_corrupt(pool, &error);
-                if !known {
-                    note_damage(pool)?;
+                if mark != DamageMark::Set {
+                    store_damage_mark(pool, DAMAGED)?;
                 }
+                self.free_extents(pool);
                 Ok(SealCheck::Damaged)
             }
             Err(error) => {
@@ -133,14 +139,42 @@ impl Seal {
                 if report.clean {
                     let _ = pool.close(true);
                 }
-                return Err(error);
+                Err(error)
             }
-            whole => whole,
-        };
+            Ok(found) => {
+                if mark == DamageMark::Flipped {
+                    tell_corrupt(pool, &Error::corrupt("the damaged word of the store's index", "it is damaged"));
+                    if found == SealCheck::Whole {
+                        store_damage_mark(pool, 0)?;
+                    }
+                }
+                set_in_use(pool, report)?;
+                self.free_extents(pool);
+                Ok(found)
+            }
+        }
+    }
+
+    /// Compares the index with the seal, if one is in force.
+    fn compare_in_force(&self, pool: &Pool, report: &OpenReport, threads: usize) -> Result<SealCheck> {
+        if pool.mutant(Mutant::SealIgnored) || !report.clean && !is_ordered(pool, report) {
+            return Ok(SealCheck::Absent);
+        }
+        let place = "the seal of the last clean stop";
+        match HeadState::load(pool) {
+            HeadState::Sealed => self.compare(pool, threads),
+            HeadState::NoSeal => Ok(SealCheck::Absent),
+            HeadState::InUse | HeadState::Invalid if !report.clean => Ok(SealCheck::Absent),
+            HeadState::InUse => Err(refused(place, "its head is older than the stop")),
+            HeadState::Invalid => Err(refused(place, "its head is not valid")),
+        }
+    }
+
+    fn free_extents(&self, pool: &Pool) {
+        // While the allocator recovers it frees what nothing marks.
         if !pool.allocator().is_recovering() {
             pool.allocator().free_kind(pool, self.kind);
         }
-        outcome
     }
 
     /// Stores the seal of these extents and of the root area. Nothing may change them until the
@@ -160,21 +194,14 @@ impl Seal {
             Err(error) => return Err(error),
         };
         pool.fence_checked()?;
-        let mut head = [0; HEAD_BYTES];
-        head[..8].copy_from_slice(&HEAD_MAGIC);
-        head[8..16].copy_from_slice(&(if stored.is_some() { STATE_SEALED } else { STATE_NONE }).to_le_bytes());
+        let mut head = new_head(if stored.is_some() { STATE_SEALED } else { STATE_NONE });
         if let Some(first) = stored {
             head[16..24].copy_from_slice(&first.raw().to_le_bytes());
             head[24..32].copy_from_slice(&(body.len() as u64).to_le_bytes());
             head[32..40].copy_from_slice(&u64::from(sum(pool, first, &body)).to_le_bytes());
             head[40..48].copy_from_slice(&(extents.len() as u64).to_le_bytes());
         }
-        let at = pool.root().add(HEAD_AT);
-        let crc = u64::from(sum(pool, at, &head[..HEAD_CRC_AT]));
-        head[HEAD_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        pool.store(at, &head);
-        pool.flush(at, HEAD_BYTES);
-        pool.fence_checked()
+        store_head(pool, head)
     }
 
     /// Stores the body in extents and returns the position of the first.
@@ -200,7 +227,7 @@ impl Seal {
 
     /// Reads the seal and compares each block with its checksum.
     fn compare(&self, pool: &Pool, threads: usize) -> Result<SealCheck> {
-        let Some(body) = read_body(pool)? else { return Ok(SealCheck::Absent) };
+        let body = read_body(pool)?;
         let jobs = jobs_of(&body).ok_or_else(|| refused("the seal of the last clean stop", "its body is not valid"))?;
         let (body, found) = (&body, AtomicU64::new(0));
         let work = |index: usize, damage: &mut Vec<Error>| {
@@ -242,12 +269,102 @@ impl Seal {
     }
 }
 
-/// Sets the damaged word, durably.
-fn note_damage(pool: &Pool) -> Result<()> {
+/// What the damaged word says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DamageMark {
+    Clear,
+    /// A salvage open found damage.
+    Set,
+    /// Neither: bits of the word changed.
+    Flipped,
+}
+
+impl DamageMark {
+    fn load(pool: &Pool) -> Self {
+        match pool.load_u64(pool.root().add(DAMAGED_AT)) {
+            0 => Self::Clear,
+            // A mark with a few flipped bits is still set: its store is damaged.
+            word if (word ^ DAMAGED).count_ones() <= MARK_FLIPS_MAX => Self::Set,
+            _ => Self::Flipped,
+        }
+    }
+}
+
+/// Stores the damaged word, durably.
+fn store_damage_mark(pool: &Pool, mark: u64) -> Result<()> {
     let word = pool.root().add(DAMAGED_AT);
-    pool.publish_u64(word, DAMAGED);
+    pool.publish_u64(word, mark);
     pool.flush(word, 8);
     pool.fence_checked()
+}
+
+/// What the head says of the seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadState {
+    Sealed,
+    /// The store was too full for a seal.
+    NoSeal,
+    /// An open has compared the seal, and may have changed the index since.
+    InUse,
+    /// There is none, or a crash or damage changed it.
+    Invalid,
+}
+
+impl HeadState {
+    fn load(pool: &Pool) -> Self {
+        let at = pool.root().add(HEAD_AT);
+        let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Self::Invalid };
+        let crc = u64::from(sum(pool, at, &head[..HEAD_CRC_AT]));
+        if head[..8] != HEAD_MAGIC || u64_at(head, HEAD_CRC_AT) != crc {
+            return Self::Invalid;
+        }
+        match u64_at(head, 8) {
+            STATE_NONE => Self::NoSeal,
+            STATE_SEALED => Self::Sealed,
+            STATE_IN_USE => Self::InUse,
+            _ => Self::Invalid,
+        }
+    }
+}
+
+/// A head in this state without its checksum, all other fields 0.
+fn new_head(state: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&HEAD_MAGIC);
+    head[8..16].copy_from_slice(&state.to_le_bytes());
+    head
+}
+
+/// Stores the head with its checksum, durably.
+fn store_head(pool: &Pool, mut head: [u8; HEAD_BYTES]) -> Result<()> {
+    let at = pool.root().add(HEAD_AT);
+    let crc = u64::from(sum(pool, at, &head[..HEAD_CRC_AT]));
+    head[HEAD_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    pool.store(at, &head);
+    pool.flush(at, HEAD_BYTES);
+    pool.fence_checked()
+}
+
+/// Makes the head say, durably, that the index may differ from its seal.
+fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
+    if pool.mutant(Mutant::SealHeadKept) {
+        return Ok(());
+    }
+    if HeadState::load(pool) != HeadState::InUse {
+        return store_head(pool, new_head(STATE_IN_USE));
+    }
+    if report.settled {
+        return Ok(());
+    }
+    // A process that was killed may have stored the head and not flushed it.
+    pool.flush(pool.root().add(HEAD_AT), HEAD_BYTES);
+    pool.fence_checked()
+}
+
+/// Whether what an unclean stop left kept the order of its stores. A store of durability `process`
+/// after a restart of the machine did not: the index may be newer than the head.
+fn is_ordered(pool: &Pool, report: &OpenReport) -> bool {
+    report.same_boot || pool.durability() != Durability::Process && !pool.options().emulate_dax
 }
 
 /// Appends an extent and the checksums of its blocks to the body.
@@ -267,20 +384,11 @@ fn append_item(pool: &Pool, extent: SealedExtent, body: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// Reads the body that the head names. `None` where the head says that there is no seal.
-fn read_body(pool: &Pool) -> Result<Option<Vec<u8>>> {
+/// Reads the body that a valid head names.
+fn read_body(pool: &Pool) -> Result<Vec<u8>> {
     let place = "the seal of the last clean stop";
     let at = pool.root().add(HEAD_AT);
     let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Err(refused(place, "no root area")) };
-    let crc = u64::from(sum(pool, at, &head[..HEAD_CRC_AT]));
-    if head[..8] != HEAD_MAGIC || u64_at(head, HEAD_CRC_AT) != crc {
-        return Err(refused(place, "its head is not valid"));
-    }
-    match u64_at(head, 8) {
-        STATE_NONE => return Ok(None),
-        STATE_SEALED => {}
-        _ => return Err(refused(place, "its head has no valid state")),
-    }
     let (first, len) = (NvPtr::from_raw(u64_at(head, 16)), u64_at(head, 24));
     let mut body = Vec::new();
     let mut next = first;
@@ -292,7 +400,7 @@ fn read_body(pool: &Pool) -> Result<Option<Vec<u8>>> {
     if body.len() as u64 != len || u64::from(sum(pool, first, &body)) != u64_at(head, 32) {
         return Err(refused(place, "its checksum differs"));
     }
-    Ok(Some(body))
+    Ok(body)
 }
 
 /// One extent of a seal.
@@ -370,6 +478,8 @@ mod tests {
     const SEAL: Seal = Seal { kind: ExtentKind(40), name: |_| "table" };
     const TABLE: ExtentKind = ExtentKind(41);
     const TABLE_BYTES: u64 = 3 * 4096 + 100;
+    /// Offset of the head in the file of region 0.
+    const HEAD_IN_FILE: usize = 8192 + HEAD_AT as usize;
 
     fn options(salvage: bool) -> PoolOptions {
         PoolOptions { capacity: 8 << 20, region_bytes: 8 << 20, salvage, ..PoolOptions::default() }
@@ -439,7 +549,7 @@ mod tests {
         let scratch = Scratch::new();
         let dir = scratch.store();
         sealed(&dir);
-        let head = 8192 + HEAD_AT as usize;
+        let head = HEAD_IN_FILE;
         let mut kept = Vec::new();
         edit(&dir, |bytes| {
             kept = bytes[head..head + 64].to_vec();
@@ -478,5 +588,106 @@ mod tests {
         pool.close(true).expect("close");
         drop(pool);
         assert_eq!(check(&dir, false).expect("open"), SealCheck::Absent);
+    }
+
+    /// The bytes of the head and of the damaged word.
+    fn head_line(dir: &Path) -> Vec<u8> {
+        let mut line = Vec::new();
+        edit(dir, |bytes| line = bytes[HEAD_IN_FILE..HEAD_IN_FILE + 64].to_vec());
+        line
+    }
+
+    #[test]
+    fn a_seal_stays_in_force_when_an_open_is_killed_before_it_has_compared_all() {
+        let scratch = Scratch::new();
+        let dir = scratch.store();
+        let table = sealed(&dir);
+        for _again in 0..3 {
+            drop(open(&dir, false));
+        }
+        edit(&dir, |bytes| bytes[table + 5000] = 0);
+        for _again in 0..2 {
+            assert!(matches!(check(&dir, false), Err(Error::Corrupt { .. })), "a changed block");
+        }
+        edit(&dir, |bytes| bytes[table + 5000] = 7);
+        assert_eq!(check(&dir, false).expect("whole again"), SealCheck::Whole);
+        edit(&dir, |bytes| bytes[table + 5000] = 0);
+        assert_eq!(check(&dir, false).expect("changed in use"), SealCheck::Absent);
+    }
+
+    #[test]
+    fn a_kill_between_seal_and_clean_flag_leaves_the_seal_in_force() {
+        let scratch = Scratch::new();
+        let dir = scratch.store();
+        sealed(&dir);
+        let (pool, report) = open(&dir, false);
+        assert_eq!(SEAL.check(&pool, &report, 1).expect("whole"), SealCheck::Whole);
+        pool.store(pool.root(), &[5; 64]);
+        SEAL.save(&pool, &[]).expect("save");
+        drop(pool);
+        assert_eq!(check(&dir, false).expect("unclean"), SealCheck::Whole);
+    }
+
+    /// A head that a crash tears is not the head of any seal: neither of the new one, whose first
+    /// words are there, nor of an older one.
+    #[test]
+    fn no_torn_head_refuses_a_store() {
+        let scratch = Scratch::new();
+        let dir = scratch.store();
+        let table = sealed(&dir);
+        let before = head_line(&dir);
+        assert_eq!(check(&dir, false).expect("whole"), SealCheck::Whole);
+        let in_use = head_line(&dir);
+        // The index has changed.
+        edit(&dir, |bytes| bytes[table] = 9);
+        for words in 0u32..1 << 7 {
+            let is_new = |word: usize| words >> word & 1 == 1;
+            for (old, new) in [(&before, &in_use), (&in_use, &before)] {
+                edit(&dir, |bytes| {
+                    for word in 0..HEAD_BYTES / 8 {
+                        let from = if is_new(word) { new } else { old };
+                        bytes[HEAD_IN_FILE + word * 8..][..8].copy_from_slice(&from[word * 8..][..8]);
+                    }
+                });
+                let torn = head_line(&dir);
+                if torn[..HEAD_BYTES] != before[..HEAD_BYTES] {
+                    assert_eq!(check(&dir, false).expect("torn"), SealCheck::Absent, "{words:#b}");
+                    assert_eq!(head_line(&dir)[..HEAD_BYTES], in_use[..HEAD_BYTES]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_the_damaged_word_neither_refuses_a_store_nor_hides_a_salvage() {
+        let scratch = Scratch::new();
+        let dir = scratch.store();
+        let table = sealed(&dir);
+        let flip = |bit: usize| {
+            edit(&dir, |bytes| bytes[HEAD_IN_FILE + HEAD_BYTES + bit / 8] ^= 1 << (bit % 8));
+        };
+        let word = || head_line(&dir)[HEAD_BYTES..].to_vec();
+        for bit in 0..64 {
+            flip(bit);
+            let (pool, report) = open(&dir, false);
+            assert_eq!(SEAL.check(&pool, &report, 1).expect("sound"), SealCheck::Whole, "bit {bit}");
+            assert_eq!(word(), [0; 8], "the seal fits, so the word is right again");
+            SEAL.save(&pool, &[]).expect("save");
+            pool.close(true).expect("close");
+        }
+        assert_eq!(check(&dir, false).expect("whole"), SealCheck::Whole);
+        for bit in 0..64 {
+            flip(bit);
+            assert_eq!(check(&dir, false).expect("sound, after a kill"), SealCheck::Absent, "bit {bit}");
+            flip(bit);
+        }
+        drop(scratch);
+        let scratch = Scratch::new();
+        let dir = scratch.store();
+        assert_eq!(sealed(&dir), table);
+        edit(&dir, |bytes| bytes[table + 5000] = 0);
+        assert_eq!(check(&dir, true).expect("salvage"), SealCheck::Damaged);
+        edit(&dir, |bytes| bytes[HEAD_IN_FILE + HEAD_BYTES] ^= 1);
+        assert!(matches!(check(&dir, false), Err(Error::Corrupt { .. })), "a salvage found damage");
     }
 }

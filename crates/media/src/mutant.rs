@@ -189,6 +189,8 @@ pub enum Mutant {
     EndHintIgnored = 154,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
+    /// An open changes the index under a seal that is in force.
+    SealHeadKept = 156,
     /// A raise of the generation ends before the region headers that have it are durable.
     GenerationNotFlushed = 140,
     /// The toy log of the simulator's own tests: length before data.
@@ -203,7 +205,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 95] = [
+    pub const ALL: [Self; 96] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -294,6 +296,7 @@ impl Mutant {
         Self::LogCountIgnored,
         Self::EndHintIgnored,
         Self::EntryCheckIgnored,
+        Self::SealHeadKept,
         Self::GenerationNotFlushed,
         Self::ToyLengthFirst,
         Self::ToyDataNotFlushed,

@@ -80,6 +80,7 @@ impl Engine for HiKvEngine {
             Mutant::DeleteNotFlushed,
             Mutant::EntryInHalves,
             Mutant::StaleCheckpointTrusted,
+            Mutant::SealHeadKept,
             Mutant::SweepBeforeDurable,
             Mutant::RecordNotMarked,
             Mutant::SplitDropsEntry,

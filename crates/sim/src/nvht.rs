@@ -72,6 +72,7 @@ impl Engine for NvhtEngine {
             Mutant::RegionNotInHeader,
             Mutant::DeleteNotFlushed,
             Mutant::StaleCheckpointTrusted,
+            Mutant::SealHeadKept,
             Mutant::SweepBeforeDurable,
             Mutant::RecordNotMarked,
             Mutant::RootEarly,
