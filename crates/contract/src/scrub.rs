@@ -62,7 +62,7 @@ impl Scrub {
     }
 
     /// Returns the counters for [`Stats::engine_counters`](crate::Stats::engine_counters): passes
-    /// that ended, and findings of all passes.
+    /// that verified the whole store, and findings of all passes.
     #[must_use]
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -83,9 +83,10 @@ pub trait Scrubbed {
     /// Whether the store is open. A thread that is unparked looks again.
     fn is_open(&self) -> bool;
 
-    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and returns when
-    /// `piece` says false. Holds nothing of the store while it calls `piece`.
-    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool);
+    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and stops when
+    /// `piece` says false. Holds nothing of the store while it calls `piece`. Returns whether it
+    /// reached the end: false also if the store cannot be verified now.
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool;
 
     /// Reports damage to the owner of the store.
     fn report_finding(&self, finding: &Finding);
@@ -96,12 +97,10 @@ pub fn run(store: &impl Scrubbed) {
     let scrub = store.scrub();
     let mut pause = FIRST_PAUSE;
     while wait(store, pause, true) {
-        let mut is_whole = true;
-        store.verify_pieces(&mut |report| {
+        let is_whole = store.verify_pieces(&mut |report| {
             scrub.findings.fetch_add(report.findings.len() as u64, Ordering::Relaxed);
             report.findings.iter().for_each(|finding| store.report_finding(finding));
-            is_whole = wait(store, scrub.pause_of(report.bytes), false);
-            is_whole
+            wait(store, scrub.pause_of(report.bytes), false)
         });
         if is_whole {
             scrub.passes.fetch_add(1, Ordering::Relaxed);
@@ -137,6 +136,7 @@ mod tests {
         scrub: Scrub,
         passes: AtomicU64,
         passes_max: u64,
+        is_cut_short: bool,
         reported: Mutex<Vec<String>>,
     }
 
@@ -149,18 +149,17 @@ mod tests {
             self.passes.load(Ordering::SeqCst) < self.passes_max
         }
 
-        fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
-            for number in 0..3 {
+        fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool {
+            let goes_on = (0..3).all(|number| {
                 let mut report = VerifyReport { bytes: 10, ..VerifyReport::default() };
                 if number == 1 {
                     report.find("piece 1", "its checksum fails");
                 }
-                if !piece(report) {
-                    return;
-                }
-            }
+                piece(report)
+            });
             self.scrub.set_due();
             self.passes.fetch_add(1, Ordering::SeqCst);
+            goes_on && !self.is_cut_short
         }
 
         fn report_finding(&self, finding: &Finding) {
@@ -168,12 +167,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_pass_reports_what_it_finds_until_the_store_is_closed() {
+    fn scrubbed(is_cut_short: bool) -> Pieces {
         let scrub = Scrub::new(1024);
         scrub.set_due();
-        let store = Pieces { scrub, passes: AtomicU64::new(0), passes_max: 3, reported: Mutex::default() };
+        let store =
+            Pieces { scrub, passes: AtomicU64::new(0), passes_max: 3, is_cut_short, reported: Mutex::default() };
         run(&store);
+        store
+    }
+
+    #[test]
+    fn a_pass_that_did_not_reach_the_end_is_not_counted() {
+        let store = scrubbed(true);
+        assert_eq!(store.scrub.counters(), [("scrub_passes", 0), ("scrub_findings", 3)]);
+    }
+
+    #[test]
+    fn each_pass_reports_what_it_finds_until_the_store_is_closed() {
+        let store = scrubbed(false);
         assert_eq!(store.scrub.counters(), [("scrub_passes", 3), ("scrub_findings", 3)]);
         assert_eq!(*store.reported.lock().expect("no panic"), ["piece 1"; 3]);
     }

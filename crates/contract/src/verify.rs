@@ -35,6 +35,13 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
+    /// Adds the report of another part of the same store.
+    pub fn add(&mut self, other: Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.findings.extend(other.findings);
+    }
+
     /// Adds a finding.
     pub fn find(&mut self, place: impl Into<String>, what: impl Into<String>) {
         self.findings.push(Finding { place: place.into(), what: what.into() });

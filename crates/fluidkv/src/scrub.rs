@@ -25,7 +25,7 @@ impl Scrubbed for Inner {
         self.open.is_open()
     }
 
-    fn verify_pieces(&self, piece: Piece<'_>) {
+    fn verify_pieces(&self, piece: Piece<'_>) -> bool {
         let (generations, tables) = {
             let view = self.view.load();
             let generations: Vec<_> = view.memtables().map(|memtable| memtable.generation).collect();
@@ -36,9 +36,13 @@ impl Scrubbed for Inner {
         let is_done = generations.iter().all(|generation| self.scrub_memtable(*generation, piece))
             && tables.iter().all(|table| self.scrub_table(table, piece))
             && self.scrub_values(piece);
-        if let Some(separator) = self.separator.as_ref().filter(|_| is_done) {
-            separator.verify_pieces(piece);
-        }
+        let Some(separator) = self.separator.as_ref().filter(|_| is_done) else { return is_done };
+        let mut goes_on = true;
+        separator.verify_pieces(&mut |report| {
+            goes_on = piece(report);
+            goes_on
+        });
+        goes_on
     }
 
     fn report_finding(&self, finding: &Finding) {

@@ -145,7 +145,7 @@ impl HiKv {
     }
 
     #[inline]
-    fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &Inner {
         &self.running.inner
     }
 }
@@ -230,8 +230,12 @@ impl Engine for Inner {
         self.sweep_partitions()
     }
 
-    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
-        self.scrub_partitions(piece);
+    fn partition_count(&self) -> usize {
+        self.table.shape.partitions as usize
+    }
+
+    fn verify_partition(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
+        self.verify_segments(partition, piece)
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

@@ -47,6 +47,16 @@ pub(crate) struct Home {
     pub(crate) prefix: u64,
 }
 
+/// End of the prefixes of a partition's segments, each aligned to 32 bits.
+pub(crate) const PREFIX_END: u64 = 1 << 32;
+
+impl Home {
+    /// The end of the segment's prefix, aligned to 32 bits.
+    pub(crate) fn end(&self) -> u64 {
+        (self.prefix + 1) << (32 - self.segment.depth)
+    }
+}
+
 /// A slot and the entry that was read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -479,10 +489,22 @@ pub(crate) fn walk(
     table: &Table,
     pool: &Pool,
     partition: usize,
+    each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
+) -> Result<bool> {
+    walk_from(table, pool, (partition, 0), each)
+}
+
+/// Walks as [`walk`] does, from the segment whose prefix begins at `covered` on.
+///
+/// # Errors
+/// Those of [`walk`].
+pub(crate) fn walk_from(
+    table: &Table,
+    pool: &Pool,
+    (partition, mut covered): (usize, u64),
     mut each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
 ) -> Result<bool> {
-    let mut covered = 0u64;
-    while covered < 1 << 32 {
+    while covered < PREFIX_END {
         let directory = table.directory(pool, partition);
         let word = pool.load_u64(directory.at.add((covered >> (32 - directory.depth)) * 8));
         let Deep { at, depth } = Deep::unpack(word);

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Progress, Result, VerifyReport};
-use lodestore_inplace::note_finding;
+use lodestore_inplace::{PIECE_BYTES, note_finding};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
 use crate::record::Record;
-use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
+use crate::table::{AHEAD, Home, PREFIX_END, READ_AHEAD, Slot, Verdict, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK: usize = 1024;
@@ -33,7 +33,10 @@ impl Inner {
         let partitions = self.table.shape.partitions as usize;
         for partition in 0..partitions {
             progress(Progress { done: partition as u64, total: partitions as u64 + 1 });
-            self.verify_partition(partition, &mut report)?;
+            self.verify_segments(partition, &mut |piece| {
+                report.add(piece);
+                true
+            })?;
         }
         if recovered.is_ok() {
             self.verify_tree(begun, &mut report)?;
@@ -44,31 +47,44 @@ impl Inner {
         Ok(report)
     }
 
-    fn verify_partition(&self, partition: usize, report: &mut VerifyReport) -> Result<()> {
+    /// See [`Engine::verify_partition`](lodestore_inplace::Engine::verify_partition): a piece is
+    /// some segments.
+    pub(crate) fn verify_segments(
+        &self,
+        partition: usize,
+        piece: &mut dyn FnMut(VerifyReport) -> bool,
+    ) -> Result<bool> {
+        let mut from = 0;
+        while from < PREFIX_END {
+            let mut report = VerifyReport::default();
+            from = self.verify_piece(partition, from, &mut report)?;
+            if !piece(report) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Verifies the segments from the prefix `from` on, up to [`PIECE_BYTES`] of index and records.
+    /// Returns the prefix of the next segment.
+    fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
-        let walked = walk(&self.table, &self.pool, partition, |home, slots| {
+        let (mut next, mut index_bytes) = (PREFIX_END, 0);
+        let walked = walk_from(&self.table, &self.pool, (partition, from), |home, slots| {
             let Home { segment, prefix, .. } = home;
             if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
                 note_finding(report, &error);
             }
             self.verify_segment(home, &slots, report);
-            Ok(true)
+            index_bytes += u64::from(self.table.shape.segment_bytes);
+            next = home.end();
+            Ok(report.bytes + index_bytes < PIECE_BYTES)
         });
         if let Err(error) = walked {
             note_finding(report, &error);
+            next = PREFIX_END;
         }
-        Ok(())
-    }
-
-    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a
-    /// partition.
-    pub(crate) fn scrub_partitions(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
-        for partition in 0..self.table.shape.partitions as usize {
-            let mut report = VerifyReport::default();
-            if self.verify_partition(partition, &mut report).is_err() || !piece(report) {
-                return;
-            }
-        }
+        Ok(next)
     }
 
     fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {
@@ -145,5 +161,49 @@ impl Inner {
 
     fn generation(&self) -> u64 {
         self.pool.load_u64(crate::layout::generation_word(&self.pool))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::Store;
+    use lodestore_contract::testing::Scratch;
+    use lodestore_inplace::Engine;
+    use lodestore_media::PoolOptions;
+
+    use super::*;
+    use crate::{HiKv, HiKvOptions};
+
+    const KEYS: u64 = 40_000;
+    const VALUE_BYTES: u64 = 200;
+
+    /// No piece holds a guard when it is reported, or `synchronize` would not return.
+    #[test]
+    fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
+        let scratch = Scratch::new();
+        let pool = PoolOptions { capacity: 128 << 20, region_bytes: 64 << 20, ..PoolOptions::default() };
+        let options = HiKvOptions { pool, partitions: 1, scrub_rate: 0, ..HiKvOptions::default() };
+        let store = HiKv::create(&scratch.store(), &options).expect("create");
+        (0..KEYS).for_each(|key| store.put(&key.to_le_bytes(), &[7; VALUE_BYTES as usize]).expect("put"));
+        let inner = store.inner();
+        let (mut pieces, mut whole) = (0, VerifyReport::default());
+        let is_whole = inner.verify_pieces(&mut |report| {
+            inner.pool.epochs().synchronize();
+            assert!(report.bytes < PIECE_BYTES + PIECE_BYTES / 4, "{} bytes", report.bytes);
+            pieces += 1;
+            whole.add(report);
+            true
+        });
+        assert!(is_whole && whole.is_clean());
+        assert_eq!(whole.records, KEYS);
+        assert!(pieces >= KEYS * VALUE_BYTES / PIECE_BYTES, "{pieces} pieces");
+        let mut seen = 0;
+        let is_whole = inner.verify_pieces(&mut |_| {
+            seen += 1;
+            seen < 2
+        });
+        assert!(!is_whole && seen == 2);
+        store.close().expect("close");
+        assert!(!inner.verify_pieces(&mut |_| true));
     }
 }

@@ -14,6 +14,9 @@ use crate::base::Base;
 /// some 150 ns of each put.
 pub type Quick<T> = std::result::Result<T, Box<Error>>;
 
+/// Bytes of records that a verification reads under one guard, and the scrub without a pause.
+pub const PIECE_BYTES: u64 = 1 << 20;
+
 /// When a write takes place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -59,9 +62,22 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// The contract's common ones.
     fn sweep_all(&self) -> Result<u64>;
 
-    /// Verifies the store in pieces, for the scrub. Gives the report of each piece to `piece` under
-    /// no lock and no guard, and returns when `piece` says false.
-    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool);
+    /// Partitions of the index.
+    fn partition_count(&self) -> usize;
+
+    /// Verifies a partition in pieces of about [`PIECE_BYTES`] of records, each under a guard of
+    /// its own. Gives the report of each piece to `piece` under no lock and no guard, and stops
+    /// when `piece` says false. Returns whether it reached the end.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::ForeignProcess`].
+    fn verify_partition(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool>;
+
+    /// Verifies all partitions, for the scrub, as [`Self::verify_partition`] does. Returns whether
+    /// it reached the end.
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool {
+        (0..self.partition_count()).all(|partition| self.verify_partition(partition, piece).unwrap_or(false))
+    }
 
     /// Makes anew what is volatile. `trusted`: what the last stop saved may be believed.
     ///

@@ -164,11 +164,9 @@ impl<E: Engine> Scrubbed for Target<'_, E> {
         self.0.open.is_open()
     }
 
-    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
+    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool {
         // What recovery has not settled is no damage yet.
-        if self.0.recovery.is_done() {
-            self.0.verify_pieces(piece);
-        }
+        self.0.recovery.is_done() && self.0.verify_pieces(piece)
     }
 
     fn report_finding(&self, finding: &Finding) {

@@ -134,7 +134,7 @@ impl Nvht {
     }
 
     #[inline]
-    fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &Inner {
         &self.running.inner
     }
 }
@@ -298,8 +298,12 @@ impl Engine for Inner {
         self.sweep_partitions()
     }
 
-    fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
-        self.scrub_partitions(piece);
+    fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    fn verify_partition(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
+        self.verify_parts(partition, piece)
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

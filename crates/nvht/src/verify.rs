@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Progress, Result, VerifyReport};
-use lodestore_inplace::{lock, note_finding};
+use lodestore_inplace::{PIECE_BYTES, lock, note_finding};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, Superblock};
@@ -32,7 +32,10 @@ impl Inner {
         let total = self.partitions.len() as u64 + 1;
         for (done, partition) in (0..total).zip(0..self.partitions.len()) {
             progress(Progress { done, total });
-            self.verify_partition(partition, &mut report)?;
+            self.verify_parts(partition, &mut |piece| {
+                report.add(piece);
+                true
+            })?;
         }
         self.logs.verify(&self.pool, &mut report);
         self.pool.allocator().verify(&self.pool, &mut report);
@@ -40,8 +43,11 @@ impl Inner {
         Ok(report)
     }
 
-    fn verify_partition(&self, partition: usize, report: &mut VerifyReport) -> Result<()> {
+    /// See [`Engine::verify_partition`](lodestore_inplace::Engine::verify_partition): a piece is
+    /// some parts of a walk, each under a guard of its own.
+    pub(crate) fn verify_parts(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
         let part = &self.partitions[partition];
+        let mut report = VerifyReport::default();
         {
             // No table begins or ends meanwhile.
             let _guard = self.enter()?;
@@ -52,38 +58,33 @@ impl Inner {
                 // An ended growth leaves its cursor here.
                 Ok(found) if (found.current, found.next) == (part.words().0, 0) && !part.is_growing() => {}
                 Ok(_) => report.find(format!("root of partition {partition}"), "it is not what the store works with"),
-                Err(error) => note_finding(report, &error),
+                Err(error) => note_finding(&mut report, &error),
             }
         }
-        let (mut from, before) = (0, report.findings.len());
+        let (mut from, mut is_clean) = (0, true);
         let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
         let mut keys = 0;
         while from < CURSOR_END {
+            if report.bytes >= PIECE_BYTES {
+                is_clean &= report.is_clean();
+                if !piece(std::mem::take(&mut report)) {
+                    return Ok(false);
+                }
+            }
             let _guard = self.enter()?;
             let to = Self::part_end(part, from);
             let found = self.copy_part(partition, from, to, |_| true);
-            self.verify_lines(partition, from, to, report);
+            self.verify_lines(partition, from, to, &mut report);
             keys += found.len() as u64;
-            self.verify_part(partition, &found, report);
+            self.verify_part(partition, &found, &mut report);
             from = to;
         }
         let counted = self.keys_of(partition);
         let quiet = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
-        if quiet && report.findings.len() == before && counted.is_some_and(|counted| counted != keys) {
+        if quiet && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
             report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
         }
-        Ok(())
-    }
-
-    /// See [`Engine::verify_pieces`](lodestore_inplace::Engine::verify_pieces): a piece is a
-    /// partition.
-    pub(crate) fn scrub_partitions(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
-        for partition in 0..self.partitions.len() {
-            let mut report = VerifyReport::default();
-            if self.verify_partition(partition, &mut report).is_err() || !piece(report) {
-                return;
-            }
-        }
+        Ok(piece(report))
     }
 
     fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
@@ -129,5 +130,49 @@ impl Inner {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::Store;
+    use lodestore_contract::testing::Scratch;
+    use lodestore_inplace::Engine;
+    use lodestore_media::PoolOptions;
+
+    use super::*;
+    use crate::{Nvht, NvhtOptions};
+
+    const KEYS: u64 = 40_000;
+    const VALUE_BYTES: u64 = 200;
+
+    /// No piece holds a guard when it is reported, or `synchronize` would not return.
+    #[test]
+    fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
+        let scratch = Scratch::new();
+        let pool = PoolOptions { capacity: 128 << 20, region_bytes: 64 << 20, ..PoolOptions::default() };
+        let options = NvhtOptions { pool, partitions: 1, scrub_rate: 0, ..NvhtOptions::default() };
+        let store = Nvht::create(&scratch.store(), &options).expect("create");
+        (0..KEYS).for_each(|key| store.put(&key.to_le_bytes(), &[7; VALUE_BYTES as usize]).expect("put"));
+        let inner = store.inner();
+        let (mut pieces, mut whole) = (0, VerifyReport::default());
+        let is_whole = inner.verify_pieces(&mut |report| {
+            inner.pool.epochs().synchronize();
+            assert!(report.bytes < PIECE_BYTES + PIECE_BYTES / 4, "{} bytes", report.bytes);
+            pieces += 1;
+            whole.add(report);
+            true
+        });
+        assert!(is_whole && whole.is_clean());
+        assert_eq!(whole.records, KEYS);
+        assert!(pieces >= KEYS * VALUE_BYTES / PIECE_BYTES, "{pieces} pieces");
+        let mut seen = 0;
+        let is_whole = inner.verify_pieces(&mut |_| {
+            seen += 1;
+            seen < 2
+        });
+        assert!(!is_whole && seen == 2);
+        store.close().expect("close");
+        assert!(!inner.verify_pieces(&mut |_| true));
     }
 }
