@@ -257,9 +257,8 @@ impl SegmentHeader {
     }
 
     fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
-        let seed = ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         crc32c_seeded(
-            seed,
+            pool.position_seed(at),
             &[&bytes[..12], &bytes[16..SPLIT_AT as usize], &bytes[SPLIT_AT as usize + 8..BUCKET as usize]],
         )
     }

@@ -32,13 +32,6 @@ pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: boo
     Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
 }
 
-/// Returns the seed of the checksum of a record at `at`. Positions that differ in one bit have
-/// different seeds.
-#[inline]
-fn seed(pool: &Pool, at: NvPtr) -> u32 {
-    ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
-}
-
 /// What stands before the key: header and expiry.
 pub struct Head<const OWN: usize> {
     bytes: [u8; HEAD_MAX],
@@ -61,7 +54,7 @@ impl<const OWN: usize> Head<OWN> {
             bytes[len..len + EXPIRY].copy_from_slice(&expiry.millis().to_le_bytes());
             len += EXPIRY;
         }
-        let crc = crc32c_seeded(seed(pool, at), &[&bytes[4..len], key, value]);
+        let crc = crc32c_seeded(pool.position_seed(at), &[&bytes[4..len], key, value]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         Self { bytes, len }
     }
@@ -115,7 +108,7 @@ pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
     let mut bytes = copy(lengths.all)?;
     bytes.truncate(lengths.all);
     let key = lengths.key_at..lengths.key_at + lengths.key_len;
-    (crc32c_seeded(seed(pool, at), &[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
+    (crc32c_seeded(pool.position_seed(at), &[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
 }
 
 /// A record as it stands on the medium, its lengths checked against its region, its checksum not yet.
@@ -160,7 +153,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
     /// [`Error::Corrupt`].
     #[inline]
     pub fn check(&self, at: NvPtr) -> Result<()> {
-        let sum = crc32c_seeded(seed(self.pool, at.untagged()), &[&self.bytes[4..]]);
+        let sum = crc32c_seeded(self.pool.position_seed(at.untagged()), &[&self.bytes[4..]]);
         if sum == self.binding() || self.pool.mutant(Mutant::RecordChecksumIgnored) {
             Ok(())
         } else {
@@ -274,7 +267,7 @@ mod tests {
         for first in 4..64 {
             for second in first..64 {
                 let other = NvPtr::from_raw(at.raw() ^ 1 << first ^ if second > first { 1 << second } else { 0 });
-                assert_ne!(seed(&pool, at), seed(&pool, other), "bits {first} and {second}");
+                assert_ne!(pool.position_seed(at), pool.position_seed(other), "bits {first} and {second}");
             }
         }
     }

@@ -442,8 +442,7 @@ fn jobs_of(body: &[u8]) -> Option<Vec<Job>> {
 
 /// The checksum of bytes at a position of this pool.
 fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
-    let seed = ((at.raw() ^ pool.identity()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
-    crc32c_seeded(seed, &[bytes])
+    crc32c_seeded(pool.position_seed(at), &[bytes])
 }
 
 /// Reports damage to the owner's event sink.

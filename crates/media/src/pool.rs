@@ -204,6 +204,13 @@ impl Pool {
         self.identity
     }
 
+    /// Returns the seed of a checksum of bytes at `at`. Positions that differ in one bit have
+    /// different seeds, and so have pools.
+    #[inline]
+    pub fn position_seed(&self, at: NvPtr) -> u32 {
+        ((at.raw() ^ self.identity).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+
     /// Returns how many damaged places the open found in the headers and extent tables of the pool.
     /// `verify` names them.
     pub fn damage_at_open(&self) -> u64 {
