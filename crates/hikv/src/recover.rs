@@ -20,11 +20,11 @@ use lodestore_media::{Mutant, NvPtr};
 
 use crate::collect::walk_all;
 use crate::inner::Inner;
-use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, run_word};
+use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
 use crate::record::TAG_EXPIRY;
 use crate::run;
 use crate::split::directory_bytes;
-use crate::table::walk;
+use crate::table::{Form, Home, Slot, walk};
 
 /// Makes tree and occupancy anew.
 ///
@@ -113,13 +113,32 @@ impl Inner {
             let directory = self.table.directory(&self.pool, partition);
             let bytes = directory_bytes(directory.depth);
             sealed.push(SealedExtent { at: directory.at, bytes, kind: KIND_DIRECTORY });
-            walk(&self.table, &self.pool, partition, |home, _| {
+            walk(&self.table, &self.pool, partition, |home, slots| {
+                self.check_before_seal(home, &slots)?;
                 let bytes = u64::from(self.table.shape.segment_bytes);
                 sealed.push(SealedExtent { at: home.segment.at, bytes, kind: KIND_SEGMENT });
                 Ok(true)
             })?;
         }
         SEAL.save(&self.pool, &sealed)
+    }
+
+    /// Checks the slots of a segment without a look at their records. A seal would hide a slot that
+    /// was damaged since the open.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    fn check_before_seal(&self, home: Home, slots: &[Slot]) -> Result<()> {
+        let Home { segment, partition, prefix } = home;
+        SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix)?;
+        let damaged = slots.iter().find(|slot| self.table.form(&self.pool, home, **slot) == Form::Damaged);
+        match damaged {
+            Some(Slot { at, .. }) => {
+                let what = "it is neither free nor an entry of this place";
+                Err(Error::corrupt(format!("index entry {at:?}"), what))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -130,3 +130,24 @@ fn damage_is_counted_by_the_walk_and_not_by_each_reader() {
     }
     assert_eq!(store.stats().recovery.corrupt, damaged);
 }
+
+/// The stop sealed an index that was damaged since the open: keys were plainly absent afterwards.
+#[test]
+fn a_stop_seals_no_index_that_was_damaged_while_the_store_was_open() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    filled(&path, &options()).close().expect("close");
+    let store = HiKv::open(&path, &options()).expect("open");
+    let file = path.join("pool.0000");
+    let bytes = std::fs::read(&file).expect("readable");
+    let segment = bytes.chunks_exact(64).position(|line| line.starts_with(b"LSEG")).expect("a segment") * 64;
+    // The line of entries behind the header's 128 bytes.
+    let file = OpenOptions::new().write(true).open(file).expect("writable");
+    file.write_all_at(&[0; 64], segment as u64 + 128).expect("written");
+    assert!(matches!(store.close(), Err(Error::Corrupt { .. })));
+    drop(store);
+    let store = HiKv::open(&path, &options()).expect("open");
+    let found: Vec<_> = (0..KEYS).map(|index| store.get(&key(index))).collect();
+    assert!(found.iter().all(|found| !matches!(found, Ok(None))));
+    assert!(found.iter().any(|found| matches!(found, Err(Error::Corrupt { .. }))));
+}

@@ -18,13 +18,13 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::Result;
+use lodestore_contract::{Error, Result};
 use lodestore_inplace::{SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_END, KIND_TABLE, LINE, Root, SEAL};
-use crate::partition::extent_of;
+use crate::partition::{Partition, extent_of};
 use crate::record::{OWN, Placed, Record};
 use crate::search::{damaged_line, unvouched};
 use crate::settle::Settling;
@@ -86,17 +86,25 @@ fn walk_all(inner: &Inner) -> Result<()> {
 fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     let part = &inner.partitions[partition];
     let _turn = lock(&part.growing);
+    for (table, lines) in lines_in_use(part) {
+        check_table(inner, partition, table, lines)?;
+    }
+    Ok(())
+}
+
+/// Returns the lines that are in use, by table. The partition's tables do not grow meanwhile.
+fn lines_in_use(part: &Partition) -> Vec<(Table, Range<u64>)> {
     let cursor = if part.is_growing() { part.cursor() } else { 0 };
+    let mut in_use = Vec::new();
     if let Some(next) = part.next() {
         let home = if cursor == CURSOR_END { next.lines } else { next.home(cursor as u32) };
-        let end = (home + u64::from(next.probe)).min(next.all_lines());
-        check_table(inner, partition, next, 0..end)?;
+        in_use.push((next, 0..(home + u64::from(next.probe)).min(next.all_lines())));
     }
     if cursor < CURSOR_END {
         let table = part.current();
-        check_table(inner, partition, table, table.home(cursor as u32)..table.all_lines())?;
+        in_use.push((table, table.home(cursor as u32)..table.all_lines()));
     }
-    Ok(())
+    in_use
 }
 
 fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>) -> Result<()> {
@@ -217,8 +225,18 @@ impl Inner {
     /// any more.
     ///
     /// # Errors
-    /// Those of [`Seal::save`](lodestore_inplace::Seal::save).
+    /// [`Error::Corrupt`] where a line was damaged since the open, which the seal would hide; those
+    /// of [`Seal::save`](lodestore_inplace::Seal::save).
     pub(crate) fn save_seal(&self) -> Result<()> {
+        for (table, lines) in self.partitions.iter().flat_map(lines_in_use) {
+            for line in lines.filter(|line| self.is_damaged(table, *line)) {
+                let words = table.load(&self.pool, line);
+                // A marked line is known as damaged, and stays marked.
+                if !table.hash_of(line).is_marked(&words) {
+                    return Err(damaged_line(table.line(line)));
+                }
+            }
+        }
         let tables = self.partitions.iter().flat_map(|part| {
             let (current, next, _) = part.words();
             [current, next].into_iter().filter(|word| *word != 0).map(|word| SealedExtent {

@@ -4,9 +4,10 @@
 //! The tests know where tables are, and damage every word or line of them in turn.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use lodestore_contract::{Durability, Store, Visit};
+use lodestore_contract::{Durability, Error, Store, Visit};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{PoolOptions, Prefault};
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
@@ -457,5 +458,25 @@ fn a_damaged_stage_of_a_table_is_refused_and_an_older_one_is_not() {
             let is_zero = medium.word(stage_at) == 0;
             assert_eq!(check(&path, &model), Ok(true), "bit {bit}, {is_zero}");
         }
+    }
+}
+
+/// The stop sealed a table that was damaged since the open: keys were plainly absent afterwards.
+#[test]
+fn a_stop_seals_no_table_that_was_damaged_while_the_store_was_open() {
+    let dir = Scratch::new();
+    let path = dir.path().join("store");
+    let (model, _) = with_keys_put_again(&path, Stop::Clean);
+    let lines: Vec<usize> = Medium::of(&path).table_words().into_iter().filter(|at| at % LINE == 0).collect();
+    let sound = Medium::of(&path);
+    for line in lines {
+        sound.write(|_| ());
+        let store = Nvht::open(&path, &options()).expect("open");
+        // In place: the open store has the file mapped.
+        let file = std::fs::File::options().write(true).open(&sound.file).expect("writable");
+        file.write_all_at(&[0; LINE], line as u64).expect("written");
+        assert!(matches!(store.close(), Err(Error::Corrupt { .. })), "line at {line}");
+        drop(store);
+        assert_eq!(check(&path, &model), Ok(true), "line at {line}");
     }
 }

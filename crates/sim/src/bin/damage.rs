@@ -16,9 +16,9 @@ use std::{env, fs, process, thread};
 use lodestore_media::Mutant;
 use lodestore_sim::damage::fault::Kind;
 use lodestore_sim::damage::minimize::minimize;
-use lodestore_sim::damage::open::open_breaches;
+use lodestore_sim::damage::open::{are_few, is_known};
 use lodestore_sim::damage::planted::seen_case;
-use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, explore, print, table};
+use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, Signature, explore, print, table};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::{HashEngine, MODE_NOSEP};
 use lodestore_sim::hikv::HiKvEngine;
@@ -199,9 +199,16 @@ fn run() -> Result<bool, String> {
     if let Some(file) = &args.table_into {
         store_table(file, engine.name(), &report)?;
     }
-    let open = open_breaches(engine.name());
-    let unknown = report.failures.keys().filter(|(breach, ..)| !args.known || !open.contains(breach)).count();
-    Ok(unknown == 0)
+    let is_unknown = |signature: &&Signature| !args.known || !is_known(engine.name(), signature);
+    let unknown: Vec<_> = report.failures.keys().filter(is_unknown).collect();
+    for (breach, structure, kind, end) in &unknown {
+        println!("not a known breach: {breach:?}, {structure}, {kind} after {end}");
+    }
+    let are_few = are_few(engine.name(), &report);
+    if !are_few {
+        println!("more violations than the known breaches explain");
+    }
+    Ok(unknown.is_empty() && (are_few || !args.known))
 }
 
 /// Stores the engine's table between its markers in a page.
