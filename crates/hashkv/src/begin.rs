@@ -148,7 +148,7 @@ fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
     }
     let most = votes.iter().copied().max().unwrap_or(0);
     let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
-    // The damage took the last time at which space was given back. This moment is not earlier.
+    // The damage took the last time at which space was freed. This moment is not earlier.
     let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis() };
     write_superblock(file, superblock)?;
     file.sync_now()?;

@@ -37,7 +37,7 @@ const TAG_POINTER: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) segment_bytes: u32,
-    /// The clock, in milliseconds since 1970, when space was last given back in which records of
+    /// The clock, in milliseconds since 1970, when space was last freed in which records of
     /// expired keys may have been. A zeroed record whose key expires later is damage.
     pub(crate) freed_expiry_max: u64,
 }

@@ -117,7 +117,7 @@ impl Values {
         if let Some((_, generation)) = decode_segment(&header, pointer.segment) {
             return is_newer(generation, pointer.generation);
         }
-        // Space that was given back is zero, and so are zeroed records.
+        // Space that was freed is zero, and so are zeroed records.
         if expiry.millis() > self.freed_expiry_max.load(Ordering::Acquire) {
             return false;
         }

@@ -48,7 +48,7 @@ impl Values {
         self.give_back(room.min(self.kept()));
     }
 
-    /// Gives back the space of free segments, but for `keep` of them. Stores the clock in the
+    /// Frees the space of free segments, but for `keep` of them. Stores the clock in the
     /// superblock first, durably, so that a zeroed record of a key that expires later is known as
     /// damage.
     pub(crate) fn give_back(&self, keep: u32) {

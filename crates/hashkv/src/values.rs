@@ -200,7 +200,7 @@ impl Values {
     }
 
     /// Stores the clock in the superblock, durably, if records of expired keys may be in space that
-    /// is about to be given back.
+    /// is about to be freed.
     ///
     /// # Errors
     /// Those of [`BlockFile::write`] and [`BlockFile::sync`].

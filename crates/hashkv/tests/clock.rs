@@ -194,7 +194,7 @@ fn damage_of_what_expires_is_told() {
                 bytes[segment..][..32].fill(0);
                 bytes[at + 500] ^= 1;
             }
-            // As space that was given back, but no clock was ever past the key's expiry.
+            // As space that was freed, but no clock was ever past the key's expiry.
             _ => bytes[segment..][..16 << 10].fill(0),
         }
         std::fs::write(&file, bytes).expect("written");

@@ -249,7 +249,7 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
     Err(Error::corrupt(format!("directory of partition {partition}"), format!("its root word is damaged{ADVICE}")))
 }
 
-/// Compares the directory of a partition with the splits of its segments, which [`repair`] returned.
+/// Compares the directory of a partition with the splits of the segments that [`repair`] returned.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where a segment was split and the directory does not say so.

@@ -56,7 +56,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Inv 10: mapped by `new`, given back once; no state that names a word of it is
+        // SAFETY: Inv 10: mapped by `new`, freed once; no state that names a word of it is
         // left.
         let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE) };
     }
@@ -122,7 +122,7 @@ impl OpenState {
         self.word().load(Ordering::Acquire) == FOREIGN
     }
 
-    /// Returns whether it is closed, or another process's: no space may be given back then.
+    /// Returns whether it is closed, or another process's: no space may be freed then.
     pub fn is_closed(&self) -> bool {
         matches!(self.word().load(Ordering::Acquire), CLOSED | FOREIGN)
     }

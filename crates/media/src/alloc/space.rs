@@ -10,10 +10,10 @@
 //! Persist order of giving one back ([`Space::give_back`]): the free word is stored in both copies;
 //! nothing waits for it. The flush comes with the next hand-out or the clean stop, at the latest.
 //!
-//! Why a crash is harmless at every store. Let `live` be the extents handed out and not given back.
+//! Why a crash is harmless at every store. Let `live` be the extents handed out and not freed.
 //! After a crash the table holds all of `live` (3 came before they were used), and perhaps also
-//! words of extents given back but not yet flushed, and of one being handed out. None of those is
-//! reachable: an extent is given back only after the store that unlinked it is durable, and one
+//! words of extents freed but not yet flushed, and of one being handed out. None of those is
+//! reachable: an extent is freed only after the store that unlinked it is durable, and one
 //! being handed out is known to nobody. So marking never reaches them and the sweep frees them.
 //! None of them overlaps a live extent: before chunks of a cleared word can be in a live extent,
 //! that extent's own fence made the clearing durable (2). Hence a word of the table that begins
