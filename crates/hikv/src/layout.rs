@@ -149,7 +149,7 @@ pub(crate) fn run_word(pool: &Pool) -> NvPtr {
     pool.root().add(RUN_AT)
 }
 
-/// The root words of the batch logs: zero in stores that were made before there were any.
+/// The root words of the batch logs.
 pub(crate) fn batch_roots(pool: &Pool) -> NvPtr {
     pool.root().add(BATCH_AT)
 }

@@ -21,11 +21,11 @@
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old one is retired.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
-use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, root_word};
+use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word};
 use crate::options::INDEX_FULL;
 use crate::table::{AHEAD, Form, Home, Segment, Table, Verdict, used_slots};
 
@@ -37,11 +37,13 @@ pub(crate) fn directory_bytes(depth: u32) -> u64 {
     8 << depth
 }
 
-/// Writes a new store's segments and directories: one segment a partition. Ends without a fence.
+/// Writes a new store's segments, directories and batch logs: one segment a partition. Ends without
+/// a fence.
 ///
 /// # Errors
 /// [`Error::Full`].
 pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
+    BatchLogs::format(pool, batch_roots(pool));
     for partition in 0..table.shape.partitions {
         let segment = pool.allocator().alloc_extent(pool, u64::from(table.shape.segment_bytes), KIND_SEGMENT)?;
         let header = SegmentHeader { partition, depth: 0, prefix: 0 };

@@ -55,6 +55,9 @@ const CAPACITY_MIN: u64 = 1024;
 const CAPACITY_MAX: u64 = 1 << 30;
 /// Low bits of a root word: log2 of the capacity. An extent begins on a line at least.
 const ORDER_BITS: u64 = LINE_BYTES - 1;
+/// Where the empty root word has its check, and a bit that is always set.
+const ROOT_CHECK_SHIFT: u32 = 8;
+const ROOT_IS_EMPTY: u64 = 1 << 6;
 /// A stamp is the header's sequence number, then the log's number in as many bits as it takes, then a count: these are the bits of the last two, and of the
 /// last.
 const STAMP_BITS: u32 = 36;
@@ -116,10 +119,19 @@ pub struct BatchTurn<'a> {
 }
 
 impl BatchLogs {
-    /// Bytes of the root words: eight aligned words, zero in a new store.
+    /// Bytes of the root words: eight aligned words.
     pub const ROOT_BYTES: u64 = LOGS as u64 * 8;
     /// Most stores of one batch.
     pub const STORES_MAX: usize = 1 << 20;
+
+    /// Stores root words that name no log yet; durable after the caller's fence. To be called once,
+    /// while a store is made.
+    pub fn format(pool: &Pool, roots: NvPtr) {
+        for number in 0..LOGS {
+            pool.publish_u64(roots.add(number as u64 * 8), empty_root(pool, roots, number));
+        }
+        pool.flush(roots, Self::ROOT_BYTES as usize);
+    }
 
     /// Reads the logs, does armed batches again and disarms them (see the module); to be called before anything is served or repaired.
     /// `roots` is a 64-aligned place of [`Self::ROOT_BYTES`] bytes in the engine's root area, `settled` is
@@ -267,13 +279,20 @@ impl BatchLogs {
     }
 }
 
+/// The root word of a log without an extent. It is not 0, so that a zeroed word is found.
+fn empty_root(pool: &Pool, roots: NvPtr, number: usize) -> u64 {
+    let place = u64::from(pool.position_seed(roots.add(number as u64 * 8)));
+    // The low bits are those of no capacity.
+    (place << ROOT_CHECK_SHIFT | ROOT_IS_EMPTY) & !ORDER_BITS
+}
+
 /// The extent that a root word names, with its capacity.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where it cannot be one.
 fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, u64)>> {
     let word = pool.load_u64(roots.add(number as u64 * 8));
-    if word == 0 {
+    if word == empty_root(pool, roots, number) {
         return Ok(None);
     }
     let at = NvPtr::from_raw(word & !ORDER_BITS);

@@ -128,7 +128,7 @@ pub(crate) struct Medium {
 
 impl Medium {
     /// Returns the medium of simulated pools.
-    #[cfg(any(test, feature = "sim"))]
+    #[cfg(feature = "sim")]
     pub(crate) fn simulated() -> Self {
         Self { kind: MediumKind::Sim, name: String::new(), unsynced: None }
     }

@@ -47,7 +47,7 @@ pub(crate) struct HeaderCopies<'a> {
 
 impl<'a> HeaderCopies<'a> {
     /// The copies in the bytes of a whole region.
-    #[cfg(any(test, feature = "sim"))]
+    #[cfg(feature = "sim")]
     pub(crate) fn of_region(bytes: &'a [u8]) -> Self {
         let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
         let last = bytes.len().checked_sub(REGION_HEADER_USED).and_then(|at| bytes.get(at..));

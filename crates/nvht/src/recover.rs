@@ -18,7 +18,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
 use lodestore_inplace::{SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
@@ -225,7 +225,7 @@ impl Inner {
     /// any more.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a line was damaged since the open, which the seal would hide; those
+    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) where a line was damaged since the open, which the seal would hide; those
     /// of [`Seal::save`](lodestore_inplace::Seal::save).
     pub(crate) fn save_seal(&self) -> Result<()> {
         for (table, lines) in self.partitions.iter().flat_map(lines_in_use) {

@@ -176,8 +176,9 @@ impl Shape for Superblock {
         self.store(pool);
     }
 
-    /// For each partition its first table and its root.
+    /// Makes the batch logs' roots, and for each partition its first table and its root.
     fn make(&self, pool: &Pool) -> Result<()> {
+        BatchLogs::format(pool, log_roots(pool));
         for partition in 0..self.partitions as usize {
             let lines = self.first_lines(partition);
             let header = TableHeader { partition: partition as u32, doublings: 0, lines };
