@@ -174,6 +174,9 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
         Err(Error::Corrupt { .. }) => lock(&values.space).hold_all(),
         other => other?,
     }
+    if !values.sizes.is_lost {
+        make_length(values)?;
+    }
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
     for together in held.chunks(HEADERS) {
@@ -188,11 +191,33 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     Ok(())
 }
 
+/// Gives a file that was cut the length that pointers ask for. What was cut off reads as zeros,
+/// which are damage, and no later use of its space hides it.
+///
+/// # Errors
+/// [`Error::Io`].
+fn make_length(values: &Values) -> Result<()> {
+    let wanted = values.offset(lock(&values.space).counts().all);
+    if wanted <= values.file.len() {
+        return Ok(());
+    }
+    match values.file.grow(wanted) {
+        Err(Error::Full { .. }) => {
+            let cause =
+                "values.0000 was cut, and there is no room for its whole length: free some, or export what is left";
+            values.pool.poison(cause);
+            Ok(())
+        }
+        grown => grown,
+    }
+}
+
 /// What a segment's header says. Without it a segment is nobody's, which its records do not need.
 fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
     let mut header = [0; SEGMENT_HEADER];
     match values.file.read(values.offset(segment), &mut header) {
-        Err(Error::Io { .. }) => Ok(None),
+        // Behind the end of a file that was cut there is nothing to read.
+        Err(Error::Io { .. } | Error::Corrupt { .. }) => Ok(None),
         read => read.map(|()| decode_segment(&header, segment)),
     }
 }

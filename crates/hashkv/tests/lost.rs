@@ -4,9 +4,10 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{counter, key, value};
-use lodestore_contract::{Error, Store, Visit};
+use lodestore_contract::{Error, Expiry, Store, Visit};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 
@@ -148,5 +149,33 @@ fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
         drop(store);
         let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
         assert_eq!(readable(&store), COUNT);
+    }
+}
+
+/// Segments that were cut off were used again. A key that expires later was then taken for expired.
+#[test]
+fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_used_again() {
+    let scratch = Scratch::new();
+    let expiry = Some(Expiry::after(Duration::from_secs(1 << 30)));
+    let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
+    (0..COUNT).for_each(|index| store.put_expiring(&key(index), &made(index), expiry).expect("put"));
+    store.settle().expect("settle");
+    store.close().expect("close");
+    drop(store);
+    let file = scratch.store().join("values.0000");
+    let len = fs::metadata(&file).expect("a file").len();
+    cut(&file, len / 4 / 4096 * 4096);
+    let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
+    let lost: Vec<usize> = (0..COUNT).filter(|index| store.get(&key(*index)).is_err()).collect();
+    assert!(lost.len() > COUNT / 8, "{}", lost.len());
+    let mut refused = false;
+    for index in COUNT..3 * COUNT {
+        refused |= store.put(&key(index), &made(index)).is_err();
+    }
+    store.settle().expect("settle");
+    assert!(!refused, "there is room for the new values");
+    for index in lost {
+        let found = store.get(&key(index));
+        assert!(matches!(found, Err(Error::Corrupt { .. })), "key {index}: {found:?}");
     }
 }

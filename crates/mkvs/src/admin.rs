@@ -195,6 +195,8 @@ impl Mkvs {
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
+        // Whoever replaces a device has accepted what the others have.
+        *lock(&group.lacking) = None;
         let Some(old) = old else { return Ok(()) };
         old.stop();
         let kept = self.keep_without(&group, &old);

@@ -7,19 +7,31 @@ use crate::space::{Census, Owner, Segment, Space, State, is_newer};
 
 impl Space {
     /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over. One behind the end of the
-    /// file, which was cut off, counts for nothing, but a flush tells of it when it is written over.
+    /// file, which was cut off, keeps its segment in use: a later use of the segment would make an expiring key look let go.
     pub(crate) fn count(&mut self, pointer: Pointer) {
         let Pointer { segment, generation, at, len } = pointer;
         self.note_use(generation);
         let end = at.checked_add(len).filter(|end| *end <= self.segment_bytes);
+        if segment < self.limit {
+            self.hold_cut_off(segment);
+        }
         let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
         if segment.state != State::Held || is_newer(generation, segment.generation) {
-            *segment = Segment { generation, sealed: true, state: State::Held, ..Segment::default() };
+            let (damaged, left) = (segment.damaged, segment.left);
+            *segment = Segment { generation, sealed: true, damaged, left, state: State::Held, ..Segment::default() };
         }
         if segment.generation == generation {
             segment.live += u64::from(len);
             segment.used = segment.used.max(end.next_multiple_of(BlockFile::BLOCK as u32));
         }
+    }
+
+    /// Takes a segment behind the end of the file for one of the account, in use and damaged, and so
+    /// all segments before it that the file does not have.
+    fn hold_cut_off(&mut self, number: u32) {
+        let cut_off = Segment { sealed: true, damaged: true, left: true, state: State::Held, ..Segment::default() };
+        let count = self.segments.len().max(number as usize + 1);
+        self.segments.resize(count, cut_off);
     }
 
     /// Knows of a use of some segment: no later use gets its number. What has expired counts for nothing, but flushes tell of it when it is written over.
