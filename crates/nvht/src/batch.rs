@@ -226,7 +226,10 @@ impl Inner {
             let old = match self.find(table, last.hashed, last.key) {
                 Ok(old) => old,
                 // As a put of one key: the damage stays where it is.
-                Err(_) if stored.is_some() => None,
+                Err(_) if stored.is_some() => {
+                    self.note_stray();
+                    None
+                }
                 Err(error) => {
                     self.corrupt(&error);
                     return Err(NoPlan::Refused(error));

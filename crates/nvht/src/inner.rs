@@ -22,6 +22,9 @@ pub(crate) struct Care {
     /// Whether keys may be missing from a line. Then the stop leaves no counts, so that the next
     /// open looks again.
     has_damaged_lines: AtomicBool,
+    /// Whether a key may have a second slot: a damaged slot does not name its key, and a put of the
+    /// key adds a slot. Then `Store::len` is refused, and the stop leaves no counts.
+    has_strays: AtomicBool,
     /// Whether the seal of the last clean stop did not fit. Lines may hold older content then,
     /// which their own checks do not show, so no key counts as absent.
     is_seal_broken: bool,
@@ -30,7 +33,12 @@ pub(crate) struct Care {
 impl Care {
     /// For an open that recovers: careful until recovery has checked the lines.
     pub(crate) fn new(is_seal_broken: bool) -> Self {
-        Self { careful: AtomicBool::new(true), has_damaged_lines: AtomicBool::new(is_seal_broken), is_seal_broken }
+        Self {
+            careful: AtomicBool::new(true),
+            has_damaged_lines: AtomicBool::new(is_seal_broken),
+            has_strays: AtomicBool::new(false),
+            is_seal_broken,
+        }
     }
 }
 
@@ -92,6 +100,22 @@ impl Inner {
     /// Whether any key may be missing ([`Care::is_seal_broken`]).
     pub(crate) fn is_seal_broken(&self) -> bool {
         self.care.is_seal_broken
+    }
+
+    /// Whether damage to the index was found in this open.
+    pub(crate) fn has_damaged_lines(&self) -> bool {
+        self.care.has_damaged_lines.load(Ordering::Acquire)
+    }
+
+    /// Whether a key may have a second slot ([`Care::has_strays`]).
+    pub(crate) fn has_strays(&self) -> bool {
+        self.care.has_strays.load(Ordering::Acquire)
+    }
+
+    /// Notes that a key may have a second slot.
+    #[cold]
+    pub(crate) fn note_stray(&self) {
+        self.care.has_strays.store(true, Ordering::Release);
     }
 
     /// Notes that keys may be missing from a line.

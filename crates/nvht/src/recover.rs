@@ -201,14 +201,19 @@ fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<
     }
 }
 
-/// Checks the record that a slot names, and marks the record.
+/// Checks the record that a slot names, and marks the record. Notes a slot that does not name its
+/// key.
 fn take(inner: &Inner, partition: usize, found: &Found) -> Result<()> {
     let (pool, at) = (&inner.pool, found.record_at);
-    let record = Record::read(pool, at)?;
-    record.check(at)?;
+    let record = Record::read(pool, at).inspect_err(|_| inner.note_stray())?;
     let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot, partition);
+    let names_key = found.fraction.is_some() && vouched == found.fraction;
+    if !names_key {
+        inner.note_stray();
+    }
+    record.check(at)?;
     let expires = record.expiry().is_some();
-    if found.fraction.is_none() || vouched != found.fraction || found.slot.expires() != expires {
+    if !names_key || found.slot.expires() != expires {
         return Err(unvouched(at));
     }
     if expires {
@@ -250,10 +255,11 @@ impl Inner {
 
     /// Stores the counts of keys for the next open. Nothing works any more.
     pub(crate) fn save_counts(&self) {
+        let is_unsure = self.is_careful() || self.has_strays();
         for partition in 0..self.partitions.len() {
             let root = Root::of(&self.pool, partition);
             // After damage the next open counts and checks again.
-            let keys = self.keys_of(partition).filter(|keys| *keys < Root::NUMBER_MAX && !self.is_careful());
+            let keys = self.keys_of(partition).filter(|keys| *keys < Root::NUMBER_MAX && !is_unsure);
             let word = root.sealed(keys.map_or(0, |keys| keys + 1));
             self.pool.publish_u64(root.keys(), word);
             self.pool.flush(root.keys(), 8);

@@ -137,6 +137,23 @@ impl Inner {
         matches!(observe(&self.pool, salt, line).1, Verdict::Uncounted(slots) if slots >> index & 1 == 1)
     }
 
+    /// Checks that the count of slots is the count of keys: no damage to a line or to the key of a
+    /// slot is known. The caller has waited for recovery.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where damage to the index was found in this open.
+    pub(crate) fn check_countable(&self) -> Result<()> {
+        if self.is_seal_broken() {
+            return Err(broken_seal());
+        }
+        let what = match (self.has_damaged_lines(), self.has_strays()) {
+            (false, false) => return Ok(()),
+            (true, _) => "lines are damaged, so the number of keys is not known",
+            (false, true) => "slots are damaged that do not name their keys, so the number of keys is not known",
+        };
+        Err(Error::corrupt("the store's index", what))
+    }
+
     /// Whether a line is damaged or marked as damaged. Writers may change it meanwhile.
     pub(crate) fn is_damaged(&self, table: Table, line: u64) -> bool {
         observe(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged

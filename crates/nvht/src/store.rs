@@ -416,6 +416,7 @@ impl Store for Nvht {
     fn len(&self) -> Result<u64> {
         drop(self.inner().enter()?);
         self.inner().recovery.wait_done()?;
+        self.inner().check_countable()?;
         Ok(self.inner().keys())
     }
 

@@ -90,7 +90,10 @@ impl Inner {
                 Ok(old) => old,
                 // The put adds a slot. Damage stays where it is, so that other keys that it may
                 // have hit are reported.
-                Err(_) if when == When::Always => None,
+                Err(_) if when == When::Always => {
+                    self.note_stray();
+                    None
+                }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
             let present = match is_live(old.as_ref()) {

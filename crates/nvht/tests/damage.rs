@@ -135,6 +135,54 @@ fn a_damaged_tag_after_a_clean_stop_is_refused_and_a_salvage_reports_the_key() {
 }
 
 #[test]
+fn a_count_after_a_kill_is_refused_where_a_line_is_damaged() {
+    let changes: [fn(&mut [u8], usize); 3] =
+        [|line, _| line.fill(0), |line, _| line.fill(0xff), |line, slot| line[slot + 7] ^= 1];
+    for (nth, change) in changes.into_iter().enumerate() {
+        let scratch = Scratch::new();
+        let path = scratch.store();
+        drop(filled(&path));
+        alter(&path, |bytes| {
+            let lines = lines_of(bytes, 1);
+            let slot = used_slot(bytes, lines, 3);
+            let line = slot / 64 * 64;
+            change(&mut bytes[line..line + 64], slot - line);
+        });
+        let store = Nvht::open(&path, &options()).expect("open");
+        // The count waits for recovery.
+        let counted = store.len();
+        assert!(matches!(counted, Err(Error::Corrupt { .. })), "change {nth}: {counted:?}");
+        assert!(!store.verify(&mut |_| ()).expect("verify").is_clean());
+        drop(store);
+        let store = Nvht::open(&path, &options()).expect("open");
+        assert!(store.len().is_err(), "the damage stays");
+    }
+}
+
+#[test]
+fn a_count_is_refused_once_a_put_adds_a_slot_next_to_a_damaged_one() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    drop(filled(&path));
+    alter(&path, |bytes| {
+        let slot = word(bytes, used_slot(bytes, lines_of(bytes, 0), 0));
+        let record = ((slot & ((1 << 27) - 1)) << 4) as usize;
+        // The version: the record cannot be read at all.
+        bytes[record + 15] ^= 0x80;
+    });
+    for open in 0..3 {
+        let store = Nvht::open(&path, &options()).expect("open");
+        store.wait_recovered().expect("recovered");
+        for index in damaged_keys(&store) {
+            store.put(&key(index), format!("value {index}").as_bytes()).expect("put");
+        }
+        let counted = store.len();
+        assert!(matches!(counted, Err(Error::Corrupt { .. })), "open {open}: {counted:?}");
+        store.close().expect("close");
+    }
+}
+
+#[test]
 fn a_changed_root_is_refused_by_name() {
     for (offset, bit, part) in [(0, 30, "table"), (8, 20, "grows"), (16, 3, "cursor"), (16, 50, "cursor")] {
         let scratch = Scratch::new();
