@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use lodestore::{Error, io_advice};
 
+/// What to do about damage of a store that opens.
+const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
+/// What to do about damage of a store that only a salvage opens.
+const SEE_ALL_OF_REFUSED: &str = "see all that is wrong with `lodestore verify --salvage`";
+
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
@@ -18,6 +23,13 @@ pub enum Failure {
     Usage(String),
     /// The store refused.
     Store(Error),
+    /// The open of the store was refused.
+    Open {
+        /// What the store said.
+        error: Error,
+        /// Whether the open was a salvage.
+        salvage: bool,
+    },
     /// The store refused in the middle of an import.
     Import {
         /// What the store said.
@@ -37,6 +49,8 @@ pub enum Failure {
         total: u64,
         /// Damaged records that the export left out.
         damaged: u64,
+        /// Whether the export opened the store as a salvage.
+        salvage: bool,
     },
     /// A line that cannot be read.
     Line {
@@ -81,7 +95,9 @@ impl Failure {
         match self {
             Self::No(_) => 1,
             Self::Usage(_) => 2,
-            Self::Store(error) | Self::Import { error, .. } | Self::Export { error, .. } => store_code(error),
+            Self::Store(error) | Self::Open { error, .. } | Self::Import { error, .. } | Self::Export { error, .. } => {
+                store_code(error)
+            }
             Self::Line { .. } => 10,
             Self::Findings(_) => 7,
             Self::Unmeasured(_) => 13,
@@ -143,11 +159,28 @@ impl fmt::Display for Failure {
             Self::Import { error, imported, line } => {
                 write!(f, "import stopped at line {line}, {imported} records are in: {error}")
             }
-            Self::Export { error, exported, total, damaged } => {
-                write!(
-                    f,
-                    "the export is not whole, {exported} of {total} records are out and {damaged} are damaged, the first: {error}; see all that is wrong with lodestore verify"
-                )
+            Self::Open { error: Error::Corrupt { place, what }, salvage } => {
+                let advice = if *salvage { "restore the store from a copy" } else { SEE_ALL_OF_REFUSED };
+                write!(f, "corrupt data at {place}: {what}; {advice}")
+            }
+            Self::Open { error, .. } => error.fmt(f),
+            Self::Export { error, exported, total, damaged, salvage } => {
+                match damaged {
+                    0 => write!(
+                        f,
+                        "the export may lack records that damage hides, {exported} of {total} known records are out"
+                    )?,
+                    _ => write!(
+                        f,
+                        "the export is not whole, {exported} of {total} records are out and {damaged} are damaged"
+                    )?,
+                }
+                f.write_str(", the first damage: ")?;
+                match error {
+                    Error::Corrupt { place, what } => write!(f, "corrupt data at {place}: {what}")?,
+                    other => other.fmt(f)?,
+                }
+                write!(f, "; {}", if *salvage { SEE_ALL_OF_REFUSED } else { SEE_ALL })
             }
             Self::Line { file, line, what, imported } => write!(
                 f,

@@ -332,7 +332,8 @@ impl fmt::Display for Error {
             Self::Corrupt { place, what } => {
                 write!(
                     f,
-                    "corrupt data at {place}: {what}; run `lodestore verify` for the whole list and restore what it names"
+                    "corrupt data at {place}: {what}; run `lodestore verify` for the whole list (`lodestore verify --salvage` \
+                     where the open is refused) and restore what it names"
                 )
             }
             Self::Io { doing, path, source } => {

@@ -111,7 +111,7 @@ impl Inner {
         match &*lock(&self.damage.first) {
             None => Ok(()),
             Some(Found { place, what }) => {
-                Err(Error::corrupt(place.clone(), format!("{what}: keys that were there are missing from this answer")))
+                Err(Error::corrupt(place.clone(), format!("{what}: keys may be missing from this answer")))
             }
         }
     }

@@ -48,13 +48,14 @@ pub fn run(args: &ExportArgs) -> Outcome {
         let Wrong { first, damaged, left_out } = wrong;
         if let Some(error) = first {
             let total = if left_out == LeftOut::Counted { total } else { total + recovery.left_out };
-            return Err(Failure::Export { error, exported, total, damaged });
+            return Err(Failure::Export { error, exported, total, damaged, salvage: args.salvage });
         }
         // Recovery may have found damage that hit no record. The walk does not meet it.
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(
-                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record: lodestore verify names them"
+                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record: lodestore verify{} names them",
+                if args.salvage { " --salvage" } else { "" }
             ));
         }
         Ok(())
@@ -91,6 +92,12 @@ impl Wrong {
 /// because of a record that the walk met. Only the text of the error tells.
 fn is_of_missing_keys(error: &Error) -> bool {
     matches!(error, Error::Corrupt { what, .. } if what.ends_with("missing from this answer"))
+}
+
+/// Whether an engine ends a whole walk with this error because damage to its index may hide keys.
+/// Such an error is of no record.
+fn may_hide_keys(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what, .. } if what.ends_with("keys may be missing from this answer"))
 }
 
 /// What is done with a pair.
@@ -130,7 +137,11 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
         }
         Ok(())
     })?;
-    let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 1 };
+    let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 0 };
+    if may_hide_keys(&error) {
+        wrong.add(error, left_out);
+        return Ok(());
+    }
     if is_of_missing_keys(&error) {
         wrong.left_out = LeftOut::OneCounted;
     }
@@ -148,7 +159,7 @@ fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wro
     })?;
     if let Some(error) = damage {
         wrong.left_out = LeftOut::Counted;
-        wrong.add(error, total.saturating_sub(seen).max(1));
+        wrong.add(error, total.saturating_sub(seen));
     }
     Ok(())
 }

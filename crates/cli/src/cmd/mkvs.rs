@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{close, object};
 use crate::args::{MkvsCommand, StoreArgs};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::out::{Out, thousands};
 
 /// Runs one of the commands.
@@ -58,12 +58,12 @@ fn status(args: &StoreArgs) -> Outcome {
     with_opened(args, &opened?, |_| Ok(()))
 }
 
-fn open(args: &StoreArgs, salvage: bool) -> lodestore::Result<Matrix> {
+fn open(args: &StoreArgs, salvage: bool) -> Outcome<Matrix> {
     let mut options = OpenOptions::new().salvage(salvage);
     for text in &args.set {
         options = options.set_text(text)?;
     }
-    Matrix::open(&args.store, &options)
+    Matrix::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })
 }
 
 /// Does `work`, writes how the matrix stands then, and closes it.

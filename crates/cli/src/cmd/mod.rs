@@ -67,7 +67,7 @@ fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mu
     for text in &args.set {
         options = options.set_text(text)?;
     }
-    let store = lodestore::open(&args.store, &options)?;
+    let store = lodestore::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
     let mut out = Out::new();
     let done = work(&store, &mut out);
     let flushed = out.flush();
