@@ -54,6 +54,10 @@ fn text_or_base64(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
 
 /// Reads one line, without its newline.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
+    // The derived reader takes an array for the fields in their order.
+    if line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err("a record is an object, such as {\"key\":\"k\",\"value\":\"v\"}, and no array".into());
+    }
     let line: LineIn = serde_json::from_slice(line).map_err(|error| error.to_string().replace(" at line 1", " at"))?;
     Ok(Record {
         key: bytes("key", line.key, line.key_b64)?,
