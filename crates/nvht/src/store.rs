@@ -323,7 +323,7 @@ impl Nvht {
         drop(self.inner().enter()?);
         Err(Error::Unsupported {
             engine: ENGINE,
-            what: "an ordered scan, since a hash table has no order".into(),
+            what: "ordered scan, since a hash table has no order".into(),
             instead: "use for_each for every pair, or the engine hikv, which keeps an order",
         })
     }
