@@ -309,10 +309,11 @@ impl RegionMaker {
     ///
     /// # Errors
     /// [`Error::Foreign`] where a file has the name already, or where the unfinished file is not the mapped one any more (it stays);
-    /// [`Error::Io`].
+    /// [`Error::Io`], also where the unfinished file or the directory was removed.
     pub(crate) fn finish(&self, index: u16, mapping: &Mapping) -> Result<()> {
         let (unfinished, name) = (unfinished_name(index), region_name(index));
         if !self.is_mapped_by(&unfinished, mapping)? {
+            self.check_not_removed(&unfinished)?;
             let what = format!("it has the name under which region {index} was made, and is another file");
             return Err(Error::Foreign { path: self.dir.path_of(&unfinished), what });
         }
@@ -325,6 +326,19 @@ impl RegionMaker {
             Err(refused) => Err(refused),
         };
         named.inspect_err(|_| remove_unfinished_made(&self.dir, index))
+    }
+
+    /// Refuses a file that was made and has no name any more.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn check_not_removed(&self, name: &str) -> Result<()> {
+        let what = match self.dir.entry(name)? {
+            Some(_) => return Ok(()),
+            None if self.dir.is_removed() => "the directory of the open store was removed",
+            None => "the file was removed while the store made it",
+        };
+        Err(Error::io("naming", self.dir.path_of(name), std::io::Error::new(ErrorKind::NotFound, what)))
     }
 
     /// Returns whether the file of this name is the file under the mapping.

@@ -135,6 +135,11 @@ impl StoreDir {
         }
     }
 
+    /// Returns whether the directory was removed: it has no name any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|found| found.st_nlink == 0)
+    }
+
     /// Removes a file.
     ///
     /// # Errors

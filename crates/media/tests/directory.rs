@@ -64,6 +64,27 @@ fn a_growth_in_a_removed_directory_is_an_error_and_the_store_goes_on() {
     drop(other);
 }
 
+/// A region is made ahead, before the directory is removed.
+#[test]
+fn a_growth_with_a_region_made_before_the_directory_was_removed_says_so() {
+    let dir = TestDir::disk();
+    let pool = create(&dir, small());
+    pool.grow(4096).expect("a second region");
+    let spare = dir.store().join("pool.0002.new");
+    pool.hint_free(0);
+    for _ in 0..1000 {
+        if spare.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(spare.exists(), "no region is made ahead");
+    std::fs::remove_dir_all(dir.store()).expect("removed");
+    let refused = pool.grow(4096).expect_err("no directory").to_string();
+    assert!(refused.contains("the directory of the open store was removed"), "{refused}");
+    pool.check().expect("it goes on");
+}
+
 /// A store of two regions with a values file, closed.
 fn closed_store(dir: &TestDir, opts: PoolOptions) {
     let pool = create(dir, opts);
