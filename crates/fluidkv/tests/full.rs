@@ -6,6 +6,7 @@ use std::time::Duration;
 use lodestore_contract::{Batch, BatchOp, Error, Event, Expiry, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
+use lodestore_media::sim::SimSpec;
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
 
 /// Of extents that a test takes away from the store.
@@ -439,4 +440,18 @@ fn a_full_store_of_long_keys_takes_deletes() {
         assert_eq!(store.len().expect("a count"), 0);
         assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
     }
+}
+
+/// A medium of 64 MiB, of which a file beside the store uses a page: no second region of 32 MiB.
+#[test]
+fn a_small_medium_with_a_large_capacity_takes_records() {
+    let mut options = FluidOptions::default();
+    options.pool.capacity = 1 << 30;
+    let spec = SimSpec { record: false, ..SimSpec::default() };
+    let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool.clone()).expect("a pool");
+    pool.recorder().expect("a simulated pool").set_medium_bytes((64 << 20) - 4096);
+    let store = FluidKv::start(pool, &report, &options).expect("a store");
+    fill(&store, 0..1000, 1);
+    assert_all(&store, 0..1000, 1);
+    store.close().expect("close");
 }

@@ -41,7 +41,7 @@ use crate::region_header::{REGION_HEADER_USED, RegionHeader, raise_generation};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
-/// The part of the usual length that a region is long at least, where the medium has no room for a whole one.
+/// A region is at least this share of the usual length where the medium has no space for a whole one.
 const SHORT_PART: u64 = 8;
 
 /// What an open found.
@@ -314,14 +314,7 @@ impl Pool {
             return Ok(index - 1);
         }
         let (len, mapping) = match self.new_region_within(index, min_bytes, self.room()) {
-            // Of what the medium has left a shorter one is made, but no splinter: there are only so many regions.
-            Err(full @ Error::Full { .. }) => {
-                let left = self.room_on_medium();
-                if left >= self.room() || left < self.opts.region_bytes / SHORT_PART {
-                    return Err(full);
-                }
-                self.new_region_within(index, min_bytes, left)?
-            }
+            Err(full @ Error::Full { .. }) => self.new_short_region(index, min_bytes, full)?,
             made => made?,
         };
         self.memory.regions.add(mapping);
@@ -407,6 +400,25 @@ impl Pool {
     fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
         let len = self.next_region_bytes(index, min_bytes, room)?;
         self.new_region(index, len).map(|mapping| (len, mapping))
+    }
+
+    /// Makes a region shorter than the one that the medium refused with `full`, and at least
+    /// 1/[`SHORT_PART`] as long as usual, since the number of regions is limited.
+    ///
+    /// The free bytes that the medium reports are no promise: a region of exactly this length may be
+    /// refused. So after each refusal a shorter one is tried.
+    fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
+        let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
+        let least = self.opts.usual_region_bytes(self.memory.regions.total_bytes()) / SHORT_PART;
+        let left = self.room_on_medium();
+        let mut limit = if left < refused { left } else { refused - refused / SHORT_PART };
+        while limit >= least {
+            match self.new_region_within(index, min_bytes, limit) {
+                Err(Error::Full { .. }) => limit /= 2,
+                made => return made,
+            }
+        }
+        Err(full)
     }
 
     /// Bytes of the next region: the usual length at this size, less where the room ends, more where an extent needs it.

@@ -165,3 +165,21 @@ fn an_image_holds_nothing_of_the_machine() {
         image = newest(&pool, image);
     }
 }
+
+/// A medium with free space for a little less than one usual region.
+#[test]
+fn a_region_is_shorter_where_the_medium_has_less_than_a_usual_one() {
+    let usual: u64 = 32 << 20;
+    let spec = SimSpec { record: false, ..SimSpec::default() };
+    let options = PoolOptions { capacity: 1 << 30, ..PoolOptions::default() };
+    for (free, grows) in [(usual - 4096, true), (usual / 4, true), (usual / 16, false)] {
+        let (pool, _) = Pool::create_sim(&spec, "test", 1, options.clone()).expect("a pool");
+        assert_eq!(pool.space().size, usual);
+        pool.recorder().expect("simulated").set_medium_bytes(usual + free);
+        match pool.grow(256 << 10) {
+            Ok(region) => assert_eq!(pool.layout(region).expect("there").region_bytes, free),
+            Err(error) => assert!(!grows && matches!(error, Error::Full { .. }), "{free} bytes free: {error}"),
+        }
+        assert_eq!(pool.regions(), 1 + u16::from(grows));
+    }
+}
