@@ -442,7 +442,7 @@ fn a_full_store_of_long_keys_takes_deletes() {
     }
 }
 
-/// A medium of 64 MiB, of which a file beside the store uses a page: no second region of 32 MiB.
+/// A medium of 64 MiB less a page: a second region of 32 MiB does not fit.
 #[test]
 fn a_small_medium_with_a_large_capacity_takes_records() {
     let mut options = FluidOptions::default();

@@ -41,7 +41,7 @@ use crate::region_header::{REGION_HEADER_USED, RegionHeader, raise_generation};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
-/// A region is at least this share of the usual length where the medium has no space for a whole one.
+/// Divisor of the usual length: least length of a region where the medium has no space for more.
 const SHORT_PART: u64 = 8;
 
 /// What an open found.
@@ -405,8 +405,8 @@ impl Pool {
     /// Makes a region shorter than the one that the medium refused with `full`, and at least
     /// 1/[`SHORT_PART`] as long as usual, since the number of regions is limited.
     ///
-    /// The free bytes that the medium reports are no promise: a region of exactly this length may be
-    /// refused. So after each refusal a shorter one is tried.
+    /// The medium may refuse a region of exactly the length that it reports as free. After each
+    /// refusal this tries a shorter region.
     fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
         let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
         let least = self.opts.usual_region_bytes(self.memory.regions.total_bytes()) / SHORT_PART;
