@@ -33,10 +33,11 @@ use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
 use crate::stripe::Held;
-use crate::table::{Hit, Home, Probe, Segment, Table, Verdict, unbound};
+use crate::table::{Hit, Home, Segment, Table, Verdict, unbound};
 use crate::tree_op::TreeOp;
 use crate::write::{Target, is_of_another_key, position_of};
 
@@ -244,7 +245,7 @@ impl Inner {
     /// The key's entry, and those of its signature that name nothing readable, or a record whose key is damaged.
     fn find_all(&self, probe: &Probe, target: &Target<'_>) -> Found<'_> {
         let mut found = Found { hit: None, damaged: Vec::new() };
-        for (slot, entry) in probe.candidates() {
+        for (slot, entry) in probe.candidates(&self.pool) {
             let position = entry.position();
             match Record::read(&self.pool, position) {
                 Ok(record) if record.key() == target.key && entry.is_bound(slot, record.binding()) => {

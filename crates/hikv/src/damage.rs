@@ -28,7 +28,8 @@ use lodestore_media::Mutant;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET;
-use crate::table::{FreeSlot, Home, Probe, Segment, Slot, Verdict};
+use crate::probe::Probe;
+use crate::table::{FreeSlot, Home, Segment, Slot, Verdict};
 
 /// The state of careful mode, and the first damage found.
 pub(crate) struct Damage {

@@ -20,7 +20,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_inplace::copied_key;
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use crate::entry::{Entry, names_record, position_of};
+use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET, BUCKET_ENTRIES, Deep, ENTRY, Superblock, root_word};
 use crate::record::{OWN, Record};
@@ -104,17 +104,6 @@ pub(crate) struct Hit<'a> {
     /// The record's position; its tag is the expiry bit.
     pub(crate) position: NvPtr,
     pub(crate) record: Record<'a>,
-}
-
-/// What a writer finds in a key's two buckets.
-pub(crate) struct Probe {
-    /// Entries with the key's signature: slot and second word. More than one only if two keys
-    /// share a hash.
-    same: [(NvPtr, u64); BUCKET_ENTRIES * 2],
-    same_len: usize,
-    sig: u64,
-    /// A free slot and its entry, by the paper's rule of a home bucket with a second choice.
-    pub(crate) free: Option<FreeSlot>,
 }
 
 /// Records whose bytes are asked for ahead of the one that is read, in walks.
@@ -211,19 +200,6 @@ impl Table {
         Ok(None)
     }
 
-    /// Reads both buckets for a writer that holds the key's stripe.
-    #[inline]
-    pub(crate) fn probe(&self, pool: &Pool, segment: Segment, sig: Signature) -> Probe {
-        let (home, other) = self.place.buckets(sig);
-        let same = [(NvPtr::NULL, 0); BUCKET_ENTRIES * 2];
-        let mut probe = Probe { same, same_len: 0, sig: sig.0, free: None };
-        let (home_used, home_free) = self.probe_bucket(pool, segment, sig, home, &mut probe);
-        let (other_used, other_free) = self.probe_bucket(pool, segment, sig, other, &mut probe);
-        probe.free =
-            if Self::prefers_home(home_used, other_used) { home_free.or(other_free) } else { other_free.or(home_free) };
-        probe
-    }
-
     /// Whether a new key goes to its home bucket, by the entries used there and in the other one.
     #[inline]
     pub(crate) fn prefers_home(home_used: usize, other_used: usize) -> bool {
@@ -235,74 +211,6 @@ impl Table {
     pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
         entry.0 == 0 || !names_record(entry.1) || !self.place.same_segment(sig, entry.0, depth)
     }
-
-    #[inline]
-    fn probe_bucket(
-        &self,
-        pool: &Pool,
-        segment: Segment,
-        sig: Signature,
-        bucket: usize,
-        probe: &mut Probe,
-    ) -> (usize, Option<FreeSlot>) {
-        let at = Self::bucket(segment, bucket);
-        let words = pool.load_words::<16>(at);
-        let mut used = 0;
-        let mut free = None;
-        for entry in 0..BUCKET_ENTRIES {
-            let (found, word) = (words[entry * 2], words[entry * 2 + 1]);
-            let slot = at.add(entry as u64 * ENTRY);
-            if self.is_free(sig, (found, word), segment.depth) {
-                free = free.or(Some((slot, Entry { sig: found, word })));
-            } else {
-                used += 1;
-                if found == sig.0 {
-                    probe.same[probe.same_len] = (slot, word);
-                    probe.same_len += 1;
-                }
-            }
-        }
-        (used, free)
-    }
-}
-
-impl Probe {
-    /// Whether some entry has the key's signature.
-    #[inline]
-    pub(crate) fn has_candidates(&self) -> bool {
-        self.same_len > 0
-    }
-
-    /// Entries with the key's signature, each with its slot.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = (NvPtr, Entry)> {
-        self.same[..self.same_len].iter().map(|(slot, word)| (*slot, Entry { sig: self.sig, word: *word }))
-    }
-
-    /// Starts to load the records of the candidates.
-    #[inline]
-    pub(crate) fn prefetch(&self, pool: &Pool) {
-        for (_, word) in &self.same[..self.same_len] {
-            pool.prefetch(position_of(*word).untagged(), 64);
-        }
-    }
-
-    /// The candidate whose record has this key. The caller holds the key's stripe.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] where a candidate names no record, or one of a damaged key.
-    #[inline]
-    pub(crate) fn find<'a>(&self, pool: &'a Pool, key: &[u8]) -> Result<Option<Hit<'a>>> {
-        for (slot, word) in &self.same[..self.same_len] {
-            let entry = Entry { sig: self.sig, word: *word };
-            let position = entry.position();
-            let record = Record::read(pool, position)?;
-            if record.key() == key && is_bound(pool, entry, *slot, record.binding()) {
-                return Ok(Some(Hit { slot: *slot, entry, position, record }));
-            }
-            is_another(&record, *slot, entry)?;
-        }
-        Ok(None)
-    }
 }
 
 /// Accepts a whole record of another key that has the same signature, which is very rare. Anything
@@ -311,7 +219,7 @@ impl Probe {
 /// # Errors
 /// [`Error::Corrupt`].
 #[cold]
-fn is_another(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Result<()> {
+pub(crate) fn is_another(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Result<()> {
     record.check(entry.position())?;
     if entry.is_bound(slot, record.binding()) { Ok(()) } else { Err(unbound(slot)) }
 }
@@ -470,7 +378,7 @@ impl Table {
 
 /// Whether the check of an entry in this slot fits the record's checksum.
 #[inline]
-fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> bool {
+pub(crate) fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> bool {
     entry.is_bound(slot, binding) || pool.mutant(Mutant::EntryCheckIgnored)
 }
 

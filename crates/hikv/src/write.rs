@@ -24,10 +24,11 @@ use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::ENTRY;
+use crate::probe::Probe;
 use crate::record::{Record, TAG_EXPIRY};
 use crate::split::split;
 use crate::stripe::Held;
-use crate::table::{Hit, Probe, Segment};
+use crate::table::{Hit, Segment};
 use crate::tree_op::TreeOp;
 
 /// A key to be written, with the place where it belongs.
@@ -232,7 +233,7 @@ impl Inner {
     /// old record is corrupt. The record's space is free again after the next recovery.
     #[cold]
     fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
-        for (slot, entry) in spot.probe.candidates() {
+        for (slot, entry) in spot.probe.candidates(&self.pool) {
             if is_of_another_key(&self.pool, slot, entry) {
                 continue;
             }

@@ -1,0 +1,107 @@
+//! What a writer reads of the index before it changes a key: the key's two buckets.
+
+use lodestore_contract::Result;
+use lodestore_media::{NvPtr, Pool};
+
+use crate::entry::{Entry, names_record};
+use crate::hash::Signature;
+use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::record::Record;
+use crate::table::{FreeSlot, Hit, Segment, Table, is_another, is_bound};
+
+/// What a writer finds in a key's two buckets.
+pub(crate) struct Probe {
+    /// Where the key's two buckets begin, its home bucket first.
+    buckets: [NvPtr; 2],
+    /// Entries of the buckets with the key's signature, a bit each. More than one only if two keys
+    /// share a hash.
+    same: u16,
+    sig: u64,
+    /// A free slot and its entry, by the paper's rule of a home bucket with a second choice.
+    pub(crate) free: Option<FreeSlot>,
+}
+
+/// What a writer finds in one bucket.
+struct ProbedBucket {
+    /// Entries that are not free.
+    used: usize,
+    /// Entries with the key's signature, a bit each.
+    same: u16,
+    free: Option<FreeSlot>,
+}
+
+impl Table {
+    /// Reads both buckets for a writer that holds the key's stripe.
+    #[inline]
+    pub(crate) fn probe(&self, pool: &Pool, segment: Segment, sig: Signature) -> Probe {
+        let (home, other) = self.place.buckets(sig);
+        let buckets = [Self::bucket(segment, home), Self::bucket(segment, other)];
+        let [home, other] = buckets.map(|at| self.probe_bucket(pool, segment, sig, at));
+        let prefers_home = Self::prefers_home(home.used, other.used);
+        let free = if prefers_home { home.free.or(other.free) } else { other.free.or(home.free) };
+        Probe { buckets, same: home.same | other.same << BUCKET_ENTRIES, sig: sig.0, free }
+    }
+
+    #[inline]
+    fn probe_bucket(&self, pool: &Pool, segment: Segment, sig: Signature, at: NvPtr) -> ProbedBucket {
+        let words = pool.load_words::<16>(at);
+        let mut probed = ProbedBucket { used: 0, same: 0, free: None };
+        for index in 0..BUCKET_ENTRIES {
+            let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
+            if self.is_free(sig, entry.pair(), segment.depth) {
+                probed.free = probed.free.or(Some((at.add(index as u64 * ENTRY), entry)));
+            } else {
+                probed.used += 1;
+                probed.same |= u16::from(entry.sig == sig.0) << index;
+            }
+        }
+        probed
+    }
+}
+
+impl Probe {
+    /// Whether some entry has the key's signature.
+    #[inline]
+    pub(crate) fn has_candidates(&self) -> bool {
+        self.same != 0
+    }
+
+    /// Entries with the key's signature, each with its slot. The caller holds the key's stripe.
+    #[inline]
+    pub(crate) fn candidates(&self, pool: &Pool) -> impl Iterator<Item = (NvPtr, Entry)> {
+        let mut same = self.same;
+        std::iter::from_fn(move || {
+            let number = same.trailing_zeros() as usize;
+            let bucket = *self.buckets.get(number / BUCKET_ENTRIES)?;
+            same &= same - 1;
+            let slot = bucket.add((number % BUCKET_ENTRIES) as u64 * ENTRY);
+            Some((slot, Entry::load(pool, slot)))
+        })
+        .filter(|(_, entry)| entry.sig == self.sig && names_record(entry.word))
+    }
+
+    /// Starts to load the records of the candidates.
+    #[inline]
+    pub(crate) fn prefetch(&self, pool: &Pool) {
+        for (_, entry) in self.candidates(pool) {
+            pool.prefetch(entry.position().untagged(), 64);
+        }
+    }
+
+    /// The candidate whose record has this key. The caller holds the key's stripe.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a candidate names no record, or one of a damaged key.
+    #[inline]
+    pub(crate) fn find<'a>(&self, pool: &'a Pool, key: &[u8]) -> Result<Option<Hit<'a>>> {
+        for (slot, entry) in self.candidates(pool) {
+            let position = entry.position();
+            let record = Record::read(pool, position)?;
+            if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
+                return Ok(Some(Hit { slot, entry, position, record }));
+            }
+            is_another(&record, slot, entry)?;
+        }
+        Ok(None)
+    }
+}
