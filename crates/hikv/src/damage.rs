@@ -21,7 +21,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Result, VerifyReport};
 use lodestore_inplace::lock;
 use lodestore_media::Mutant;
 
@@ -84,6 +84,13 @@ impl Inner {
         self.corrupt(error);
         self.recovery.count_corrupt();
         self.note_damage(error);
+    }
+
+    /// Adds the first damage of this open to a report, if there is any.
+    pub(crate) fn report_first_damage(&self, report: &mut VerifyReport) {
+        if let Some(Found { place, what }) = lock(&self.damage.first).clone() {
+            report.find(place, what);
+        }
     }
 
     /// Ends careful mode, if the walk that just ended found no damage.

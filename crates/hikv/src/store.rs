@@ -117,7 +117,7 @@ impl HiKv {
             inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
         }
         if let Some(error) = &older_directory {
-            inner.note_damage(error);
+            inner.count_damage(error);
         }
         inner.recovery.expect_parts(segments);
         inner.backend.begin_rebuild();

@@ -43,6 +43,10 @@ impl Inner {
         }
         self.logs.verify(&self.pool, &mut report);
         self.pool.allocator().verify(&self.pool, &mut report);
+        if report.is_clean() {
+            // What the open found may show nowhere else, such as an older directory.
+            self.report_first_damage(&mut report);
+        }
         progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
         Ok(report)
     }

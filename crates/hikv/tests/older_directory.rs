@@ -127,6 +127,7 @@ fn a_salvage_opens_a_store_whose_root_word_is_older_and_reports_it() {
     let store = HiKv::open(&path, &options(true)).expect("a salvage");
     let _ = store.wait_recovered();
     assert!(store.stats().recovery.corrupt > 0);
+    assert!(!store.verify(&mut |_| ()).expect("verify").is_clean());
     let found = killed.model.iter().filter_map(|(key, value)| Some((store.get(key).ok()??, value)));
     let found: Vec<_> = found.inspect(|(found, value)| assert_eq!(found, *value)).collect();
     assert!(found.len() > 100, "{}", found.len());
