@@ -28,6 +28,7 @@
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
 
+pub mod db;
 mod doctor;
 mod engines;
 mod made;
@@ -40,6 +41,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use db::Db;
 pub use doctor::{Diagnosis, doctor};
 pub use engines::{Engine, engines};
 pub use lodestore_contract::*;
