@@ -260,7 +260,8 @@ impl Sealed {
                 self.table_part(bytes)
             }
             Self::Segment if is(b"LSEG") => {
-                Some((12, crc32c_seeded(place.seed()?, &[bytes.get(..12)?, bytes.get(16..128)?])))
+                // The depth of the last split has a check of its own.
+                Some((12, crc32c_seeded(place.seed()?, &[bytes.get(..12)?, bytes.get(16..24)?, bytes.get(32..128)?])))
             }
             Self::Segment if is(b"LTAB") => {
                 let place = [place.identity, place.at?.raw()].map(u64::to_le_bytes);

@@ -199,9 +199,8 @@ impl Root {
     /// Returns the word of a number of up to 40 bits: the number with a check of 24 bits. The word
     /// of 0 is not 0, so a zeroed word is found.
     pub(crate) fn sealed(self, number: u64) -> u64 {
-        let mut partition = [0; 8];
-        partition[..4].copy_from_slice(&(self.partition as u32).to_le_bytes());
-        seal_number(number, &[self.identity.to_le_bytes(), partition])
+        let partition = (self.partition as u32).to_le_bytes();
+        seal_number(number, &self.identity.to_le_bytes(), &partition)
     }
 
     /// Returns the number of a word; `None` if the word was changed.
@@ -211,11 +210,11 @@ impl Root {
     }
 }
 
-/// Returns the word of a number of up to 40 bits at a place: the number with a check of 24 bits.
-/// The word of 0 is not 0, so a zeroed word is found.
-fn seal_number(number: u64, place: &[[u8; 8]; 2]) -> u64 {
+/// Returns the word of a number of up to 40 bits at a place of a pool: the number with a check of
+/// 24 bits. The word of 0 is not 0, so a zeroed word is found.
+fn seal_number(number: u64, identity: &[u8; 8], place: &[u8]) -> u64 {
     assert!(number <= SEALED_NUMBER_MAX, "a number of 40 bits");
-    let crc = crc32c(&[place.as_flattened(), &number.to_le_bytes()]);
+    let crc = crc32c(&[identity, place, &number.to_le_bytes()]);
     // The lowest check bit is always set.
     number | u64::from(crc >> 8 | 1) << 40
 }
@@ -273,7 +272,7 @@ impl TableStage {
     }
 
     fn sealed_at(self, pool: &Pool, at: NvPtr) -> u64 {
-        seal_number(self.0, &[pool.identity().to_le_bytes(), at.raw().to_le_bytes()])
+        seal_number(self.0, &pool.identity().to_le_bytes(), &at.raw().to_le_bytes())
     }
 }
 
