@@ -51,7 +51,8 @@ const HASHKV: &[KnownBreach] = &[
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
 ];
-/// Open: a stale pool of the host or of a device; a salvage that answers an older value.
+/// Open: a stale pool of the host or of a device; a salvage that answers an
+/// older value, or leaves out a key without a report.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE),
     known(Breach::Absent, LARGE),
@@ -60,6 +61,7 @@ const MKVS: &[KnownBreach] = &[
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::SalvageOld, kinds: &Kind::ALL, after_clean_stop: true },
+    KnownBreach { breach: Breach::SalvageSilent, kinds: &Kind::ALL, after_clean_stop: true },
 ];
 
 /// Returns the known breaches of an engine.
