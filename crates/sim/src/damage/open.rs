@@ -37,8 +37,13 @@ const ANY_OF_LOG: &[Kind] = &[
 /// Damage of whole files.
 const FILES: &[Kind] = &[Kind::StaleFile, Kind::Truncated];
 
-/// Open: an older root or directory in the operation that replaces it.
-const HIKV: &[KnownBreach] = &[known(Breach::Absent, OLDER), known(Breach::OldValue, OLDER)];
+/// Open: an older root or directory in the operation that replaces it; a count that has a key twice
+/// if the key was put while its damaged entry named another key's record.
+const HIKV: &[KnownBreach] = &[
+    known(Breach::Absent, OLDER),
+    known(Breach::OldValue, OLDER),
+    KnownBreach { breach: Breach::Count, kinds: &Kind::ALL, after_clean_stop: true },
+];
 /// Open: a line of a table that a growth left, at the place of a line in use.
 const NVHT: &[KnownBreach] =
     &[known(Breach::Absent, OLDER), known(Breach::OldValue, OLDER), known(Breach::Operation, OLDER)];
