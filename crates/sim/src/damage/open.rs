@@ -56,13 +56,13 @@ const HASHKV: &[KnownBreach] = &[
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
 ];
-/// Open: a stale pool of the host or of a device; a salvage that answers an
+/// Open: counts, as in hikv; a stale pool of the host or of a device; a salvage that answers an
 /// older value, or leaves out a key without a report.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE),
     known(Breach::Absent, LARGE),
     known(Breach::Operation, LARGE),
-    known(Breach::Count, &Kind::ALL),
+    KnownBreach { breach: Breach::Count, kinds: &Kind::ALL, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::SalvageOld, kinds: &Kind::ALL, after_clean_stop: true },
