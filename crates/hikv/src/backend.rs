@@ -148,8 +148,8 @@ pub(crate) struct Core<R> {
     pub(crate) helped: AtomicU64,
     pub(crate) full: AtomicU64,
     surprises: AtomicU64,
-    /// Whether an insert took the place of a damaged record, whose key the tree has lost.
-    has_displaced: AtomicBool,
+    /// Whether the tree has a damaged record in the place of another key, or has lost the record.
+    has_misplaced: AtomicBool,
 }
 
 /// The ordered index and its updating; see the module. Dropping it ends its threads without draining;
@@ -185,7 +185,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             helped: AtomicU64::new(0),
             full: AtomicU64::new(0),
             surprises: AtomicU64::new(0),
-            has_displaced: AtomicBool::new(false),
+            has_misplaced: AtomicBool::new(false),
         }
     }
 
@@ -323,7 +323,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             Change::Insert(new) => {
                 let displaced = tree.insert(records, key, new.raw());
                 if displaced.is_some_and(|position| records.is_damaged(NvPtr::from_raw(position))) {
-                    self.has_displaced.store(true, Ordering::Release);
+                    self.has_misplaced.store(true, Ordering::Release);
                 }
                 displaced.is_none()
             }
@@ -337,8 +337,11 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             }
             Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
             Change::Delete(old) if records.is_lost(old) => {
-                // A walk that met the damage left the key out.
-                tree.remove(records, key, None);
+                // A walk that met the damage left the key out, or the record stands in the place of
+                // the key that it reads as.
+                if tree.remove(records, key, None).is_none() {
+                    self.has_misplaced.store(true, Ordering::Release);
+                }
                 true
             }
             Change::Delete(old) => tree.remove(records, key, Some(old.raw())).is_some(),
@@ -513,9 +516,9 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         self.core.queues.iter().map(|queue| queue.ring.tail()).sum()
     }
 
-    /// Whether an insert took the place of a damaged record: the tree lacks that record's key.
-    pub(crate) fn has_displaced(&self) -> bool {
-        self.core.has_displaced.load(Ordering::Acquire)
+    /// Whether the tree has a damaged record in the place of another key, or has lost the record.
+    pub(crate) fn has_misplaced(&self) -> bool {
+        self.core.has_misplaced.load(Ordering::Acquire)
     }
 
     /// Its account.

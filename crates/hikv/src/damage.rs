@@ -131,8 +131,8 @@ impl Inner {
     /// As [`Self::check_complete`].
     pub(crate) fn check_tree_complete(&self) -> Result<()> {
         self.check_complete()?;
-        if self.backend.has_displaced() {
-            let what = "a record whose key is damaged lost its place: its key is missing from this answer";
+        if self.backend.has_misplaced() {
+            let what = "a record whose key is damaged is not in its place: keys may be missing from this answer";
             return Err(Error::corrupt("the ordered index", what));
         }
         match self.recovery.left_out() {
