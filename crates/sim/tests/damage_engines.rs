@@ -3,7 +3,7 @@
 
 use lodestore_sim::damage::open::{are_few, is_known};
 use lodestore_sim::damage::planted::seen_case;
-use lodestore_sim::damage::{Config, Report, explore};
+use lodestore_sim::damage::{CaseId, Config, Report, explore};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
@@ -84,4 +84,14 @@ fn planted_faults_of_in_place_engines_are_seen() {
 fn planted_faults_of_log_engines_are_seen() {
     planted_faults_are_seen(&FluidEngine, 2000);
     planted_faults_are_seen(&HashEngine, 1000);
+}
+
+/// `hikv` counted a key twice that was put over a damaged record.
+#[test]
+fn a_key_of_hikv_that_is_put_over_a_damaged_record_is_not_counted_twice() {
+    for (base, image) in [(415, 60), (854, 18), (1129, 54), (1988, 63)] {
+        let case = Some(CaseId { base, image });
+        let report = explore(&HiKvEngine, &Config { case, ..Config::default() }, None);
+        assert_eq!((report.images, report.violations()), (1, 0), "{base}.{image}: {:?}", report.broken);
+    }
 }

@@ -37,13 +37,8 @@ const ANY_OF_LOG: &[Kind] = &[
 /// Damage of whole files.
 const FILES: &[Kind] = &[Kind::StaleFile, Kind::Truncated];
 
-/// Open: an older root or directory in the operation that replaces it; a count that has a key twice
-/// if the key was put while its damaged entry named another key's record.
-const HIKV: &[KnownBreach] = &[
-    known(Breach::Absent, OLDER),
-    known(Breach::OldValue, OLDER),
-    KnownBreach { breach: Breach::Count, kinds: &Kind::ALL, after_clean_stop: true },
-];
+/// Open: an older root or directory in the operation that replaces it.
+const HIKV: &[KnownBreach] = &[known(Breach::Absent, OLDER), known(Breach::OldValue, OLDER)];
 /// Open: a line of a table that a growth left, at the place of a line in use.
 const NVHT: &[KnownBreach] =
     &[known(Breach::Absent, OLDER), known(Breach::OldValue, OLDER), known(Breach::Operation, OLDER)];
@@ -56,7 +51,7 @@ const HASHKV: &[KnownBreach] = &[
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
 ];
-/// Open: counts, as in hikv; a stale pool of the host or of a device; a salvage that answers an
+/// Open: wrong counts; a stale pool of the host or of a device; a salvage that answers an
 /// older value, or leaves out a key without a report.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE),
