@@ -466,7 +466,8 @@ pub(crate) fn choose(
     let needed = if asks_for_all { active } else { (active + 1).saturating_sub(acks).max(1) };
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let mut able: Vec<_> = devices.iter().filter(|device| is_active(device.id) && is_whole(device)).cloned().collect();
-    if options.salvage && able.is_empty() {
+    let has_none_that_counts = able.is_empty();
+    if options.salvage && has_none_that_counts {
         // What there is: those that the description did not count, and last of all what a copy left half done.
         able = devices.iter().filter(|device| is_whole(device)).cloned().collect();
         if able.is_empty() {
@@ -480,8 +481,12 @@ pub(crate) fn choose(
     }
     let lead = lead(able, active.saturating_sub(live), acks)?;
     let lead = lead.ok_or(Error::too_few_devices(index, 0, needed))?;
-    let lacking = (live < needed)
-        .then(|| format!("{live} of its devices could be read, and {needed} are needed: newer values may be missing"));
+    let counted = if has_none_that_counts { 0 } else { live };
+    let lacking = (counted < needed).then(|| {
+        format!(
+            "{counted} of its devices that count could be read, and {needed} are needed: newer values may be missing"
+        )
+    });
     Ok(Lead { lacking, ..lead })
 }
 

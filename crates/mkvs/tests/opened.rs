@@ -218,5 +218,8 @@ fn in_salvage_what_only_devices_have_that_were_out_is_there() {
         matrix.options.salvage = true;
         let store = matrix.open().unwrap_or_else(|error| panic!("partial {is_partial}: {error}"));
         assert_holds(&store);
+        let findings = store.verify(&mut |_| ()).expect("verify").findings;
+        let says_so = findings.iter().any(|finding| finding.what.contains("newer values may be missing"));
+        assert!(says_so && store.stats().recovery.corrupt > 0, "partial {is_partial}: {findings:?}");
     }
 }

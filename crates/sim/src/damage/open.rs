@@ -51,8 +51,7 @@ const HASHKV: &[KnownBreach] = &[
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
 ];
-/// Open: wrong counts; a stale pool of the host or of a device; a salvage that answers an
-/// older value, or leaves out a key without a report.
+/// Open: wrong counts; a stale pool of the host or of a device; a salvage that answers an older value.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE),
     known(Breach::Absent, LARGE),
@@ -61,7 +60,6 @@ const MKVS: &[KnownBreach] = &[
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::SalvageOld, kinds: &Kind::ALL, after_clean_stop: true },
-    KnownBreach { breach: Breach::SalvageSilent, kinds: &Kind::ALL, after_clean_stop: true },
 ];
 
 /// Returns the known breaches of an engine.
