@@ -191,8 +191,8 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file that was cut the length that pointers ask for. What was cut off reads as zeros,
-/// which are damage, and no later use of its space hides it.
+/// Gives a file that was cut the length that pointers ask for. The part that was cut off
+/// reads as zeros, which are damage. No later use of its space hides the damage.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -337,8 +337,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             }
             Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
             Change::Delete(old) if records.is_lost(old) => {
-                // A walk that met the damage left the key out, or the record stands in the place of
-                // the key that it reads as.
+                // A walk that met the damage left the key out, or the tree has the record under the
+                // key that the record reads as.
                 if tree.remove(records, key, None).is_none() {
                     self.has_misplaced.store(true, Ordering::Release);
                 }

@@ -8,7 +8,7 @@
 //! | `store` | opening, closing, the contract's operations |
 //! | `inner`, `options` | what all of it shares, and how it is set up |
 //! | `layout`, `entry`, `record` | bytes on the medium |
-//! | `hash`, `table`, `probe`, `split`, `stripe` | the hash index: placing, finding, growing, locking |
+//! | `hash`, `table`, `probe`, `split`, `stripe` | hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `damage` | what the store knows of damage to its index, and how misses are checked |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |

@@ -279,7 +279,8 @@ impl BatchLogs {
     }
 }
 
-/// The root word of a log without an extent. It is not 0, so that a zeroed word is found.
+/// The root word of a log without an extent. The word is not 0, so a zeroed word is
+/// found.
 fn empty_root(pool: &Pool, roots: NvPtr, number: usize) -> u64 {
     let place = u64::from(pool.position_seed(roots.add(number as u64 * 8)));
     // The low bits are those of no capacity.

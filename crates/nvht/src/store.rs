@@ -206,7 +206,7 @@ struct Opened {
     partitions: Box<[Partition]>,
     /// Whether the roots have the counts of keys.
     counted: bool,
-    /// What is wrong with a root that is older than its tables. Only a salvage uses such a root.
+    /// The error of a root that is older than its tables. Only a salvage uses such a root.
     older_root: Option<Error>,
 }
 

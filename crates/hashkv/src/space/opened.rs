@@ -6,8 +6,11 @@ use crate::layout::{Home, Pointer, Prefix};
 use crate::space::{Census, Owner, Segment, Space, State, is_newer};
 
 impl Space {
-    /// Counts a record that the LSM points to, at an open. What a table holds may be hidden by a log, and be of an earlier use of its segment: that use is over. One behind the end of the
-    /// file, which was cut off, keeps its segment in use: a later use of the segment would make an expiring key look let go.
+    /// Counts a record that the LSM points to, at an open.
+    ///
+    /// A log may hide the pointer of a table, which may then be of an earlier use of its segment.
+    /// That use is over. A pointer behind the end of a file that was cut keeps its segment in use:
+    /// after a later use an expiring key would count as expired.
     pub(crate) fn count(&mut self, pointer: Pointer) {
         let Pointer { segment, generation, at, len } = pointer;
         self.note_use(generation);
@@ -18,7 +21,8 @@ impl Space {
         let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
         if segment.state != State::Held || is_newer(generation, segment.generation) {
             let (damaged, left) = (segment.damaged, segment.left);
-            *segment = Segment { generation, sealed: true, damaged, left, state: State::Held, ..Segment::default() };
+            let state = State::Held;
+            *segment = Segment { generation, sealed: true, damaged, left, state, ..Segment::default() };
         }
         if segment.generation == generation {
             segment.live += u64::from(len);
@@ -26,8 +30,7 @@ impl Space {
         }
     }
 
-    /// Takes a segment behind the end of the file for one of the account, in use and damaged, and so
-    /// all segments before it that the file does not have.
+    /// Adds the segments up to this one that a cut file does not have. They are in use and damaged.
     fn hold_cut_off(&mut self, number: u32) {
         let cut_off = Segment { sealed: true, damaged: true, left: true, state: State::Held, ..Segment::default() };
         let count = self.segments.len().max(number as usize + 1);

@@ -1,4 +1,4 @@
-//! What can be set before a store is opened or created.
+//! The settings of a store before it is opened or created.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const CREATION_WAIT: Duration = Duration::from_secs(2);
 /// The pause between two looks at it.
 const CREATION_PAUSE: Duration = Duration::from_millis(5);
 
-/// What can be set before a store is opened or created.
+/// The settings of a store before it is opened or created.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is opened"]
 pub struct Builder {

@@ -65,7 +65,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Chooses for a new store at `path`. What was asked is kept.
+    /// Chooses for a new store at `path`. A setting of the caller is kept.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.

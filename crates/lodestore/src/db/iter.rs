@@ -16,11 +16,11 @@ const PAIRS_PER_READ: usize = 128;
 /// walk began is shown. A later write may be shown.
 pub struct Pairs {
     db: Db,
-    /// What was not read yet.
+    /// The part of the range that was not read yet.
     rest: ScanRange,
     is_at_end: bool,
     front: VecDeque<(Value, Value)>,
-    /// What was read from the end, the last key first.
+    /// Pairs that were read from the end, the last key first.
     back: VecDeque<(Value, Value)>,
 }
 
@@ -72,7 +72,7 @@ impl Iterator for Pairs {
         {
             return Some(Err(error));
         }
-        // What was read from the end comes last.
+        // Pairs that were read from the end come last.
         self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
     }
 }

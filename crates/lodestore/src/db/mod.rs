@@ -190,7 +190,8 @@ impl Db {
         self.store().for_each(&mut visit)
     }
 
-    /// Counts the keys that have not expired or were not swept yet. It may read the whole store.
+    /// Counts the keys that have not expired or were not swept yet. The call may read the whole
+    /// store.
     ///
     /// # Errors
     /// Those of every operation ([`Store`]).
@@ -300,7 +301,7 @@ impl Db {
         self.store().verify(&mut progress)
     }
 
-    /// Does the work behind writes that is due or would be some time.
+    /// Does the background work of earlier writes now.
     ///
     /// # Errors
     /// As [`Store::settle`].

@@ -51,7 +51,8 @@ const HASHKV: &[KnownBreach] = &[
     KnownBreach { breach: Breach::Absent, kinds: FILES, after_clean_stop: true },
     KnownBreach { breach: Breach::OldValue, kinds: FILES, after_clean_stop: true },
 ];
-/// Open: wrong counts; a stale pool of the host or of a device; a salvage that answers an older value.
+/// Open: wrong counts; a stale pool of the host or of a device; a salvage that answers an older
+/// value.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE),
     known(Breach::Absent, LARGE),
