@@ -20,9 +20,9 @@ impl Space {
         }
         let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
         if segment.state != State::Held || is_newer(generation, segment.generation) {
-            let (damaged, left) = (segment.damaged, segment.left);
-            let state = State::Held;
-            *segment = Segment { generation, sealed: true, damaged, left, state, ..Segment::default() };
+            let Segment { damaged, left, .. } = *segment;
+            let used_again = Segment { generation, damaged, left, ..Segment::default() };
+            *segment = Segment { sealed: true, state: State::Held, ..used_again };
         }
         if segment.generation == generation {
             segment.live += u64::from(len);
