@@ -230,7 +230,8 @@ impl Inner {
     /// any more.
     ///
     /// # Errors
-    /// `Corrupt` where a line was damaged since the open, which the seal would hide; those of [`Seal::save`](lodestore_inplace::Seal::save).
+    /// `Corrupt` where a line was damaged since the open, which the seal would hide.
+    /// Those of [`Seal::save`](lodestore_inplace::Seal::save).
     pub(crate) fn save_seal(&self) -> Result<()> {
         for (table, lines) in self.partitions.iter().flat_map(lines_in_use) {
             for line in lines.filter(|line| self.is_damaged(table, *line)) {
