@@ -1,6 +1,8 @@
-//! Temporary directories for tests, and the time that a test waits for a background thread.
+//! Temporary directories for tests, processes of their own for tests, and the time that a test
+//! waits for a background thread.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::{Builder, TempDir};
@@ -61,6 +63,30 @@ impl Scratch {
     }
 }
 
+/// Set in a process that runs one test alone.
+const ALONE: &str = "LODESTORE_TEST_ALONE";
+
+/// Returns whether this process runs the test `name` alone. If it does not, this runs the test in a
+/// new process, and the caller returns. A test that measures its whole process needs that: by
+/// default, `cargo test` runs several tests of a process at once.
+///
+/// `name` is the test's full path in its crate.
+///
+/// # Panics
+/// If the test fails in its own process, or if it has another name.
+pub fn runs_alone(name: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("the path of this test program");
+    let mut alone = Command::new(program);
+    let output = alone.args(["--exact", name]).env(ALONE, "1").output().expect("a new process");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{name} alone: {text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "no test is called {name}: {text}");
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +104,11 @@ mod tests {
         });
         assert!(panicked.join().is_err());
         assert!(paths.iter().all(|path| !path.exists()), "{paths:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "no test is called")]
+    fn a_test_that_does_not_exist_cannot_run_alone() {
+        runs_alone("testing::tests::no_such_test");
     }
 }

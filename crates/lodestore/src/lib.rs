@@ -124,7 +124,7 @@ impl fmt::Debug for Lodestore {
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let engine = engines::by_name(&options.engine)?;
     let missing = made::missing(path.as_ref());
-    let store = engine.create(path.as_ref(), options).inspect_err(|_| made::remove_empty(&missing))?;
+    let store = engine.create(path.as_ref(), options).inspect_err(|refused| made::remove_after(refused, &missing))?;
     Ok(Lodestore { store })
 }
 

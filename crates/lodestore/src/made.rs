@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lodestore_contract::Error;
+
 /// The directories that are not there on the way to `path`, and `path` if it is not, the deepest first.
 pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
     let named = path.ancestors().filter(|above| !above.as_os_str().is_empty());
@@ -11,10 +13,17 @@ pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes those of these directories that are empty, the deepest first.
-pub(crate) fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path>>) {
+fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path>>) {
     for directory in directories {
         // One that is not empty holds what somebody else put there; one that is not there was never made.
         let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Removes those of these directories that are empty, unless another process creates a store there.
+pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
+    if !matches!(refused, Error::Locked { .. } | Error::Exists { .. }) {
+        remove_empty(directories);
     }
 }
 

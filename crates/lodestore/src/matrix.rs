@@ -125,7 +125,7 @@ impl Places for Stores {
         let missing = made::missing(&path);
         let store = engine
             .make(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)
-            .inspect_err(|_| made::remove_empty(&missing))?;
+            .inspect_err(|refused| made::remove_after(refused, &missing))?;
         self.made.lock().unwrap_or_else(PoisonError::into_inner).note(&path, missing);
         place(&path, store).inspect_err(|_| drop(self.remove(directory, part)))
     }

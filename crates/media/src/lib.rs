@@ -17,6 +17,7 @@ pub mod blocks;
 mod boot;
 mod counters;
 mod crc;
+mod create;
 pub mod epoch;
 mod events;
 mod files;

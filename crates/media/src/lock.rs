@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::files::region_name;
 use crate::store_dir::{Access, FileId, StoreDir};
@@ -36,12 +37,26 @@ impl StoreLock {
     /// # Errors
     /// [`Error::Locked`] with the holder's pid and command; [`Error::Foreign`] where something else has the lock's name; [`Error::Io`].
     pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
+        loop {
+            let lock = Self::take_file(dir)?;
+            // A creation that fails removes the file while it holds the lock: one that was opened
+            // before is a lock on nothing.
+            let named = dir.entry(LOCK_FILE)?.map(|entry| entry.id);
+            let io = |refused: Errno| Error::io("looking at", dir.path_of(LOCK_FILE), refused.into());
+            if named == Some(FileId::of_file(&lock.file).map_err(io)?) {
+                lock.name_holder();
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn take_file(dir: &StoreDir) -> Result<Self> {
         let path = dir.path_of(LOCK_FILE);
         let io = |doing| move |refused| Error::io(doing, dir.path_of(LOCK_FILE), refused);
         // Neither another's file behind a link nor a pipe that never opens.
         let mut file =
             dir.open_file(LOCK_FILE, Access::CreateIfMissing, OFlags::empty()).map_err(|refused| match refused {
-                rustix::io::Errno::LOOP => Error::Foreign { path: path.clone(), what: "it is a link".into() },
+                Errno::LOOP => Error::Foreign { path: path.clone(), what: "it is a link".into() },
                 _ => io("opening")(refused.into()),
             })?;
         if !is_ours(&mut file).map_err(io("reading"))? {
@@ -58,10 +73,14 @@ impl StoreLock {
             }
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
-        // Who holds it is told where there is room for the text; the lock is the kernel's.
+        Ok(Self { file, region0: None, is_inherited: false })
+    }
+
+    /// Writes who holds the lock, where there is room for the text; the lock is the kernel's.
+    fn name_holder(&self) {
+        let mut file = &self.file;
         let _ = file.set_len(0);
         let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(holder_text().as_bytes()));
-        Ok(Self { file, region0: None, is_inherited: false })
     }
 
     /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before

@@ -1,16 +1,14 @@
-//! Making a pool and opening one; persist order in `pool.rs`.
+//! Opening a pool. The persist order is in `pool.rs`; creation is in `create.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use lodestore_contract::{Durability, Error, Finding, Result};
 
 use crate::ahead::Ahead;
 use crate::boot;
 use crate::files::{self, Found, Made, RegionMaker};
-use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
+use crate::header::PoolHeader;
 use crate::latency::Latency;
 use crate::lock::StoreLock;
 use crate::memory::{Memory, Persist};
@@ -69,71 +67,6 @@ impl HeaderSummary {
 }
 
 impl Pool {
-    /// Makes a store in `dir`, which does not exist yet or is empty. A creation that was interrupted there before is
-    /// started over.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] where there is a store, or something else; [`Error::InvalidOption`],
-    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
-    pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        opts.check(engine)?;
-        let was_there = files::look(dir)?.0 != Found::Nothing;
-        let made = Self::create_in(dir, engine, engine_format, opts);
-        // A creation that was refused leaves no directory behind that was not there.
-        if made.is_err() && !was_there && matches!(files::look(dir), Ok((Found::Empty, _))) {
-            Self::remove(dir);
-        }
-        made
-    }
-
-    fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        let known = files::known_ancestor(dir);
-        let store_dir = Arc::new(files::make_dir(dir)?);
-        let mut lock = StoreLock::take(&store_dir)?;
-        // Again under the lock: another process may have made a store meanwhile.
-        if files::look_in(&store_dir)? != Found::Empty {
-            return Err(Error::Exists { path: dir.into() });
-        }
-        drop(files::remove_unfinished(&store_dir)?);
-        let maker = RegionMaker::new(&store_dir, None, &opts);
-        let never = AtomicBool::new(false);
-        let first = opts.first_region_bytes();
-        let start = Instant::now();
-        let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
-        let took = start.elapsed();
-        let made = (|| {
-            if let Some(file) = mapping.file() {
-                lock.hold(&store_dir, &files::unfinished_name(0), file)?;
-            }
-            let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
-            let memory = memory_for(persist, &opts)?;
-            let mapping = Arc::new(mapping);
-            memory.regions.add(Arc::clone(&mapping));
-            let pool_id = boot::random_id().map_err(|refused| Error::io("making an id for", dir, refused))?;
-            let header = first_header(engine, engine_format, &opts, (pool_id, memory.boot_id()));
-            let header = write_first_header(&memory, header);
-            if let (true, Some(file)) = (memory.persists(), mapping.file()) {
-                file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
-            }
-            maker.finish(0, &mapping)?;
-            if memory.persists() {
-                store_dir.sync()?;
-                files::sync_parents(dir, &known)?;
-            }
-            Ok((memory, header, mapping))
-        })();
-        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(&store_dir, 0))?;
-        let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
-        let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
-        ahead.pace().made(first, took);
-        let ahead = Some(ahead);
-        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
-        let pool = Self::assemble(parts)?;
-        pool.begin_new()?;
-        pool.join_pages(&mapping);
-        Ok((pool, OpenReport::of_new(engine, engine_format)))
-    }
-
     /// Opens the store in `dir`; which options count is said at [`PoolOptions`]'s module. After an unclean stop the report
     /// says so, and the engine recovers.
     ///
@@ -146,7 +79,14 @@ impl Pool {
             return Err(Error::Missing { path: dir.into() });
         };
         let store_dir = Arc::new(store_dir);
-        let mut lock = StoreLock::take(&store_dir)?;
+        let mut lock = match StoreLock::take(&store_dir) {
+            Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::Missing { path: dir.into() }),
+            taken => taken?,
+        };
+        // Again under the lock: a creation that failed may have removed its files meanwhile.
+        if files::look_in(&store_dir)? != Found::Store {
+            return Err(Error::Missing { path: dir.into() });
+        }
         let path = store_dir.path_of(&files::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
         lock.hold(&store_dir, &files::region_name(0), &file)?;
@@ -230,21 +170,6 @@ impl Pool {
     }
 }
 
-impl OpenReport {
-    /// Of a pool that was just made.
-    fn of_new(engine: &str, engine_format: u32) -> Self {
-        Self {
-            engine: engine.into(),
-            engine_format,
-            clean: true,
-            same_boot: true,
-            created: true,
-            engine_created: false,
-            settled: true,
-        }
-    }
-}
-
 /// Of a pool that is opened in this boot.
 fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
     OpenReport {
@@ -258,7 +183,7 @@ fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
     }
 }
 
-fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
+pub(crate) fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
     opts.check_latency()?;
     let latency = Latency::new(opts.persist_ns, opts.persist_per_block, opts.read_ns);
     Memory::new(persist, opts.durability, latency, opts.events.clone())
@@ -273,55 +198,6 @@ fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
     }
     dir.sync()?;
     files::sync_parents(dir.path(), Path::new("/"))
-}
-
-/// The header of a new pool.
-fn first_header(
-    engine: &str,
-    engine_format: u32,
-    opts: &PoolOptions,
-    (pool_id, boot_id): ([u8; 16], [u8; 16]),
-) -> PoolHeader {
-    PoolHeader {
-        sequence: 0,
-        pool_id,
-        boot_id,
-        engine: engine.into(),
-        engine_format,
-        clean: false,
-        emulate_dax: opts.emulate_dax,
-        engine_created: false,
-        capacity: opts.capacity,
-        region_bytes: opts.region_bytes,
-        chunk_bytes: opts.chunk_bytes,
-        regions: 1,
-        durability: opts.durability,
-        region0_bytes: opts.first_region_bytes(),
-        generation: 1,
-        is_raising: false,
-        is_damaged: false,
-        table_seal: 0,
-    }
-}
-
-/// Both copies without their magic, then the magic of one, then of the other: a crash leaves no header or a whole one.
-fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
-    assert!(header.sequence == 0, "a new pool");
-    let mut places = [NvPtr::NULL; 2];
-    for place in &mut places {
-        header.sequence += 1;
-        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-        let bytes = header.encode();
-        memory.store(place.add(8), &bytes[8..]);
-        memory.flush(*place, HEADER_USED);
-    }
-    memory.fence();
-    for place in places {
-        memory.publish_u64(place, POOL_MAGIC);
-        memory.flush(place, 8);
-        memory.fence();
-    }
-    header
 }
 
 /// Raises the generation, clears the clean flag, and stores the boot and the durability in force.
@@ -423,7 +299,7 @@ fn check_engine(header: &PoolHeader, engine: &str, engine_format: u32) -> Result
     Ok(())
 }
 
-fn read_header(file: &std::fs::File, path: &Path) -> Result<PoolHeader> {
+pub(crate) fn read_header(file: &std::fs::File, path: &Path) -> Result<PoolHeader> {
     let bytes = files::read_start(file, path, 2 * HEADER_BYTES as usize)?;
     PoolHeader::newest(&bytes, &path.display().to_string(), false)
 }
@@ -482,175 +358,4 @@ fn available_memory() -> u64 {
 }
 
 #[cfg(feature = "sim")]
-mod simulated {
-    //! Pools in heap memory under the recorder.
-
-    use super::*;
-    use crate::region::Mapping;
-    use crate::sim::{Recorder, SimImage, SimSpec};
-
-    fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
-        if spec.stores_persist {
-            return Ok(Persist::Nothing);
-        }
-        // A simulated medium forgets what is not flushed, so `process` on it is kept by flushing as well.
-        let asked = if opts.durability == Durability::Process { Durability::Power } else { opts.durability };
-        probe::policy(&Medium::simulated(), asked, false)
-    }
-
-    fn heap(len: u64, image: Option<&[u8]>, place: &str) -> Result<Arc<Mapping>> {
-        let mapping = Mapping::of_heap(len, image);
-        mapping.map(Arc::new).ok_or_else(|| Error::corrupt(place, format!("{len} bytes cannot be a region")))
-    }
-
-    impl Pool {
-        /// Makes a pool in simulated memory. Its stores, from the first header on, go to a recorder
-        /// ([`Pool::recorder`]).
-        ///
-        /// # Errors
-        /// As [`Pool::create`].
-        pub fn create_sim(
-            spec: &SimSpec,
-            engine: &str,
-            engine_format: u32,
-            opts: PoolOptions,
-        ) -> Result<(Arc<Self>, OpenReport)> {
-            Self::create_sim_on(Recorder::new(spec), spec, engine, engine_format, opts)
-        }
-
-        /// As [`Self::create_sim`], with a recorder that other pools may share ([`Recorder::at`]).
-        ///
-        /// # Errors
-        /// As [`Pool::create`].
-        pub fn create_sim_on(
-            recorder: Recorder,
-            spec: &SimSpec,
-            engine: &str,
-            engine_format: u32,
-            opts: PoolOptions,
-        ) -> Result<(Arc<Self>, OpenReport)> {
-            opts.check(engine)?;
-            let mut memory = memory_for(policy(spec, &opts)?, &opts)?;
-            let len = opts.first_region_bytes();
-            recorder.region_added(0, len);
-            memory.regions.add(heap(len, None, "a simulated region")?);
-            let mut pool_id = *b"simulated pool 0";
-            pool_id[..2].copy_from_slice(&recorder.first().to_le_bytes());
-            memory.recorder = Some(recorder);
-            let ids = (pool_id, memory.boot_id());
-            let header = first_header(engine, engine_format, &opts, ids);
-            let header = write_first_header(&memory, header);
-            let pool = Self::assemble(sim_parts(memory, opts, header))?;
-            pool.begin_new()?;
-            Ok((pool, OpenReport::of_new(engine, engine_format)))
-        }
-
-        /// Returns what [`Pool::opening`] was at the last change of the header of the pool whose
-        /// region 0 is at `first` in the image.
-        pub fn opening_in_image(image: &SimImage, first: u16) -> Option<u64> {
-            let region0 = image.regions.get(usize::from(first))?;
-            PoolHeader::newest(region0, "region 0", false).ok().map(|header| header.sequence)
-        }
-
-        /// Opens a pool from what a crash left. Its own stores go to a new recorder, so that a crash inside recovery can
-        /// be explored.
-        ///
-        /// # Errors
-        /// As [`Pool::open`]; [`Error::Missing`] where the crash came before the creation was complete.
-        pub fn open_sim(
-            image: &SimImage,
-            engine: &str,
-            engine_format: u32,
-            opts: PoolOptions,
-        ) -> Result<(Arc<Self>, OpenReport)> {
-            Self::open_sim_on(Recorder::of_image(image), image, engine, engine_format, opts)
-        }
-
-        /// As [`Self::open_sim`], with a recorder that other pools may share: the pool is what of `image` stands from the recorder's first region on.
-        ///
-        /// # Errors
-        /// As [`Self::open_sim`].
-        pub fn open_sim_on(
-            recorder: Recorder,
-            image: &SimImage,
-            engine: &str,
-            engine_format: u32,
-            opts: PoolOptions,
-        ) -> Result<(Arc<Self>, OpenReport)> {
-            let regions = image.regions.get(usize::from(recorder.first())..).unwrap_or_default();
-            let region0 = regions.first().map_or(&[][..], Vec::as_slice);
-            if !PoolHeader::was_finished(region0) {
-                return Err(Error::Missing { path: "a simulated pool".into() });
-            }
-            let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
-            check_engine(&header, engine, engine_format)?;
-            let opts = options_in_force(opts, &header)?;
-            let report = report_of(&header, boot::SIMULATED);
-            let mut memory = memory_for(policy(&image.spec, &opts)?, &opts)?;
-            let mut opening = Opening::of(&header, "region 0", &opts)?;
-            for index in 0..header.regions as u16 {
-                let place = format!("region {index}");
-                let missing = || Error::corrupt(&place, "this region is missing");
-                let bytes = regions.get(usize::from(index)).ok_or_else(missing)?;
-                let len = bytes.len() as u64;
-                if index == 0 && len != header.region0_bytes {
-                    return Err(Error::corrupt(
-                        place,
-                        format!("{len} bytes long, but {} were made", header.region0_bytes),
-                    ));
-                }
-                if index > 0 {
-                    let copies = HeaderCopies::of_region(bytes);
-                    opening.add_region(RegionHeader::check(copies, &place, &header, index, len)?, &opts)?;
-                }
-                memory.regions.add(heap(len, Some(bytes), &place)?);
-            }
-            check_unnamed_region(regions, &header)?;
-            memory.recorder = Some(recorder);
-            let report = OpenReport { settled: report.clean || memory.settle(), ..report };
-            let pool = Self::assemble(sim_parts(memory, opts, header))?;
-            pool.begin_opened(opening)?;
-            Ok((pool, report))
-        }
-    }
-
-    /// Refuses a region that the header does not count and that is more than a growth cut short, as
-    /// the open of a directory does: the header is older than the region. Of pools that share a
-    /// recorder none can grow.
-    fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
-        let can_grow = header.capacity > header.region0_bytes;
-        let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
-        let end = region.len().saturating_sub(REGION_HEADER_USED).min(64 << 10);
-        let content = region.get(REGION_HEADER_USED..end).unwrap_or_default();
-        if content.iter().any(|byte| *byte != 0) {
-            let what =
-                format!("the store has {} regions, and this is not one whose making was interrupted", header.regions);
-            return Err(Error::Foreign { path: format!("region {}", header.regions).into(), what });
-        }
-        Ok(())
-    }
-
-    fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
-        Parts { memory, opts, medium: Medium::simulated(), dir: None, ahead: None, header, lock: None }
-    }
-}
-
-impl Pool {
-    /// Removes the files of a pool that is not open, and its directory if nothing else is in it: for a creation that failed behind
-    /// [`Pool::create`]. What cannot be removed stays.
-    pub fn remove(dir: &Path) {
-        let Ok(store_dir) = StoreDir::open(dir) else { return };
-        // First: without a region it would be a stranger in the way of the next creation.
-        let values = crate::blocks::VALUES_FILE;
-        if store_dir.entry(values).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
-            let _ = store_dir.remove_file(values);
-        }
-        for index in 0..=u16::MAX {
-            if store_dir.remove_file(&files::region_name(index)).is_err() {
-                break;
-            }
-        }
-        let _ = store_dir.remove_file(crate::lock::LOCK_FILE);
-        let _ = std::fs::remove_dir(dir);
-    }
-}
+mod simulated;

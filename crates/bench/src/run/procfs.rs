@@ -128,21 +128,16 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Serializes the tests that measure or change the resident memory of the whole process by much.
-#[cfg(test)]
-pub(crate) fn lock_resident_memory() -> std::sync::MutexGuard<'static, ()> {
-    static RESIDENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    RESIDENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lodestore_contract::testing::Scratch;
+    use lodestore_contract::testing::{Scratch, runs_alone};
 
     #[test]
     fn resident_memory_grows_with_what_is_touched() {
-        let _memory = lock_resident_memory();
+        if !runs_alone("run::procfs::tests::resident_memory_grows_with_what_is_touched") {
+            return;
+        }
         let before = rss_anon();
         let held = vec![1_u8; 64 << 20];
         let after = rss_anon();

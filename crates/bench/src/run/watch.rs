@@ -135,11 +135,10 @@ impl Watch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use lodestore_contract::testing::HANG_TIMEOUT;
+    use lodestore_contract::testing::{HANG_TIMEOUT, runs_alone};
 
     use super::*;
     use crate::peers;
-    use crate::run::procfs::lock_resident_memory;
 
     /// Waits until the watcher has looked `count` more times.
     fn wait_for_looks(progress: &Progress, count: u64) {
@@ -180,7 +179,9 @@ mod tests {
 
     #[test]
     fn the_most_memory_is_seen_even_when_it_is_given_back() {
-        let _memory = lock_resident_memory();
+        if !runs_alone("run::watch::tests::the_most_memory_is_seen_even_when_it_is_given_back") {
+            return;
+        }
         let seen = watch(false, |progress| {
             let held = vec![1_u8; 96 << 20];
             // The first of these looks may have begun before the allocation.

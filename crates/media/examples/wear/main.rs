@@ -154,7 +154,7 @@ fn run(dir: &Path, scenario: &Scenario, seed: u64, wear_aware: bool) -> Run {
     }
     pool.close(false).expect("closes");
     drop(pool);
-    Pool::remove(dir);
+    Pool::remove_unfinished(dir);
     run
 }
 

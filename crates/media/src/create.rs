@@ -1,0 +1,214 @@
+//! Creating a pool, and removing what a creation that failed has left. The persist order is in
+//! `pool.rs`.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use lodestore_contract::{Error, Result};
+
+use crate::ahead::Ahead;
+use crate::boot;
+use crate::files::{self, Found, Made, RegionMaker};
+use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
+use crate::lock::StoreLock;
+use crate::memory::Memory;
+use crate::nvptr::NvPtr;
+use crate::open::{memory_for, read_header};
+use crate::options::PoolOptions;
+use crate::pool::{OpenReport, Parts, Pool};
+use crate::probe;
+use crate::region_layout::HEADER_BYTES;
+use crate::store_dir::{Access, StoreDir};
+
+/// How often the directory of a new store is made while other creations fail and remove it.
+const CREATION_TRIES: u32 = 100;
+
+impl Pool {
+    /// Makes a store in `dir`, which does not exist yet or is empty. A creation that was interrupted there before is
+    /// started over.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where there is a store, or something else; [`Error::InvalidOption`],
+    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
+    pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+        opts.check(engine)?;
+        let was_there = files::look(dir)?.0 != Found::Nothing;
+        let created = Self::create_in(dir, engine, engine_format, opts);
+        if created.is_err() && !was_there {
+            Self::remove_unfinished(dir);
+        }
+        created
+    }
+
+    fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+        let known = files::known_ancestor(dir);
+        let (store_dir, mut lock) = lock_new_dir(dir)?;
+        drop(files::remove_unfinished(&store_dir)?);
+        let maker = RegionMaker::new(&store_dir, None, &opts);
+        let never = AtomicBool::new(false);
+        let first = opts.first_region_bytes();
+        let start = Instant::now();
+        let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
+        let took = start.elapsed();
+        let made = (|| {
+            if let Some(file) = mapping.file() {
+                lock.hold(&store_dir, &files::unfinished_name(0), file)?;
+            }
+            let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
+            let memory = memory_for(persist, &opts)?;
+            let mapping = Arc::new(mapping);
+            memory.regions.add(Arc::clone(&mapping));
+            let pool_id = boot::random_id().map_err(|refused| Error::io("making an id for", dir, refused))?;
+            let header = first_header(engine, engine_format, &opts, (pool_id, memory.boot_id()));
+            let header = write_first_header(&memory, header);
+            if let (true, Some(file)) = (memory.persists(), mapping.file()) {
+                file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
+            }
+            maker.finish(0, &mapping)?;
+            if memory.persists() {
+                store_dir.sync()?;
+                files::sync_parents(dir, &known)?;
+            }
+            Ok((memory, header, mapping))
+        })();
+        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(&store_dir, 0))?;
+        let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
+        let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
+        ahead.pace().made(first, took);
+        let ahead = Some(ahead);
+        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
+        let pool = Self::assemble(parts)?;
+        pool.begin_new()?;
+        pool.join_pages(&mapping);
+        Ok((pool, OpenReport::of_new(engine, engine_format)))
+    }
+
+    /// Removes the files of a pool that is not open and whose engine did not finish its creation,
+    /// then the directory if nothing else is in it. A pool that another process has created in the
+    /// directory meanwhile, or is creating, stays. What cannot be removed stays.
+    pub fn remove_unfinished(dir: &Path) {
+        let Ok(store_dir) = StoreDir::open(dir) else { return };
+        match StoreLock::take(&store_dir) {
+            Ok(_lock) if Self::is_unfinished(&store_dir) => {
+                // First: without a region it would be a stranger in the way of the next creation.
+                let values = crate::blocks::VALUES_FILE;
+                if store_dir.entry(values).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
+                    let _ = store_dir.remove_file(values);
+                }
+                for index in 0..=u16::MAX {
+                    if store_dir.remove_file(&files::region_name(index)).is_err() {
+                        break;
+                    }
+                }
+                // A process that opened the file before sees that the name is gone, and tries again.
+                let _ = store_dir.remove_file(crate::lock::LOCK_FILE);
+            }
+            Err(Error::Io { .. }) => {}
+            _ => return,
+        }
+        // One that is not empty stays.
+        let _ = std::fs::remove_dir(dir);
+    }
+
+    fn is_unfinished(dir: &StoreDir) -> bool {
+        match files::look_in(dir) {
+            Ok(Found::Empty) => true,
+            Ok(Found::Store) => {
+                let path = dir.path_of(&files::region_name(0));
+                let opened = files::open_region(dir, 0, Access::Read);
+                opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| !header.engine_created)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl OpenReport {
+    /// Of a pool that was just made.
+    pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
+        Self {
+            engine: engine.into(),
+            engine_format,
+            clean: true,
+            same_boot: true,
+            created: true,
+            engine_created: false,
+            settled: true,
+        }
+    }
+}
+
+/// Makes the directory of a new store, if it does not exist, and takes its lock. A creation that
+/// fails in another process may remove the directory in between, which is then made again.
+///
+/// # Errors
+/// [`Error::Exists`] if the directory holds anything; [`Error::Locked`]; [`Error::Io`].
+fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let locked = files::make_dir(dir).and_then(|made| {
+            let lock = StoreLock::take(&made)?;
+            Ok((Arc::new(made), lock))
+        });
+        match locked {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_TRIES => {}
+            Err(refused) => return Err(refused),
+            // Again under the lock: another process may have made a store meanwhile.
+            Ok((made, _)) if files::look_in(&made)? != Found::Empty => return Err(Error::Exists { path: dir.into() }),
+            Ok(locked) => return Ok(locked),
+        }
+    }
+}
+
+/// The header of a new pool.
+pub(crate) fn first_header(
+    engine: &str,
+    engine_format: u32,
+    opts: &PoolOptions,
+    (pool_id, boot_id): ([u8; 16], [u8; 16]),
+) -> PoolHeader {
+    PoolHeader {
+        sequence: 0,
+        pool_id,
+        boot_id,
+        engine: engine.into(),
+        engine_format,
+        clean: false,
+        emulate_dax: opts.emulate_dax,
+        engine_created: false,
+        capacity: opts.capacity,
+        region_bytes: opts.region_bytes,
+        chunk_bytes: opts.chunk_bytes,
+        regions: 1,
+        durability: opts.durability,
+        region0_bytes: opts.first_region_bytes(),
+        generation: 1,
+        is_raising: false,
+        is_damaged: false,
+        table_seal: 0,
+    }
+}
+
+/// Both copies without their magic, then the magic of one, then of the other: a crash leaves no header or a whole one.
+pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
+    assert!(header.sequence == 0, "a new pool");
+    let mut places = [NvPtr::NULL; 2];
+    for place in &mut places {
+        header.sequence += 1;
+        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
+        let bytes = header.encode();
+        memory.store(place.add(8), &bytes[8..]);
+        memory.flush(*place, HEADER_USED);
+    }
+    memory.fence();
+    for place in places {
+        memory.publish_u64(place, POOL_MAGIC);
+        memory.flush(place, 8);
+        memory.fence();
+    }
+    header
+}
