@@ -54,7 +54,8 @@ impl FluidKv {
     pub fn create(dir: &Path, options: &FluidOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
-        Self::start(pool, &report, options).inspect_err(|_| Pool::remove_unfinished(dir))
+        let created = pool.created_in(dir);
+        Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
     /// Opens the store in directory `dir`, and replays what was not flushed when it was left.

@@ -62,7 +62,8 @@ impl HashKv {
     pub fn create(dir: &Path, options: &HashKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool())?;
-        Self::start(pool, &report, options).inspect_err(|_| Pool::remove_unfinished(dir))
+        let created = pool.created_in(dir);
+        Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
     /// Opens the store in directory `dir`.

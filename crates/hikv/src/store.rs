@@ -50,7 +50,8 @@ impl HiKv {
     pub fn create(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
-        Self::start(pool, &report, options).inspect_err(|_| Pool::remove_unfinished(dir))
+        let created = pool.created_in(dir);
+        Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
     /// Opens the store in directory `dir`. Gets and puts can be served when this returns; what is left of recovery goes on behind.

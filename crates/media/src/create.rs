@@ -2,7 +2,7 @@
 //! `pool.rs`.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -10,10 +10,11 @@ use std::time::Instant;
 use lodestore_contract::{Error, Result};
 
 use crate::ahead::Ahead;
+use crate::blocks::VALUES_FILE;
 use crate::boot;
 use crate::files::{self, Found, Made, RegionMaker};
 use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
-use crate::lock::StoreLock;
+use crate::lock::{LOCK_FILE, StoreLock};
 use crate::memory::Memory;
 use crate::nvptr::NvPtr;
 use crate::open::{memory_for, read_header};
@@ -27,18 +28,19 @@ use crate::store_dir::{Access, StoreDir};
 const CREATION_TRIES: u32 = 100;
 
 impl Pool {
-    /// Makes a store in `dir`, which does not exist yet or is empty. A creation that was interrupted there before is
-    /// started over.
+    /// Creates a pool in `dir`, which must not exist or be empty. A creation that was interrupted
+    /// there is started over.
     ///
     /// # Errors
-    /// [`Error::Exists`] where there is a store, or something else; [`Error::InvalidOption`],
-    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]; then no store is there.
+    /// [`Error::Exists`] if a store, or something else, is there; [`Error::InvalidOption`],
+    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]. No pool of
+    /// this creation is there after an error.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
         let was_there = files::look(dir)?.0 != Found::Nothing;
         let created = Self::create_in(dir, engine, engine_format, opts);
         if created.is_err() && !was_there {
-            Self::remove_unfinished(dir);
+            remove_pool(dir, |header| !header.engine_created);
         }
         created
     }
@@ -86,44 +88,70 @@ impl Pool {
         Ok((pool, OpenReport::of_new(engine, engine_format)))
     }
 
-    /// Removes the files of a pool that is not open and whose engine did not finish its creation,
-    /// then the directory if nothing else is in it. A pool that another process has created in the
-    /// directory meanwhile, or is creating, stays. What cannot be removed stays.
-    pub fn remove_unfinished(dir: &Path) {
-        let Ok(store_dir) = StoreDir::open(dir) else { return };
-        match StoreLock::take(&store_dir) {
-            Ok(_lock) if Self::is_unfinished(&store_dir) => {
-                // First: without a region it would be a stranger in the way of the next creation.
-                let values = crate::blocks::VALUES_FILE;
-                if store_dir.entry(values).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
-                    let _ = store_dir.remove_file(values);
-                }
-                for index in 0..=u16::MAX {
-                    if store_dir.remove_file(&files::region_name(index)).is_err() {
-                        break;
-                    }
-                }
-                // A process that opened the file before sees that the name is gone, and tries again.
-                let _ = store_dir.remove_file(crate::lock::LOCK_FILE);
-            }
-            Err(Error::Io { .. }) => {}
-            _ => return,
-        }
-        // One that is not empty stays.
-        let _ = std::fs::remove_dir(dir);
+    /// Names this pool, which was just created in `dir`, for [`CreatedPool::remove`].
+    pub fn created_in(&self, dir: &Path) -> CreatedPool {
+        let control = self.control();
+        CreatedPool { dir: dir.into(), pool_id: control.header.pool_id, generation: control.header.generation }
     }
+}
 
-    fn is_unfinished(dir: &StoreDir) -> bool {
-        match files::look_in(dir) {
-            Ok(Found::Empty) => true,
-            Ok(Found::Store) => {
-                let path = dir.path_of(&files::region_name(0));
-                let opened = files::open_region(dir, 0, Access::Read);
-                opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| !header.engine_created)
-            }
-            _ => false,
+/// A pool that this process created, for a creation that fails after [`Pool::create`].
+#[derive(Debug, Clone)]
+pub struct CreatedPool {
+    dir: PathBuf,
+    pool_id: [u8; 16],
+    /// The pool's generation until it is closed or opened again.
+    generation: u64,
+}
+
+impl CreatedPool {
+    /// Removes the files of the pool, which is not open, and its directory if it is empty then.
+    /// A pool that another process has created there or has opened meanwhile stays. What cannot be
+    /// removed stays.
+    pub fn remove(&self) {
+        remove_pool(&self.dir, |header| header.pool_id == self.pool_id && header.generation == self.generation);
+    }
+}
+
+/// Removes what is left of a creation: the files of the pool in `dir` if `is_left` says so of its
+/// header, or if there is no pool; then the directory if nothing else is in it.
+fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
+    let Ok(store_dir) = StoreDir::open(dir) else { return };
+    match StoreLock::take(&store_dir) {
+        Ok(_lock) if has_only(&store_dir, is_left) => remove_files(&store_dir),
+        Err(Error::Io { .. }) => {}
+        _ => return,
+    }
+    // One that is not empty stays.
+    let _ = std::fs::remove_dir(dir);
+}
+
+/// Returns whether a directory holds no pool, or one whose header fits.
+fn has_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
+    match files::look_in(dir) {
+        Ok(Found::Empty) => true,
+        Ok(Found::Store) => {
+            let path = dir.path_of(&files::region_name(0));
+            let opened = files::open_region(dir, 0, Access::Read);
+            opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| fits(&header))
+        }
+        _ => false,
+    }
+}
+
+/// Removes the files of a pool whose lock this process holds.
+fn remove_files(dir: &StoreDir) {
+    // First: without a region it would be a stranger in the way of the next creation.
+    if dir.entry(VALUES_FILE).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
+        let _ = dir.remove_file(VALUES_FILE);
+    }
+    for index in 0..=u16::MAX {
+        if dir.remove_file(&files::region_name(index)).is_err() {
+            break;
         }
     }
+    // A process that opened the file before sees that the name is gone, and tries again.
+    let _ = dir.remove_file(LOCK_FILE);
 }
 
 impl OpenReport {
@@ -193,7 +221,8 @@ pub(crate) fn first_header(
     }
 }
 
-/// Both copies without their magic, then the magic of one, then of the other: a crash leaves no header or a whole one.
+/// Stores both copies without their magic, then the magic of one, then of the other. A crash leaves
+/// no header or a whole one.
 pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     assert!(header.sequence == 0, "a new pool");
     let mut places = [NvPtr::NULL; 2];

@@ -54,6 +54,7 @@ pub use alloc::{Allocator, AllocatorUse, ExtentKind, SweepReport};
 pub use batch_log::{BatchLogs, BatchTurn, Word};
 pub use blocks::{BlockCounts, BlockFile, BlockOptions, Blocks};
 pub use crc::{crc32c, crc32c_seeded};
+pub use create::CreatedPool;
 pub use epoch::{Epochs, Guard};
 pub use events::{Quiet, own_work};
 pub use header::POOL_FORMAT;

@@ -412,9 +412,9 @@ fn a_store_that_is_removed_takes_its_values_file_along() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     grown(&pool, 2);
-    pool.close(true).expect("closes");
+    let created = pool.created_in(&dir.store());
     drop(pool);
-    Pool::remove_unfinished(&dir.store());
+    created.remove();
     assert!(!dir.store().exists());
 }
 

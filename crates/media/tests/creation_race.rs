@@ -89,3 +89,30 @@ fn a_creation_that_fails_removes_nothing_of_another_that_succeeds() {
         assert_is_in_place(pool, &dir);
     }
 }
+
+#[test]
+fn a_creation_that_fails_late_removes_its_own_pool_and_none_that_was_opened_meanwhile() {
+    let dir = Scratch::new();
+    let path = dir.store();
+    let pool = try_create(&path, small()).expect("a pool");
+    pool.mark_created().expect("marked");
+    let created = pool.created_in(&path);
+    created.remove();
+    assert!(path.join("pool.0000").exists(), "an open pool stays");
+    drop(pool);
+    let other = try_create(&dir.path().join("other"), small()).expect("another pool").created_in(&path);
+    other.remove();
+    assert!(path.join("pool.0000").exists(), "another pool stays");
+    let (opened, _) = Pool::open(&path, "test", 1, small()).expect("opens");
+    drop(opened);
+    created.remove();
+    assert!(path.join("pool.0000").exists(), "a pool that was opened again stays");
+
+    let path = dir.path().join("own");
+    let pool = try_create(&path, small()).expect("a pool");
+    pool.mark_created().expect("marked");
+    let created = pool.created_in(&path);
+    drop(pool);
+    created.remove();
+    assert!(!path.exists());
+}

@@ -44,7 +44,8 @@ impl Nvht {
     pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
-        Self::start(pool, &report, options).inspect_err(|_| Pool::remove_unfinished(dir))
+        let created = pool.created_in(dir);
+        Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
     /// Opens the store in directory `dir`, reading no records. After a clean stop the tables are

@@ -152,9 +152,9 @@ fn run(dir: &Path, scenario: &Scenario, seed: u64, wear_aware: bool) -> Run {
         live += len;
         written += len as u64;
     }
-    pool.close(false).expect("closes");
+    let created = pool.created_in(dir);
     drop(pool);
-    Pool::remove_unfinished(dir);
+    created.remove();
     run
 }
 
