@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_inplace::{SealedExtent, lock, share_out};
+use lodestore_inplace::{PIECE_BYTES, SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
@@ -86,10 +86,37 @@ fn walk_all(inner: &Inner) -> Result<()> {
 fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     let part = &inner.partitions[partition];
     let _turn = lock(&part.growing);
+    if inner.is_unsettled() && !inner.pool.mutant(Mutant::GrowthNotSettled) {
+        flush_tables(inner, part)?;
+    }
     for (table, lines) in lines_in_use(part) {
         check_table(inner, partition, table, lines)?;
     }
     Ok(())
+}
+
+/// Makes durable what a killed process stored in the tables of a partition, with their headers and
+/// the lines that are not in use: the seal of the next stop covers all of it. The partition's
+/// tables do not grow meanwhile.
+fn flush_tables(inner: &Inner, part: &Partition) -> Result<()> {
+    for sealed in tables_of(inner, part) {
+        for from in (0..sealed.bytes).step_by(PIECE_BYTES as usize) {
+            inner.recovery.check_wanted()?;
+            inner.pool.flush(sealed.at.add(from), PIECE_BYTES.min(sealed.bytes - from) as usize);
+            inner.pool.fence();
+        }
+    }
+    Ok(())
+}
+
+/// Returns the extents of the tables of a partition.
+fn tables_of(inner: &Inner, part: &Partition) -> impl Iterator<Item = SealedExtent> {
+    let (current, next, _) = part.words();
+    [current, next].into_iter().filter(|word| *word != 0).map(|word| SealedExtent {
+        at: extent_of(word),
+        bytes: Table::extent_bytes(part.table_of(word).lines, inner.shape.probe_lines),
+        kind: KIND_TABLE,
+    })
 }
 
 /// Returns the lines that are in use, by table. The partition's tables do not grow meanwhile.
@@ -118,10 +145,7 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
         // Nobody changes a line but under the stripe of a key that may be there.
         let first_home = first.saturating_sub(u64::from(table.probe) - 1);
         let _held = inner.hold_part(partition, table.first_fraction(first_home), table.first_fraction(end));
-        let mut flushed = inner.is_unsettled() && !pool.mutant(Mutant::GrowthNotSettled);
-        if flushed {
-            pool.flush(table.line(first), ((end - first) * LINE) as usize);
-        }
+        let mut flushed = false;
         for line in first..end {
             let settled = settling.settle_line(table, line);
             if settled.damaged {
@@ -242,14 +266,7 @@ impl Inner {
                 }
             }
         }
-        let tables = self.partitions.iter().flat_map(|part| {
-            let (current, next, _) = part.words();
-            [current, next].into_iter().filter(|word| *word != 0).map(|word| SealedExtent {
-                at: extent_of(word),
-                bytes: Table::extent_bytes(part.table_of(word).lines, self.shape.probe_lines),
-                kind: KIND_TABLE,
-            })
-        });
+        let tables = self.partitions.iter().flat_map(|part| tables_of(self, part));
         SEAL.save(&self.pool, &tables.collect::<Vec<_>>())
     }
 
