@@ -259,7 +259,8 @@ pub trait Store: Send + Sync {
         })
     }
 
-    /// Live keys. Expired keys count until they are swept.
+    /// Live keys. Expired keys count until they are swept. An open after a crash may count swept
+    /// ones again.
     ///
     /// # Errors
     /// The common ones.

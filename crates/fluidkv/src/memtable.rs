@@ -64,6 +64,8 @@ const OLDER_BYTES: u64 = 40;
 const DAMAGED_SEARCHES_MAX: usize = 3;
 /// Bytes of an entry that a descent asks for.
 const FIRST_BYTES: usize = 64;
+/// Bytes of a page of the medium.
+const PAGE_BYTES: u64 = 4096;
 
 /// Finds the key behind a position.
 pub(crate) struct Records<'a>(pub(crate) &'a Pool);
@@ -160,6 +162,9 @@ struct Segment {
     spare: Option<Box<SegmentHeader>>,
     /// The log count of the generation includes this segment.
     is_counted: bool,
+    /// The next record behind this offset flushes what says of the records before it that they were
+    /// durable.
+    settle_at: u64,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
@@ -301,8 +306,8 @@ impl Memtable {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
                     return Err(out_of_reach());
                 };
-                if segment.spare.is_some() && segment.end > SEGMENT_HEADER as u64 {
-                    self.store_spare(&mut segment);
+                if segment.end > segment.settle_at {
+                    self.settle_records(&mut segment);
                 }
                 let at = segment.at.add(slot.at);
                 if self.pool.mutant(Mutant::RecordNotFlushed) {
@@ -339,8 +344,8 @@ impl Memtable {
         loop {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
-                if segment.spare.is_some() && segment.end > SEGMENT_HEADER as u64 {
-                    self.store_spare(&mut segment);
+                if segment.end > segment.settle_at {
+                    self.settle_records(&mut segment);
                 }
                 self.pool.store_durable(segment.at.add(slot.at), &record.parts());
                 if !self.pool.mutant(Mutant::BatchNotLogged) {
@@ -401,6 +406,7 @@ impl Memtable {
             end: SEGMENT_HEADER as u64,
             spare: Some(Box::new(header)),
             is_counted: false,
+            settle_at: SEGMENT_HEADER as u64,
             next: segment.next + 1,
             frame: Some(frame),
             last: 0,
@@ -433,6 +439,18 @@ impl Memtable {
             ranges[1..].iter().for_each(|(at, len)| self.pool.flush(*at, *len));
         }
         Some(ranges)
+    }
+
+    /// Flushes the end hint of the records before, and what [`Self::store_spare`] stores after the
+    /// first one. The next record's fence makes them durable. Done for the second record that ends
+    /// in each page: a page of the log that is lost after a power failure is missed then.
+    #[cold]
+    fn settle_records(&self, segment: &mut Segment) {
+        self.store_spare(segment);
+        let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+        self.pool.flush(hint_at, size_of::<u64>());
+        let start = segment.at.offset();
+        segment.settle_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
     }
 
     /// Adds a segment whose first record is durable to the log count of the generation, once.

@@ -155,6 +155,9 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let values = value_log::recover::open(pool, &mut state, how.settled)?;
     let reach = Mutex::new(BTreeMap::new());
     let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &reach)?;
+    if is_counted && !how.salvage {
+        reach::restore_log_counts(pool, &log_counts, &segments);
+    }
     let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
@@ -201,6 +204,7 @@ struct Segment {
     known_end: u64,
     /// All up to here was durable, as its own header says.
     least_end: u64,
+    has_record: bool,
 }
 
 /// The segments of generations behind the flushed one.
@@ -211,18 +215,16 @@ fn find_segments(
     (recovery, damage): (&Recovery, &mut Vec<Error>),
 ) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
-    let mut with_records: BTreeMap<u64, u64> = BTreeMap::new();
     for (at, extent) in pool.allocator().extents_with_bytes(pool, KIND_LOG) {
         let bytes = usize::try_from(extent).ok().and_then(|len| pool.bytes(at, len)).unwrap_or_default();
         match SegmentHeader::decode(bytes) {
             Ok(Some(found)) => {
                 if found.header.generation > flushed {
-                    let segments_found = with_records.entry(found.header.generation).or_default();
-                    *segments_found += u64::from(found.has_record(bytes));
                     recovery.corrupt.fetch_add(found.only_spare.into(), Ordering::Relaxed);
                     let ignores_hint = pool.mutant(Mutant::EndHintIgnored);
                     let least_end = if ignores_hint { 0 } else { found.least_end() };
-                    segments.push(Segment { at, header: found.header, known_end: 0, least_end });
+                    let has_record = found.has_record(bytes);
+                    segments.push(Segment { at, header: found.header, known_end: 0, least_end, has_record });
                 }
             }
             Ok(None) => {}
@@ -234,9 +236,8 @@ fn find_segments(
         }
     }
     segments.sort_unstable_by_key(|segment| (segment.header.generation, segment.header.slot, segment.header.number));
-    for answer in
-        [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &with_records)]
-    {
+    let found = reach::count_segments(&segments);
+    for answer in [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &found)] {
         match answer {
             Err(error) if !how.salvage => return Err(advised(error)),
             answer => damage.extend(answer.err()),

@@ -23,7 +23,9 @@
 //! the log's end leaves the hint.
 //!
 //! A power failure may take the end mark and the end hint of the last record, which are not
-//! flushed. Then a damaged last record looks like one that was cut off.
+//! flushed with it. Then a damaged last record looks like one that was cut off. In a log of one
+//! thread the second record that ends in each page of 4096 bytes flushes the hint of the record
+//! before it. So a log whose last page is lost is known to end too early.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};

@@ -128,7 +128,10 @@ impl Values {
             let before = next;
             let live;
             (next, live) = fill(&mut bytes, &part, (items, &order), (next, &mut appended.pointers));
-            let Err(error) = self.file.write(self.offset(part.segment) + u64::from(part.from), &bytes) else {
+            // A new use hides what expired in the segment: the superblock tells up to which expiry.
+            let marked = if part.from == 0 { self.mark_freed_expiry() } else { Ok(()) };
+            let at = self.offset(part.segment) + u64::from(part.from);
+            let Err(error) = marked.and_then(|()| self.file.write(at, &bytes)) else {
                 appended.parts.push((part, live));
                 continue;
             };

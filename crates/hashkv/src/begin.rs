@@ -12,6 +12,7 @@ use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool}
 use crate::layout::{
     ENGINE, Home, SEGMENT_HEADER, SEGMENT_LEAST, Stored, Superblock, decode_segment, segment_bytes_of,
 };
+use crate::opening;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
 use crate::store::Running;
@@ -49,7 +50,7 @@ pub(crate) fn start(
         flush_bytes: index_options.memtable_bytes,
         is_lost: lost.is_some(),
     };
-    let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, (space, superblock.freed_expiry_max)));
+    let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, (space, &superblock)));
     let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
     // The LSM takes no room that the file has, while it opens.
     pool.set_beside(values.file.taken());
@@ -81,19 +82,27 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     if !report.engine_created {
         // What a creation that was cut short has left is made again.
         let file = writing()?;
-        let superblock = begin_file(&file, options)?;
+        let superblock = begin_file(pool, &file, options)?;
         return Ok(Begun { file, superblock, lost: None });
     }
     let gone = || Error::corrupt("values.0000", GONE);
     // Opened for writing it would be made.
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
+    let is_salvage = pool.options().salvage;
     match found {
-        Err(Error::Corrupt { place, what }) if pool.options().salvage => {
+        Err(Error::Corrupt { place, what }) if is_salvage => {
             let segment_bytes = options.segment_of_new() as u32;
-            let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX };
+            let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX, opening: 0 };
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
-        found => found,
+        Err(refused) => Err(refused),
+        Ok(begun) => match opening::begin_next(pool, &begun.file, begun.superblock) {
+            Ok(superblock) => Ok(Begun { superblock, ..begun }),
+            Err(Error::Corrupt { place, what }) if is_salvage => {
+                Ok(Begun { lost: Some(format!("{place}: {what}")), ..begun })
+            }
+            Err(refused) => Err(refused),
+        },
     }
 }
 
@@ -106,9 +115,9 @@ fn found(file: BlockFile) -> Result<Begun> {
 }
 
 /// Writes the superblock of a new file. It is whole and durable before anything points into the file.
-fn begin_file(file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
-    let segment_bytes = options.segment_of_new();
-    let superblock = Superblock { segment_bytes: segment_bytes as u32, freed_expiry_max: 0 };
+fn begin_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
+    let segment_bytes = options.segment_of_new() as u32;
+    let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool) };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {
@@ -149,7 +158,7 @@ fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
     let most = votes.iter().copied().max().unwrap_or(0);
     let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
     // The damage took the last time at which space was freed. This moment is not earlier.
-    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis() };
+    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening: 0 };
     write_superblock(file, superblock)?;
     file.sync_now()?;
     Ok(superblock)

@@ -2,7 +2,10 @@
 
 use lodestore_media::crc32c;
 
-use crate::layout::{Place, Record, SEGMENT_HEADER, Stored, Superblock, decode_segment, each_record, encode_segment};
+use crate::layout::{
+    Place, Record, SEGMENT_HEADER, SUPERBLOCK_SUMMED, Stored, Superblock, VERSION, decode_segment, each_record,
+    encode_segment,
+};
 
 /// Number of the segment that bytes are taken for.
 const SEGMENT: u32 = 9;
@@ -40,7 +43,7 @@ fn stored(bytes: &[u8]) -> usize {
 
 fn superblock(bytes: &[u8]) -> usize {
     let Ok(superblock) = Superblock::decode(bytes) else { return 0 };
-    assert!(bytes.starts_with(&superblock.encode()), "a superblock");
+    assert_eq!(Superblock::decode(&superblock.encode()).expect("as it was written"), superblock);
     assert!(
         superblock.segment_bytes.is_power_of_two(),
         "a superblock of segments of {} bytes",
@@ -76,14 +79,14 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     };
     if how % 2 == 0 {
         put(&mut sealed, 0, b"LSHASHKV");
-        put(&mut sealed, 8, &2u32.to_le_bytes());
+        put(&mut sealed, 8, &VERSION.to_le_bytes());
         if let Some(power) = rest.first().filter(|_| how % 8 != 2) {
             let more = if how % 8 == 6 { 4096 } else { 0 };
             put(&mut sealed, 12, &((1u32 << (power % 32)) + more).to_le_bytes());
         }
-        put(&mut sealed, 24, &[]);
-        let sum = crc32c(&[&sealed[..24]]);
-        put(&mut sealed, 24, &sum.to_le_bytes());
+        put(&mut sealed, SUPERBLOCK_SUMMED, &[]);
+        let sum = crc32c(&[&sealed[..SUPERBLOCK_SUMMED]]);
+        put(&mut sealed, SUPERBLOCK_SUMMED, &sum.to_le_bytes());
         return sealed;
     }
     put(&mut sealed, 0, b"SHSG");

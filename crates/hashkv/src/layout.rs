@@ -12,7 +12,7 @@ pub(crate) const ENGINE: &str = "hashkv";
 /// The superblock's first bytes.
 const MAGIC: [u8; 8] = *b"LSHASHKV";
 /// Version of the file's format.
-const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// A segment's first bytes.
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
 /// Bytes of a segment, at least and at most: a pointer's place and length have 24 bits of steps.
@@ -40,13 +40,17 @@ pub(crate) struct Superblock {
     /// The clock, in milliseconds since 1970, when space was last freed in which records of
     /// expired keys may have been. A zeroed record whose key expires later is damage.
     pub(crate) freed_expiry_max: u64,
+    /// The number of the opening that wrote to the file last; see `opening.rs`. 0 if it is damaged.
+    pub(crate) opening: u32,
 }
 
-/// Bytes of the superblock under its checksum, and with it.
-const SUPERBLOCK_SUMMED: usize = 24;
-const SUPERBLOCK: usize = SUPERBLOCK_SUMMED + 4;
-/// Bytes of a superblock of version 1 under its checksum, which follows them.
-const SUPERBLOCK_SUMMED_V1: usize = 16;
+/// Bytes of the superblock under its checksum.
+pub(crate) const SUPERBLOCK_SUMMED: usize = 24;
+/// Offset of the word of the opening's number in the superblock.
+const OPENING_AT: usize = 64;
+const SUPERBLOCK: usize = OPENING_AT + 8;
+/// Bytes of superblocks of the versions 1 and 2 under their checksums, which follow them.
+const SUPERBLOCKS_SUMMED_BEFORE: [usize; 2] = [16, SUPERBLOCK_SUMMED];
 
 impl Superblock {
     pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
@@ -56,7 +60,8 @@ impl Superblock {
         bytes[12..16].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[16..SUPERBLOCK_SUMMED].copy_from_slice(&self.freed_expiry_max.to_le_bytes());
         let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
-        bytes[SUPERBLOCK_SUMMED..].copy_from_slice(&sum.to_le_bytes());
+        bytes[SUPERBLOCK_SUMMED..SUPERBLOCK_SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes[OPENING_AT..].copy_from_slice(&seal_opening(self.opening).to_le_bytes());
         bytes
     }
 
@@ -74,10 +79,11 @@ impl Superblock {
         }
         let found = word(&bytes[8..]);
         let fits = |summed: usize| crc32c(&[&bytes[..summed]]) == word(&bytes[summed..]);
+        let before = (found as usize).checked_sub(1).and_then(|index| SUPERBLOCKS_SUMMED_BEFORE.get(index));
+        if before.is_some_and(|summed| fits(*summed)) {
+            return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
+        }
         if !fits(SUPERBLOCK_SUMMED) {
-            if found == 1 && fits(SUPERBLOCK_SUMMED_V1) {
-                return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
-            }
             return Err(corrupt("its checksum fails"));
         }
         if found > VERSION {
@@ -90,8 +96,24 @@ impl Superblock {
         if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
             return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
         }
-        Ok(Self { segment_bytes, freed_expiry_max: long(&bytes[16..]) })
+        Ok(Self {
+            segment_bytes,
+            freed_expiry_max: long(&bytes[16..]),
+            opening: unseal_opening(long(&bytes[OPENING_AT..])).unwrap_or(0),
+        })
     }
+}
+
+/// Returns the word for an opening's number: the number in the low half, its crc32c in the high
+/// half. One store changes the word, so a crash cannot tear it.
+pub(crate) fn seal_opening(opening: u32) -> u64 {
+    u64::from(crc32c(&[&opening.to_le_bytes()])) << 32 | u64::from(opening)
+}
+
+/// Returns the number in such a word; `None` if the word is damaged.
+pub(crate) fn unseal_opening(word: u64) -> Option<u32> {
+    let opening = word as u32;
+    (seal_opening(opening) == word).then_some(opening)
 }
 
 fn word(bytes: &[u8]) -> u32 {
@@ -359,10 +381,18 @@ mod tests {
 
     #[test]
     fn a_superblock_is_read_as_written_and_refused_when_damaged() {
-        let superblock = Superblock { segment_bytes: 65536, freed_expiry_max: 1_700_000_000_000 };
+        let superblock = Superblock { segment_bytes: 65536, freed_expiry_max: 1_700_000_000_000, opening: 77 };
         let bytes = superblock.encode();
         assert_eq!(Superblock::decode(&bytes).expect("whole"), superblock);
-        for bit in 0..bytes.len() * 8 {
+        for bit in OPENING_AT * 8..SUPERBLOCK * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                Superblock::decode(&damaged).expect("the rest is whole"),
+                Superblock { opening: 0, ..superblock }
+            );
+        }
+        for bit in 0..(SUPERBLOCK_SUMMED + 4) * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
             let decoded = Superblock::decode(&damaged);
@@ -375,10 +405,10 @@ mod tests {
     #[test]
     fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
         let with = |at: usize, value: u32| {
-            let mut bytes = Superblock { segment_bytes: 65536, freed_expiry_max: 0 }.encode();
+            let mut bytes = Superblock { segment_bytes: 65536, freed_expiry_max: 0, opening: 1 }.encode();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
             let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
-            bytes[SUPERBLOCK_SUMMED..].copy_from_slice(&sum.to_le_bytes());
+            bytes[SUPERBLOCK_SUMMED..SUPERBLOCK_SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
             Superblock::decode(&bytes)
         };
         for power in 0..32 {
@@ -395,23 +425,27 @@ mod tests {
         }
         assert!(matches!(with(0, 0), Err(Error::Corrupt { .. })));
         assert!(matches!(with(8, VERSION + 1), Err(Error::NewerFormat { .. })));
-        assert!(matches!(with(8, VERSION - 1), Err(Error::Corrupt { .. })));
+        assert!(matches!(with(8, VERSION - 1), Err(Error::OlderFormat { .. })));
+        assert!(matches!(with(8, VERSION - 2), Err(Error::Corrupt { .. })));
     }
 
     #[test]
-    fn a_superblock_of_version_1_is_older_and_damage_of_it_is_corrupt() {
-        let mut bytes = [0; SUPERBLOCK];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-        bytes[12..16].copy_from_slice(&65536u32.to_le_bytes());
-        let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED_V1]]);
-        bytes[SUPERBLOCK_SUMMED_V1..SUPERBLOCK_SUMMED_V1 + 4].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(Superblock::decode(&bytes), Err(Error::OlderFormat { found: 1, .. })));
-        for bit in 0..(SUPERBLOCK_SUMMED_V1 + 4) * 8 {
-            let mut damaged = bytes;
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            let decoded = Superblock::decode(&damaged);
-            assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
+    fn a_superblock_of_an_earlier_version_is_older_and_damage_of_it_is_corrupt() {
+        for (version, summed) in (1u32..).zip(SUPERBLOCKS_SUMMED_BEFORE) {
+            let mut bytes = [0; SUPERBLOCK];
+            bytes[..8].copy_from_slice(&MAGIC);
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            bytes[12..16].copy_from_slice(&65536u32.to_le_bytes());
+            let sum = crc32c(&[&bytes[..summed]]);
+            bytes[summed..summed + 4].copy_from_slice(&sum.to_le_bytes());
+            let decoded = Superblock::decode(&bytes);
+            assert!(matches!(decoded, Err(Error::OlderFormat { found, .. }) if found == version), "{decoded:?}");
+            for bit in 0..(summed + 4) * 8 {
+                let mut damaged = bytes;
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                let decoded = Superblock::decode(&damaged);
+                assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
+            }
         }
     }
 

@@ -16,6 +16,7 @@ mod collect;
 pub mod fuzz;
 mod late;
 mod layout;
+mod opening;
 mod options;
 mod pace;
 mod read;

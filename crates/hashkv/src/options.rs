@@ -308,7 +308,7 @@ mod tests {
             let mut options = HashKvOptions::default();
             options.index.pool.capacity = capacity;
             assert_eq!(options.segment_of_new(), wanted, "in {capacity}");
-            let superblock = Superblock { segment_bytes: wanted as u32, freed_expiry_max: 0 };
+            let superblock = Superblock { segment_bytes: wanted as u32, freed_expiry_max: 0, opening: 1 };
             assert!(Superblock::decode(&superblock.encode()).is_ok(), "in {capacity}");
         }
     }

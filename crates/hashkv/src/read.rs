@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Expiry, Result, Store};
+use lodestore_contract::{Error, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
 use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, decode_segment};
@@ -99,17 +99,17 @@ impl Values {
     }
 
     /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its
-    /// segment had a later use, or gave back its space when the clock was past that expiry. The
+    /// segment had a later use, or gave back its space, when the clock was past that expiry. The
     /// space of an expired record is used again before its entry is dropped, and the entry counts
     /// again if the clock is set back.
     #[cold]
     pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
         let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };
-        self.was_let_go(pointer, expiry)
+        expiry.millis() <= self.freed_expiry_max.load(Ordering::Acquire) && self.was_let_go(pointer)
     }
 
     /// Whether the use of a segment that a pointer names is over.
-    fn was_let_go(&self, pointer: Pointer, expiry: Expiry) -> bool {
+    fn was_let_go(&self, pointer: Pointer) -> bool {
         let mut header = [0; SEGMENT_HEADER];
         if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
             return false;
@@ -117,10 +117,7 @@ impl Values {
         if let Some((_, generation)) = decode_segment(&header, pointer.segment) {
             return is_newer(generation, pointer.generation);
         }
-        // Space that was freed is zero, and so are zeroed records.
-        if expiry.millis() > self.freed_expiry_max.load(Ordering::Acquire) {
-            return false;
-        }
+        // Space that was freed is zero.
         let Some(from) = self.place_of(pointer) else { return false };
         let mut record = vec![0; pointer.len as usize];
         header == [0; SEGMENT_HEADER]

@@ -140,6 +140,8 @@ pub(crate) struct Values {
     /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written
     /// under `giving_back`.
     pub(crate) freed_expiry_max: AtomicU64,
+    /// As [`Superblock::opening`](crate::layout::Superblock::opening).
+    opening: u32,
     /// Held while the superblock is written.
     giving_back: Mutex<()>,
     /// Held by whoever collects: one at a time has the spare segments.
@@ -150,7 +152,12 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    pub(crate) fn new(pool: Arc<Pool>, file: BlockFile, sizes: Sizes, (space, freed_expiry_max): (Space, u64)) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        file: BlockFile,
+        sizes: Sizes,
+        (space, superblock): (Space, &Superblock),
+    ) -> Self {
         Self {
             pool,
             file,
@@ -165,7 +172,8 @@ impl Values {
             touched: AtomicBool::new(false),
             admitting: Mutex::default(),
             expired: AtomicBool::new(false),
-            freed_expiry_max: AtomicU64::new(freed_expiry_max),
+            freed_expiry_max: AtomicU64::new(superblock.freed_expiry_max),
+            opening: superblock.opening,
             giving_back: Mutex::default(),
             collecting: Mutex::default(),
             index: Mutex::default(),
@@ -211,7 +219,8 @@ impl Values {
             return Ok(());
         }
         let freed_expiry_max = now_millis().max(self.freed_expiry_max.load(Ordering::Acquire));
-        let superblock = Superblock { segment_bytes: self.sizes.segment_bytes, freed_expiry_max };
+        let (segment_bytes, opening) = (self.sizes.segment_bytes, self.opening);
+        let superblock = Superblock { segment_bytes, freed_expiry_max, opening };
         let done = write_superblock(&self.file, superblock).and_then(|()| self.file.sync());
         match done {
             Ok(()) => self.freed_expiry_max.store(freed_expiry_max, Ordering::Release),

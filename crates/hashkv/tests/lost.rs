@@ -179,3 +179,45 @@ fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_us
         assert!(matches!(found, Err(Error::Corrupt { .. })), "key {index}: {found:?}");
     }
 }
+
+/// The pool's files of an earlier clean stop name values whose space was used again since.
+#[test]
+fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_expiry_is_far_away() {
+    let scratch = Scratch::new();
+    let expiry = Some(Expiry::after(Duration::from_secs(1 << 30)));
+    let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
+    (0..COUNT).for_each(|index| store.put_expiring(&key(index), &made(index), expiry).expect("put"));
+    store.settle().expect("settle");
+    store.close().expect("close");
+    drop(store);
+    let pool_files = || {
+        let files = fs::read_dir(scratch.store()).expect("a directory").map(|entry| entry.expect("an entry").path());
+        files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool.")))
+    };
+    let older: Vec<_> = pool_files().map(|path| (fs::read(&path).expect("reads"), path)).collect();
+    let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
+    for round in 2..30 {
+        (0..COUNT).for_each(|index| store.put_expiring(&key(index), &value(index, round, 1000), expiry).expect("put"));
+    }
+    store.settle().expect("settle");
+    store.close().expect("close");
+    drop(store);
+    pool_files().for_each(|path| fs::remove_file(path).expect("removed"));
+    older.iter().for_each(|(bytes, path)| fs::write(path, bytes).expect("written"));
+    for _ in 0..2 {
+        let refused = HashKv::open(&scratch.store(), &options(false)).err().expect("the pool is older than its values");
+        assert!(matches!(&refused, Error::Corrupt { place, .. } if place == "values.0000"), "{refused}");
+    }
+    let store = HashKv::open(&scratch.store(), &options(true)).expect("opens");
+    let mut damaged = 0;
+    for index in 0..COUNT {
+        match store.get(&key(index)) {
+            Ok(found) => assert!(found == Some(made(index)), "key {index}: {}", found.is_some()),
+            Err(error) => {
+                assert!(matches!(error, Error::Corrupt { .. }), "key {index}: {error}");
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > COUNT / 8, "{damaged} of the older values were written over");
+}

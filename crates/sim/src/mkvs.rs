@@ -282,6 +282,11 @@ impl Engine for MkvsEngine {
         scripts::all(seed, round)
     }
 
+    // The logs of devices are replayed, and sweeps are not logged.
+    fn recounts_expired(&self) -> bool {
+        true
+    }
+
     fn takes_back(&self) -> bool {
         true
     }

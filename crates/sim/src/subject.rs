@@ -127,6 +127,12 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether a crash may bring back pairs that had expired and were swept, until the next sweep.
+    /// They are never answered, and count.
+    fn recounts_expired(&self) -> bool {
+        false
+    }
+
     /// A new store.
     ///
     /// # Errors

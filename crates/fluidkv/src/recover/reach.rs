@@ -19,7 +19,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::Pool;
 
 use super::Segment;
-use crate::layout::{Reach, reach};
+use crate::layout::{LogCount, Reach, log_count_ranges, reach, store_log_count};
 
 fn damaged(what: &str) -> Error {
     Error::corrupt("manifest", what)
@@ -78,4 +78,25 @@ pub(super) fn check_log_counts(expected: &BTreeMap<u64, u64>, flushed: u64, foun
         }
     }
     Ok(())
+}
+
+/// Counts the segments that hold a record, by generation.
+pub(super) fn count_segments(segments: &[Segment]) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
+    for segment in segments {
+        *counts.entry(segment.header.generation).or_default() += u64::from(segment.has_record);
+    }
+    counts
+}
+
+/// Stores the log counts that a power failure took: the records are durable now. A fence of the
+/// open makes the counts durable.
+pub(super) fn restore_log_counts(pool: &Pool, known: &BTreeMap<u64, u64>, segments: &[Segment]) {
+    for (generation, found) in count_segments(segments) {
+        if found > known.get(&generation).copied().unwrap_or(0) {
+            store_log_count(pool, LogCount { generation, segments: found });
+            log_count_ranges(pool, generation).iter().for_each(|(at, len)| pool.flush(*at, *len));
+        }
+    }
+    pool.fence();
 }

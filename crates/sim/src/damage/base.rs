@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestore_contract::Error;
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, Trace, What};
 
+use super::fault::LINE;
 use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{Oracle, Wrong, judged};
@@ -63,6 +64,10 @@ pub struct Base {
     pub allowed: Vec<State>,
     /// Every key of the history.
     pub universe: Vec<Vec<u8>>,
+    /// The lines that the interrupted operation of a crash stored, by file and offset.
+    pub crash_lines: BTreeSet<(u16, u64)>,
+    /// Keys that held a pair which had expired, at any time.
+    pub expired: BTreeSet<Vec<u8>>,
     /// Every value that a key ever had.
     pub past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
 }
@@ -119,6 +124,8 @@ pub fn observe(
         last_clean: None,
         allowed: Vec::new(),
         universe: keys.into_iter().collect(),
+        crash_lines: BTreeSet::new(),
+        expired: BTreeSet::new(),
         past: BTreeMap::new(),
     };
     let empty = SimImage { spec: spec.clone(), ..SimImage::default() };
@@ -234,6 +241,8 @@ impl Builder<'_> {
         for key in op.keys() {
             if let Some(held) = self.state.get(key) {
                 self.base.past.entry(key.to_vec()).or_default().insert(held.value.clone());
+            } else if self.state.held(key).is_some() {
+                self.base.expired.insert(key.to_vec());
             }
         }
         Ok(outcome)
@@ -253,7 +262,12 @@ impl Builder<'_> {
         if !fences.is_empty() && self.rng.one_in(2) {
             at = fences[self.rng.index(fences.len())];
         }
-        trace.events[..at].iter().for_each(|event| self.model.apply(event));
+        for event in &trace.events[..at] {
+            if let What::Word { region, offset, .. } = event.what {
+                self.base.crash_lines.insert((region, offset / LINE * LINE));
+            }
+            self.model.apply(event);
+        }
         self.base.image = self.crash_image(6);
         self.base.allowed = vec![self.state.clone(), before.clone()];
         if outcome == Outcome::Full && self.engine.takes_back() {

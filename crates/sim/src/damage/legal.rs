@@ -1,8 +1,9 @@
 //! Damage that cannot be told from a legal crash state.
 //!
-//! Three rules decide, and no list of names:
+//! Four rules decide, and no list of names:
 //!
-//! 1. **Rollback**: all regions of the pool are as at one earlier moment.
+//! 1. **Rollback**: all files are as at one earlier moment, or all regions of the pool as at one of
+//!    the last session. The open removes a region that the pool's header does not count yet.
 //! 2. **Older line**: an in-place engine was killed, and a line or page of index entries has its
 //!    content of an earlier moment. Entries do not depend on each other, so the writes of these
 //!    keys in flight leave the same bytes. Each key has its state of the moment, or is absent if
@@ -12,9 +13,14 @@
 //!    the operation stored has a legal content, and every damaged line is not durable yet. A
 //!    damaged line must have a legal content too, except in a log: the bytes of a torn record are
 //!    arbitrary.
+//! 4. **Prefix**: the image is a legal crash image of an earlier cut of the last session. Bytes
+//!    behind the ends of logs, and what a crash left of the interrupted operation, may differ
+//!    (`prefix.rs`).
 //!
 //! A rule only widens what each key may answer: by its state at the moment, or before the
-//! operation. The image is judged again with the wider model.
+//! operation. The image is judged again with the wider model. Rules 1 and 2 and the last part of
+//! rule 4 go beyond crash states in the strict sense: docs/crash.md says what finding such damage
+//! would cost.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +29,7 @@ use lodestore_media::sim::{CrashSet, LineModel, SimImage, VALUES, What};
 use super::base::{End, Step, observe};
 use super::fault::{Fault, Kind, LINE, PAGE, Place, bytes_at, content};
 use super::model::Model;
+use super::prefix::allow_prefix;
 use super::{Case, Known, map, spec};
 use crate::op::{Op, State};
 use crate::subject::Engine;
@@ -40,23 +47,40 @@ fn is_log(name: &str) -> bool {
     ["log segment", "write-ahead log", "manifest"].iter().any(|log| name.starts_with(log))
 }
 
-/// Returns what the keys may answer if `damaged` cannot be told from a legal crash state.
-pub fn model_of_crashes(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage) -> Option<Model> {
+/// Returns what the keys may answer if the damage cannot be told from a legal crash state, and
+/// `None` if it can. Of several damages it is enough that some of them together cannot: the others
+/// must be found or do nothing.
+pub fn model_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> Option<Model> {
     let mut model = known.model.clone();
     let mut is_wider = false;
+    for chosen in 1..1_u32 << case.faults.len() {
+        let is_chosen = |(index, _): &(usize, &Fault)| chosen & 1 << index != 0;
+        let faults: Vec<Fault> = case.faults.iter().enumerate().filter(is_chosen).map(|(_, fault)| *fault).collect();
+        let mut damaged = known.base.image.clone();
+        faults.iter().for_each(|fault| fault.apply(&mut damaged, &known.base.moments));
+        let case = Case { faults, ..case.clone() };
+        is_wider |= allow_rollback(known, &damaged, &mut model);
+        if is_in_place(engine) && case.history.end != End::Clean {
+            is_wider |= allow_older(&case, known, &mut model);
+        }
+        is_wider |= allow_in_flight(engine, &case, known, &damaged, &mut model);
+        is_wider |= allow_prefix(engine, &case, known, &damaged, &mut model);
+    }
+    is_wider.then_some(model)
+}
+
+/// Widens `model` by the states of the moments of which rule 1 holds.
+fn allow_rollback(known: &Known, damaged: &SimImage, model: &mut Model) -> bool {
     let base = known.base;
-    for (moment, (state, _)) in base.moments.iter().zip(&base.held) {
-        // The values file next to the pool may be newer.
-        if moment.regions == damaged.regions {
+    let mut is_wider = false;
+    for (moment, (state, session)) in base.moments.iter().zip(&base.held) {
+        let has_files = *session == base.sessions || moment.values == damaged.values;
+        if has_files && damaged.regions.starts_with(&moment.regions) {
             base.universe.iter().for_each(|key| model.allow(key, state));
             is_wider = true;
         }
     }
-    if is_in_place(engine) && case.history.end != End::Clean {
-        is_wider |= allow_older(case, known, &mut model);
-    }
-    is_wider |= allow_in_flight(engine, case, known, damaged, &mut model);
-    is_wider.then_some(model)
+    is_wider
 }
 
 /// Widens `model` by the states of the moments of which rule 2 holds.

@@ -5,7 +5,7 @@ use lodestore_media::sim::Rng;
 
 use super::fault::{Fault, kind_of};
 use super::plan::Planner;
-use super::{Case, Failure, base, map, run_case, spec, structures};
+use super::{Case, Failure, base, map, run_case, scripts, spec, structures};
 use crate::subject::Engine;
 
 /// Runs that a minimization may use.
@@ -95,7 +95,7 @@ impl Minimizer<'_> {
             return false;
         };
         let parts = map::map_of(&base.image, self.engine.name());
-        let planner = Planner::new(&base, &parts);
+        let planner = Planner::new(&base, &parts, scripts::page_bytes(self.engine, case.history.shape));
         let is_similar = |faults: &[Fault]| {
             kind_of(faults) == kind_of(&case.faults) && structures(&parts, faults) == self.failure.structures
         };

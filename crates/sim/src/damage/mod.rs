@@ -17,6 +17,7 @@ pub mod model;
 pub mod open;
 pub mod plan;
 pub mod planted;
+mod prefix;
 pub mod print;
 pub mod scripts;
 pub mod table;
@@ -279,8 +280,13 @@ fn explore_base(
         }
     };
     let parts = map::map_of(&base.image, engine.name());
-    let known = Known { model: Model::new(&base), mutant: config.mutant, parts: &parts, base: &base };
-    let planner = Planner::new(&base, &parts);
+    let known = Known {
+        model: Model::new(&base, engine.recounts_expired()),
+        mutant: config.mutant,
+        parts: &parts,
+        base: &base,
+    };
+    let planner = Planner::new(&base, &parts, scripts::page_bytes(engine, history.shape));
     for image in 0..IMAGES_PER_BASE {
         let id = CaseId { base: index, image };
         if config.case.is_some_and(|case| case != id) {
@@ -338,7 +344,7 @@ fn judge_image(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimIma
     if !is_of_content {
         return Err(violation);
     }
-    let Some(model) = legal::model_of_crashes(engine, case, known, damaged) else { return Err(violation) };
+    let Some(model) = legal::model_of_crashes(engine, case, known) else { return Err(violation) };
     // Every answer must be explained by the crash state, not the first violation alone.
     judge_with(engine, case, model, damaged).map(|_| Verdict::Indistinguishable)
 }
@@ -374,7 +380,7 @@ pub fn run_case(engine: &dyn Engine, case: &Case, mutant: Option<Mutant>) -> Res
     let mut damaged = base.image.clone();
     case.faults.iter().for_each(|fault| fault.apply(&mut damaged, &base.moments));
     let parts = map::map_of(&base.image, engine.name());
-    let known = Known { model: Model::new(&base), mutant, parts: &parts, base: &base };
+    let known = Known { model: Model::new(&base, engine.recounts_expired()), mutant, parts: &parts, base: &base };
     match judge_image(engine, case, &known, &damaged)? {
         Verdict::Class { class, .. } => Ok(Some(class)),
         Verdict::Indistinguishable => Ok(None),

@@ -63,6 +63,8 @@ pub type Seen = Option<(Vec<u8>, Option<u64>)>;
 pub struct Model {
     keys: Arc<BTreeMap<Vec<u8>, Vec<State>>>,
     past: Arc<BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>>,
+    /// Keys that held a pair which had expired, if the engine may count these pairs again.
+    expired: Option<Arc<BTreeSet<Vec<u8>>>>,
 }
 
 /// The state of a key that no history writes.
@@ -81,15 +83,18 @@ fn show_value(seen: Option<&[u8]>) -> String {
 }
 
 impl Model {
-    /// Of an undamaged store.
-    pub fn new(base: &Base) -> Self {
+    /// Of an undamaged store. `recounts_expired` as [`Engine::recounts_expired`].
+    ///
+    /// [`Engine::recounts_expired`]: crate::subject::Engine::recounts_expired
+    pub fn new(base: &Base, recounts_expired: bool) -> Self {
         let states = |key: &Vec<u8>| {
             let mut states: Vec<State> = base.allowed.iter().map(|state| only(state, key)).collect();
             states.dedup();
             (key.clone(), states)
         };
         let keys = base.universe.iter().map(states).collect();
-        Self { keys: Arc::new(keys), past: Arc::new(base.past.clone()) }
+        let expired = recounts_expired.then(|| Arc::new(base.expired.clone()));
+        Self { keys: Arc::new(keys), past: Arc::new(base.past.clone()), expired }
     }
 
     /// Also allows that `key` is as in `state`.
@@ -129,7 +134,8 @@ impl Model {
         let least = self.keys.keys().filter(|key| self.must_exist(key)).count() as u64;
         // Expired pairs count until they are swept.
         let may_count = |(key, states): &(&Vec<u8>, &Vec<State>)| {
-            states.iter().any(|state| state.all().next().is_some()) || self.may_exist(key)
+            let is_recounted = self.expired.as_ref().is_some_and(|expired| expired.contains(*key));
+            is_recounted || states.iter().any(|state| state.all().next().is_some()) || self.may_exist(key)
         };
         least..=self.keys.iter().filter(may_count).count() as u64
     }
@@ -163,6 +169,8 @@ impl Model {
         for state in &states {
             if let Some(held) = state.get(key) {
                 Arc::make_mut(&mut self.past).entry(key.to_vec()).or_default().insert(held.value.clone());
+            } else if let (Some(expired), Some(_)) = (&mut self.expired, state.held(key)) {
+                Arc::make_mut(expired).insert(key.to_vec());
             }
         }
         Arc::make_mut(&mut self.keys).insert(key.to_vec(), states);

@@ -18,6 +18,8 @@ pub struct Planner<'a> {
     parts: Vec<(&'a str, Vec<Place>)>,
     /// Every non-empty line.
     lines: Vec<Place>,
+    /// Bytes that are damaged as a page.
+    page: u64,
 }
 
 fn lines_of(image: &SimImage, at: Place) -> impl Iterator<Item = Place> + '_ {
@@ -29,8 +31,8 @@ fn lines_of(image: &SimImage, at: Place) -> impl Iterator<Item = Place> + '_ {
 }
 
 impl<'a> Planner<'a> {
-    /// For the images of `base`, whose structures are `parts`.
-    pub fn new(base: &'a Base, parts: &'a [Part]) -> Self {
+    /// For the images of `base`, whose structures are `parts` and whose pages have `page` bytes.
+    pub fn new(base: &'a Base, parts: &'a [Part], page: u64) -> Self {
         let mut by_name: Vec<(&str, Vec<Place>)> = Vec::new();
         for part in parts {
             let lines = lines_of(&base.image, part.at);
@@ -43,7 +45,7 @@ impl<'a> Planner<'a> {
         let regions = 0..base.image.regions.len() as u16;
         let whole = |file: u16| Place { file, offset: 0, len: content(&base.image, file).len() as u64 };
         let lines = regions.chain([VALUES]).flat_map(|file| lines_of(&base.image, whole(file))).collect();
-        Self { base, parts: by_name, lines }
+        Self { base, parts: by_name, lines, page }
     }
 
     /// A line: of a random structure, or any that is not empty.
@@ -82,15 +84,15 @@ impl<'a> Planner<'a> {
             5 | 6 => self.flips(rng),
             7..=9 => vec![Fault::Zero { at: self.line(rng) }],
             10 => {
-                let len = [SECTOR, PAGE][rng.index(2)];
+                let len = [SECTOR, self.page][rng.index(2)];
                 vec![Fault::Zero { at: self.aligned(rng, len) }]
             }
             11..=13 => vec![self.stale(rng, LINE)],
-            14 => vec![self.stale(rng, PAGE)],
+            14 => vec![self.stale(rng, self.page)],
             15 => vec![self.stale_file(rng)],
             16 => vec![self.misplaced(rng)],
             17 => {
-                let len = [LINE, SECTOR, PAGE][rng.index(3)];
+                let len = [LINE, SECTOR, self.page][rng.index(3)];
                 vec![Fault::Garbage { at: self.aligned(rng, len), seed: rng.next_u64() }]
             }
             18 => vec![self.of_files(rng)],
@@ -103,7 +105,7 @@ impl<'a> Planner<'a> {
             0 => self.flip(rng),
             1 => Fault::Zero { at: self.line(rng) },
             2 => self.stale(rng, LINE),
-            _ => Fault::Zero { at: self.aligned(rng, PAGE) },
+            _ => Fault::Zero { at: self.aligned(rng, self.page) },
         }
     }
 
@@ -161,7 +163,7 @@ impl<'a> Planner<'a> {
     }
 
     fn misplaced(&self, rng: &mut Rng) -> Fault {
-        let len = [LINE, PAGE, PAGE][rng.index(3)];
+        let len = [LINE, self.page, self.page][rng.index(3)];
         let (at, from) = (self.aligned(rng, len), self.aligned(rng, len));
         Fault::Misplaced { at, from_file: from.file, from_offset: from.offset }
     }

@@ -3,6 +3,7 @@
 use lodestore_media::sim::Rng;
 
 use super::base::{End, History};
+use super::fault::PAGE;
 use crate::explore::script_of;
 use crate::hashkv::{MODE_CHANGING, MODE_NOSEP, MODE_VLOG};
 use crate::mkvs::MODE_LOSSES;
@@ -44,7 +45,25 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
     if ops.is_empty() {
         ops.push(Op::Sync);
     }
+    if has_pages_of_logs(engine) && rng.one_in(2) {
+        // As real stores have it: a page holds no two structures, and no whole log.
+        let scale = PAGE / u64::from(shape.chunk_bytes);
+        shape.chunk_bytes = PAGE as u32;
+        shape.capacity *= scale;
+        shape.region_bytes *= scale;
+    }
     History { shape, ops, end }
+}
+
+/// Whether the engine protects each page of its logs by words in other pages. In stores with chunks
+/// of 512 bytes a page holds several structures, so such a store is damaged by chunks instead.
+fn has_pages_of_logs(engine: &dyn Engine) -> bool {
+    [lodestore_fluidkv::ENGINE, lodestore_hashkv::ENGINE].contains(&engine.name())
+}
+
+/// Returns how many bytes are damaged as a page in a store of this shape.
+pub fn page_bytes(engine: &dyn Engine, shape: Shape) -> u64 {
+    if has_pages_of_logs(engine) { u64::from(shape.chunk_bytes).min(PAGE) } else { PAGE }
 }
 
 /// Keys of which some are written again and some deleted, with a clean stop at a random moment.
