@@ -299,7 +299,7 @@ impl Sealed {
                 let words = usize::try_from(read(bytes, 16)?).ok()?;
                 Some((12, two(0..12, 16..32 + words * 8)?))
             }
-            Self::Occupancy if is(b"lodeOCC1") => {
+            Self::Occupancy if is(b"lodeOCC2") => {
                 let words = usize::try_from(read(bytes, 8)?).ok()?;
                 Some((8 * (words + 1), one(0..8 * (words + 1))?))
             }

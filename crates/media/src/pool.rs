@@ -17,7 +17,7 @@
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, Finding, MediumUse, Result};
@@ -99,8 +99,10 @@ pub struct Pool {
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
     identity: u64,
-    /// The generation modulo 256.
-    stamp: AtomicU8,
+    /// The generation of this session.
+    generation: AtomicU64,
+    /// The generation that the open found.
+    found_generation: u64,
     /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
     beside: AtomicU64,
     alloc: Allocator,
@@ -128,7 +130,7 @@ impl Pool {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
         let identity = mix_pool_id(parts.header.pool_id);
-        let stamp = AtomicU8::new(parts.header.generation as u8);
+        let found_generation = parts.header.generation;
         Ok(Arc::new(Self {
             memory: parts.memory,
             opts: parts.opts,
@@ -137,7 +139,8 @@ impl Pool {
             ahead: parts.ahead,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false, stale: Vec::new() }),
             identity,
-            stamp,
+            generation: AtomicU64::new(found_generation),
+            found_generation,
             beside: AtomicU64::new(0),
             alloc,
             epochs,
@@ -175,7 +178,7 @@ impl Pool {
             control.header.is_damaged |= tables.is_damaged;
             let control = &mut *control;
             crate::open::mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
-            self.stamp.store(control.header.generation as u8, Ordering::Release);
+            self.generation.store(control.header.generation, Ordering::Release);
         }
         if matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
             let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
@@ -187,9 +190,14 @@ impl Pool {
         self.alloc.open(self, tables, opening.clean)
     }
 
-    /// The generation modulo 256: the stamp of the words of extents that are handed out now.
-    pub(crate) fn generation_stamp(&self) -> u8 {
-        self.stamp.load(Ordering::Acquire)
+    /// Returns the generation of this session.
+    pub(crate) fn generation_of_session(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Returns the generation that the open found.
+    pub(crate) fn generation_found(&self) -> u64 {
+        self.found_generation
     }
 
     /// The engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.

@@ -3,6 +3,9 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
 
+use std::collections::HashMap;
+use std::fs;
+
 use common::{TestDir, create, open, small};
 use lodestore_contract::{Durability, Error, VerifyReport};
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
@@ -60,6 +63,37 @@ fn clean_stop(dir: &TestDir, opts: &PoolOptions) {
     assert_eq!((pool.allocator().live_records(), pool.allocator().live_bytes()), before);
     assert_eq!(before.0, 4900);
     check(&pool);
+}
+
+/// An older copy of the saved occupancy, at the same place, freed records that are in use.
+#[test]
+fn the_occupancy_of_an_earlier_stop_does_not_count() {
+    const MAGIC: &[u8] = b"lodeOCC2";
+    let dir = TestDir::shm();
+    let region = dir.store().join("pool.0000");
+    let saved_at = |bytes: &[u8]| {
+        let at = bytes.chunks(512).position(|chunk| chunk.starts_with(MAGIC)).expect("a saved occupancy") * 512;
+        let words = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().expect("8 bytes")) as usize;
+        at..at + 8 * (words + 2)
+    };
+    let mut pool = create(&dir, small());
+    let mut by_place = HashMap::new();
+    // One more record of the same slab for each stop, until two of them save to the same place.
+    let (place, mut bytes, older) = loop {
+        pool.allocator().alloc(&pool, 300).expect("room");
+        pool.close(true).expect("closes");
+        drop(pool);
+        let bytes = fs::read(&region).expect("a region");
+        let place = saved_at(&bytes);
+        if let Some(older) = by_place.insert(place.start, bytes.clone()) {
+            break (place, bytes, older);
+        }
+        pool = open(&dir, small()).0;
+    };
+    bytes[place.clone()].copy_from_slice(&older[place]);
+    fs::write(&region, &bytes).expect("written");
+    let (pool, report) = open(&dir, small());
+    assert!(report.clean && pool.allocator().is_recovering(), "the engine marks what it reaches");
 }
 
 #[test]

@@ -23,6 +23,14 @@ pub(crate) trait Ground {
     fn stamp(&self) -> u8 {
         0
     }
+    /// The generation that the pool's header had when this open found it.
+    fn found_generation(&self) -> u64 {
+        0
+    }
+    /// The generation that the pool's header has after a clean stop of this session.
+    fn next_generation(&self) -> u64 {
+        0
+    }
     /// Whether an open goes on when damage may have destroyed the word of an extent (salvage).
     fn tolerates_damage(&self) -> bool {
         false

@@ -3,13 +3,15 @@
 //! ```text
 //! 8  magic
 //! 8  words that follow, the check included
+//! 8  the pool's generation after the stop
 //! then for each slab
 //! 8    chunk (32 bits, low) | class (16) | region (16, high)
 //! 8*n  its bitmap, one bit a slot, set = in use; the bits beyond the last slot are set
 //! 8  CRC32C of all before, high half zero
 //! ```
-//! It counts only if the pool was closed cleanly, if it is the only one, and if it names exactly the slabs of the extent
-//! tables. Otherwise the engine marks, as after a crash. The open frees its extent, so it is never read twice: by
+//! It counts only if the pool was closed cleanly, if it is the only one, if it has the generation that the open finds, and
+//! if it names exactly the slabs of the extent tables. So the bitmaps of an earlier stop, at the same place, do not count:
+//! they would free records that are in use. Otherwise the engine marks, as after a crash. The open frees its extent, so it is never read twice: by
 //! the time that anything changes, the pool's header says "not clean", durably.
 
 use std::sync::atomic::Ordering;
@@ -21,9 +23,9 @@ use super::table::Word;
 use super::{Allocator, ExtentKind, Place, lock};
 use crate::crc32c;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"lodeOCC1");
-/// Words around the slabs' own.
-const FRAME_WORDS: usize = 3;
+const MAGIC: u64 = u64::from_le_bytes(*b"lodeOCC2");
+/// Words before the slabs' own.
+const HEAD_WORDS: usize = 3;
 
 impl Allocator {
     /// Saves the bitmaps; to be called by a clean close, when nothing else runs any more, before the header says "clean".
@@ -33,7 +35,7 @@ impl Allocator {
             return false;
         }
         self.report_wear(ground);
-        let words = self.occupancy_words();
+        let words = self.occupancy_words(ground.next_generation());
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let Some(chunks) = self.chunks_of(bytes.len() as u64) else { return false };
         let mut space = lock(&self.space);
@@ -59,8 +61,8 @@ impl Allocator {
         space.regions.iter().map(|ranges| Self::table_seal(ground, &ranges.layout)).collect()
     }
 
-    fn occupancy_words(&self) -> Vec<u64> {
-        let mut words = vec![MAGIC, 0];
+    fn occupancy_words(&self, generation: u64) -> Vec<u64> {
+        let mut words = vec![MAGIC, 0, generation];
         for region in self.known_regions() {
             for (chunk, slab) in region.slabs() {
                 let number = slab.class();
@@ -79,6 +81,9 @@ impl Allocator {
         let slabs = self.known_slabs().count();
         let [(place, word)] = saved else { return false };
         let Some(words) = self.read_saved(ground, *place, word.chunks) else { return false };
+        if words.get(2).is_none_or(|generation| *generation != ground.found_generation()) {
+            return false;
+        }
         let Some(found) = self.parse_saved(&words) else { return false };
         if found.len() != slabs {
             return false;
@@ -105,7 +110,7 @@ impl Allocator {
 
     /// Slabs and their bitmaps, each slab once, each as the extent table has it.
     fn parse_saved<'a>(&self, words: &'a [u64]) -> Option<Vec<(Place, &'a [u64])>> {
-        let mut rest = words.get(FRAME_WORDS - 1..words.len() - 1)?;
+        let mut rest = words.get(HEAD_WORDS..words.len() - 1)?;
         let mut found = Vec::new();
         while let Some((head, tail)) = rest.split_first() {
             #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its bits")]

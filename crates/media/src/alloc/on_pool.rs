@@ -183,8 +183,16 @@ impl Ground for Pool {
         self.options().capacity
     }
 
+    fn found_generation(&self) -> u64 {
+        self.generation_found()
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.generation_of_session() + 1
+    }
+
     fn stamp(&self) -> u8 {
-        self.generation_stamp()
+        self.generation_of_session() as u8
     }
 
     fn tolerates_damage(&self) -> bool {

@@ -169,7 +169,7 @@ fn damaged_bitmaps_lead_to_marking() {
     assert!(alloc.save(&heap));
     heap.crash(|| false);
     let layout = heap.layout(0).expect("region 0");
-    let magic = u64::from_le_bytes(*b"lodeOCC1");
+    let magic = u64::from_le_bytes(*b"lodeOCC2");
     let saved = (0..layout.chunks).map(|chunk| layout.chunk(chunk)).find(|at| heap.load(*at) == magic).expect("saved");
     heap.damage(saved.add(24), heap.load(saved.add(24)) ^ 4);
     let alloc = heap.open(true);
