@@ -124,6 +124,18 @@ fn a_durability_is_raised_by_an_open_and_never_lowered() {
 }
 
 #[test]
+fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
+    let (_dir, path) = place();
+    std::fs::create_dir(&path).expect("a directory");
+    std::fs::write(path.join("notes.txt"), "not a store").expect("a file");
+    let refused = small(&path).engine(Engine::Hikv).open().err().expect("no store can be there");
+    assert!(matches!(refused, Error::Exists { .. }), "{refused:?}");
+    let names: Vec<_> =
+        std::fs::read_dir(&path).expect("it is there").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(names, ["notes.txt"]);
+}
+
+#[test]
 fn of_many_threads_that_open_the_same_new_store_one_creates_it() {
     for _ in 0..8 {
         let (_dir, path) = place();

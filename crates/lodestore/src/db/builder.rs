@@ -13,6 +13,9 @@ use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions};
 const CREATION_WAIT: Duration = Duration::from_secs(2);
 /// The pause between two looks at it.
 const CREATION_PAUSE: Duration = Duration::from_millis(5);
+/// How often a directory is looked at again that is not empty and holds no store: another process
+/// may have created the store between the two looks.
+const NOT_EMPTY_LOOKS_MAX: u32 = 3;
 
 /// The settings of a store before it is opened or created.
 #[derive(Clone)]
@@ -92,19 +95,19 @@ impl Builder {
     /// Those of [`open`](crate::open) and [`create`](crate::create);
     /// [`Error::Missing`] if there is no store and none may be created.
     pub fn open(&self) -> Result<Db> {
-        let begun = Instant::now();
+        let (begun, mut looks) = (Instant::now(), 0);
         loop {
             match self.open_existing() {
                 Err(Error::Missing { .. }) if self.creates => {}
                 opened => return opened,
             }
             match self.create_new() {
-                // Another process was faster.
-                Err(Error::Exists { .. } | Error::Locked { .. }) if begun.elapsed() < CREATION_WAIT => {
-                    std::thread::sleep(CREATION_PAUSE);
-                }
+                Err(Error::Exists { .. }) if looks < NOT_EMPTY_LOOKS_MAX => looks += 1,
+                // Another process creates it now.
+                Err(Error::Locked { .. }) if begun.elapsed() < CREATION_WAIT => {}
                 created => return created,
             }
+            std::thread::sleep(CREATION_PAUSE);
         }
     }
 
