@@ -16,6 +16,8 @@ use crate::store_dir::{Access, FileId, StoreDir};
 /// The lock file's name in a store's directory.
 pub(crate) const LOCK_FILE: &str = "LOCK";
 
+/// How often the lock file is opened again because it was removed meanwhile.
+const TRIES: u32 = 1000;
 /// How the text of a holder begins.
 const HOLDER_BEGINS: &str = "pid ";
 /// Most bytes of such a text.
@@ -37,7 +39,7 @@ impl StoreLock {
     /// # Errors
     /// [`Error::Locked`] with the holder's pid and command; [`Error::Foreign`] where something else has the lock's name; [`Error::Io`].
     pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
-        loop {
+        for _ in 0..TRIES {
             let lock = Self::take_file(dir)?;
             // A creation that fails removes the file while it holds the lock: one that was opened
             // before is a lock on nothing.
@@ -48,6 +50,8 @@ impl StoreLock {
                 return Ok(lock);
             }
         }
+        let what = "its name means another file each time that it is opened".into();
+        Err(Error::Foreign { path: dir.path_of(LOCK_FILE), what })
     }
 
     fn take_file(dir: &StoreDir) -> Result<Self> {
