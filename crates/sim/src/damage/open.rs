@@ -58,15 +58,18 @@ const LARGE: &[Kind] = &[
 /// A file with older content.
 const FILE: &[Kind] = &[Kind::StaleFile];
 
-/// Open: an older root or directory in the operation that replaces it.
-const HIKV: &[KnownBreach] =
-    &[known(Breach::Absent, OLDER, Ends::Unclean), known(Breach::OldValue, OLDER, Ends::Unclean)];
-/// Open: a line of a table that a growth left, at the place of a line in use.
-const NVHT: &[KnownBreach] = &[
+/// Open: an older root or directory in the operation that replaces it. One region file of the same
+/// session.
+const HIKV: &[KnownBreach] = &[
     known(Breach::Absent, OLDER, Ends::Unclean),
     known(Breach::OldValue, OLDER, Ends::Unclean),
     known(Breach::Operation, OLDER, Ends::Unclean),
+    known(Breach::OldValue, FILE, Ends::Unclean),
+    known(Breach::Absent, FILE, Ends::Unclean),
 ];
+/// Open: a line of a table that a growth left, at the place of a line in use. One region file of the
+/// same session.
+const NVHT: &[KnownBreach] = HIKV;
 /// Open: the last page of a log, of which a power failure took the end mark and the end hint.
 /// Damage of the last record, its mark and its hint at once. One region file of the same session. The
 /// same of hashkv.
