@@ -98,8 +98,9 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
         Err(refused) => Err(refused),
         Ok(begun) => match opening::begin_next(pool, &begun.file, begun.superblock) {
             Ok(superblock) => Ok(Begun { superblock, ..begun }),
-            Err(Error::Corrupt { place, what }) if is_salvage => {
-                Ok(Begun { lost: Some(format!("{place}: {what}")), ..begun })
+            // Nothing is written to the file: the pool that belongs to it may be found again.
+            Err(refused @ (Error::Corrupt { .. } | Error::Io { .. } | Error::Full { .. })) if is_salvage => {
+                Ok(Begun { file: reading()?, lost: Some(refused.to_string()), ..begun })
             }
             Err(refused) => Err(refused),
         },
@@ -110,7 +111,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
 fn found(file: BlockFile) -> Result<Begun> {
     let mut bytes = vec![0; BlockFile::BLOCK as usize];
     file.read(0, &mut bytes)?;
-    let superblock = Superblock::decode(&bytes).or_else(|error| rebuild_superblock(&file, error))?;
+    let superblock = Superblock::decode(&bytes).or_else(|error| rebuild_superblock(&file, &bytes, error))?;
     Ok(Begun { file, superblock, lost: None })
 }
 
@@ -133,12 +134,12 @@ pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Resu
     file.write(0, &block)
 }
 
-/// Rebuilds a damaged superblock. Each segment's header holds the segment's number; number and
+/// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number; number and
 /// position give the length of a segment.
 ///
 /// # Errors
 /// As it was refused, where no header tells, or it is of another version; [`Error::Io`], [`Error::Poisoned`].
-fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
+fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<Superblock> {
     if !matches!(refused, Error::Corrupt { .. }) {
         return Err(refused);
     }
@@ -158,7 +159,8 @@ fn rebuild_superblock(file: &BlockFile, refused: Error) -> Result<Superblock> {
     let most = votes.iter().copied().max().unwrap_or(0);
     let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
     // The damage took the last time at which space was freed. This moment is not earlier.
-    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening: 0 };
+    let opening = Superblock::opening_in(block);
+    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening };
     write_superblock(file, superblock)?;
     file.sync_now()?;
     Ok(superblock)
@@ -183,7 +185,8 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
         Err(Error::Corrupt { .. }) => lock(&values.space).hold_all(),
         other => other?,
     }
-    if !values.sizes.is_lost {
+    let is_written = !values.sizes.is_lost;
+    if is_written {
         make_length(values)?;
     }
     let held = lock(&values.space).counted();
@@ -196,7 +199,9 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
         }
     }
     lock(&values.space).arrange(&arranged, values.sizes.circular);
-    values.fit_space();
+    if is_written {
+        values.fit_space();
+    }
     Ok(())
 }
 

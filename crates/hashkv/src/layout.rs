@@ -96,11 +96,16 @@ impl Superblock {
         if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
             return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
         }
-        Ok(Self {
-            segment_bytes,
-            freed_expiry_max: long(&bytes[16..]),
-            opening: unseal_opening(long(&bytes[OPENING_AT..])).unwrap_or(0),
-        })
+        Ok(Self { segment_bytes, freed_expiry_max: long(&bytes[16..]), opening: Self::opening_in(bytes) })
+    }
+}
+
+impl Superblock {
+    /// Returns the opening's number in a superblock, of which the rest may be damaged; 0 if the
+    /// number is damaged.
+    pub(crate) fn opening_in(bytes: &[u8]) -> u32 {
+        let word = bytes.get(OPENING_AT..SUPERBLOCK).map(long);
+        word.and_then(unseal_opening).unwrap_or(0)
     }
 }
 

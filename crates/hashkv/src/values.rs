@@ -134,9 +134,9 @@ pub(crate) struct Values {
     pub(crate) touched: AtomicBool,
     /// Held by whoever looks for room for a value.
     pub(crate) admitting: Mutex<()>,
-    /// A record was left out of the account although the LSM may name it: its key had expired. Set
-    /// before the record's segment is free.
-    expired: AtomicBool,
+    /// The clock when a record was last left out of the account although the LSM may name it: its
+    /// key had expired. 0: none was. Set before the record's segment is free.
+    expired_at: AtomicU64,
     /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written
     /// under `giving_back`.
     pub(crate) freed_expiry_max: AtomicU64,
@@ -171,7 +171,7 @@ impl Values {
             full: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             admitting: Mutex::default(),
-            expired: AtomicBool::new(false),
+            expired_at: AtomicU64::new(0),
             freed_expiry_max: AtomicU64::new(superblock.freed_expiry_max),
             opening: superblock.opening,
             giving_back: Mutex::default(),
@@ -204,7 +204,8 @@ impl Values {
     /// Notes that a record may be named by the LSM, under a key that has expired, and counts for
     /// nothing.
     pub(crate) fn note_expired(&self) {
-        self.expired.store(true, Ordering::Release);
+        // A clock that is set back before the mark makes the mark no earlier.
+        self.expired_at.fetch_max(now_millis().max(1), Ordering::AcqRel);
     }
 
     /// Stores the clock in the superblock, durably, if records of expired keys may be in space that
@@ -214,17 +215,18 @@ impl Values {
     /// Those of [`BlockFile::write`] and [`BlockFile::sync`].
     pub(crate) fn mark_freed_expiry(&self) -> Result<()> {
         let _held = lock(&self.giving_back);
-        // Cleared before the clock is read: a record that is noted later expires later.
-        if !self.expired.swap(false, Ordering::AcqRel) {
+        // Cleared before the superblock is written: a record that is noted later is marked again.
+        let expired_at = self.expired_at.swap(0, Ordering::AcqRel);
+        if expired_at == 0 {
             return Ok(());
         }
-        let freed_expiry_max = now_millis().max(self.freed_expiry_max.load(Ordering::Acquire));
+        let freed_expiry_max = expired_at.max(now_millis()).max(self.freed_expiry_max.load(Ordering::Acquire));
         let (segment_bytes, opening) = (self.sizes.segment_bytes, self.opening);
         let superblock = Superblock { segment_bytes, freed_expiry_max, opening };
         let done = write_superblock(&self.file, superblock).and_then(|()| self.file.sync());
         match done {
             Ok(()) => self.freed_expiry_max.store(freed_expiry_max, Ordering::Release),
-            Err(_) => self.note_expired(),
+            Err(_) => drop(self.expired_at.fetch_max(expired_at, Ordering::AcqRel)),
         }
         done
     }

@@ -180,6 +180,47 @@ fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_us
     }
 }
 
+fn pool_files(scratch: &Scratch) -> Vec<PathBuf> {
+    let files = fs::read_dir(scratch.store()).expect("a directory").map(|entry| entry.expect("an entry").path());
+    files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool."))).collect()
+}
+
+/// The pool's files, without the file of values.
+fn read_pool(scratch: &Scratch) -> Vec<(PathBuf, Vec<u8>)> {
+    pool_files(scratch).into_iter().map(|path| (path.clone(), fs::read(path).expect("reads"))).collect()
+}
+
+fn write_pool(scratch: &Scratch, files: &[(PathBuf, Vec<u8>)]) {
+    pool_files(scratch).iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
+}
+
+/// A salvage freed the space of all values that the older index does not name.
+#[test]
+fn a_salvage_of_an_older_index_changes_nothing_of_the_values_of_the_newer_one() {
+    const MANY: usize = 4000;
+    let scratch = Scratch::new();
+    HashKv::create(&scratch.store(), &options(false)).expect("create").close().expect("close");
+    let older = read_pool(&scratch);
+    let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
+    (0..MANY).for_each(|index| store.put(&key(index), &value(index, 1, 1000)).expect("put"));
+    store.settle().expect("settle");
+    store.close().expect("close");
+    drop(store);
+    let newer = read_pool(&scratch);
+    let values = scratch.store().join("values.0000");
+    let bytes = fs::read(&values).expect("reads");
+    write_pool(&scratch, &older);
+    let store = HashKv::open(&scratch.store(), &options(true)).expect("opens in salvage");
+    assert_eq!(store.get(&key(1)).expect("get"), None, "the older index does not have it");
+    let _ = store.close();
+    drop(store);
+    assert!(fs::read(&values).expect("reads") == bytes, "the file of values was changed");
+    write_pool(&scratch, &newer);
+    let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
+    (0..MANY).for_each(|index| assert!(store.get(&key(index)).expect("get") == Some(value(index, 1, 1000)), "{index}"));
+}
+
 /// The pool's files of an earlier clean stop name values whose space was used again since.
 #[test]
 fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_expiry_is_far_away() {
@@ -190,11 +231,7 @@ fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_ex
     store.settle().expect("settle");
     store.close().expect("close");
     drop(store);
-    let pool_files = || {
-        let files = fs::read_dir(scratch.store()).expect("a directory").map(|entry| entry.expect("an entry").path());
-        files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool.")))
-    };
-    let older: Vec<_> = pool_files().map(|path| (fs::read(&path).expect("reads"), path)).collect();
+    let older = read_pool(&scratch);
     let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
     for round in 2..30 {
         (0..COUNT).for_each(|index| store.put_expiring(&key(index), &value(index, round, 1000), expiry).expect("put"));
@@ -202,8 +239,7 @@ fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_ex
     store.settle().expect("settle");
     store.close().expect("close");
     drop(store);
-    pool_files().for_each(|path| fs::remove_file(path).expect("removed"));
-    older.iter().for_each(|(bytes, path)| fs::write(path, bytes).expect("written"));
+    write_pool(&scratch, &older);
     for _ in 0..2 {
         let refused = HashKv::open(&scratch.store(), &options(false)).err().expect("the pool is older than its values");
         assert!(matches!(&refused, Error::Corrupt { place, .. } if place == "values.0000"), "{refused}");

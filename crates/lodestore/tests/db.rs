@@ -128,7 +128,7 @@ fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
     let (_dir, path) = place();
     std::fs::create_dir(&path).expect("a directory");
     std::fs::write(path.join("notes.txt"), "not a store").expect("a file");
-    let refused = small(&path).engine(Engine::Hikv).open().err().expect("no store can be there");
+    let refused = small(&path).engine(Engine::Hikv).open().expect_err("no store can be there");
     assert!(matches!(refused, Error::Exists { .. }), "{refused:?}");
     let names: Vec<_> =
         std::fs::read_dir(&path).expect("it is there").map(|entry| entry.expect("an entry").file_name()).collect();

@@ -39,7 +39,9 @@ impl Pool {
         opts.check(engine)?;
         let was_there = files::look(dir)?.0 != Found::Nothing;
         let created = Self::create_in(dir, engine, engine_format, opts);
-        if created.is_err() && !was_there {
+        // What another process has created or is creating is not looked at: that takes its lock.
+        let is_own = |refused: &Error| !matches!(refused, Error::Exists { .. } | Error::Locked { .. });
+        if !was_there && created.as_ref().is_err_and(is_own) {
             remove_pool(dir, |header| !header.engine_created);
         }
         created
@@ -55,6 +57,7 @@ impl Pool {
         let start = Instant::now();
         let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
         let took = start.elapsed();
+        let mut is_named = false;
         let made = (|| {
             if let Some(file) = mapping.file() {
                 lock.hold(&store_dir, &files::unfinished_name(0), file)?;
@@ -70,13 +73,21 @@ impl Pool {
                 file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
             }
             maker.finish(0, &mapping)?;
+            is_named = true;
             if memory.persists() {
                 store_dir.sync()?;
                 files::sync_parents(dir, &known)?;
             }
             Ok((memory, header, mapping))
         })();
-        let (memory, header, mapping) = made.inspect_err(|_| files::remove_made(&store_dir, 0))?;
+        let (memory, header, mapping) = made.inspect_err(|_| {
+            // Until this region has the name, a file of the name is somebody else's.
+            if is_named {
+                files::remove_made(&store_dir, 0);
+            } else {
+                files::remove_unfinished_made(&store_dir, 0);
+            }
+        })?;
         let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
         let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
         ahead.pace().made(first, took);
@@ -145,10 +156,11 @@ fn remove_files(dir: &StoreDir) {
     if dir.entry(VALUES_FILE).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
         let _ = dir.remove_file(VALUES_FILE);
     }
-    for index in 0..=u16::MAX {
-        if dir.remove_file(&files::region_name(index)).is_err() {
-            break;
-        }
+    // The first region last: a directory with later regions alone is refused to the next creation.
+    let count =
+        (0..=u16::MAX).take_while(|index| matches!(dir.entry(&files::region_name(*index)), Ok(Some(_)))).count();
+    for index in (0..count as u16).rev() {
+        let _ = dir.remove_file(&files::region_name(index));
     }
     // A process that opened the file before sees that the name is gone, and tries again.
     let _ = dir.remove_file(LOCK_FILE);

@@ -141,7 +141,13 @@ impl Pool {
         };
         // The header may be changing under us; a moment later it is whole.
         let path = dir.path_of(&files::region_name(0));
-        let (file, _) = files::open_region(&dir, 0, Access::Read)?;
+        let (file, _) = match files::open_region(&dir, 0, Access::Read) {
+            // A creation that failed has removed its files in between.
+            Err(_) if files::look_in(&dir)? != Found::Store => {
+                return Err(Error::Missing { path: dir.path().into() });
+            }
+            opened => opened?,
+        };
         let mut found = read_header(&file, &path);
         for _again in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {
