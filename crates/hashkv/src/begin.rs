@@ -134,8 +134,8 @@ pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Resu
     file.write(0, &block)
 }
 
-/// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number; number and
-/// position give the length of a segment.
+/// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number.
+/// The number and the position give the length of a segment.
 ///
 /// # Errors
 /// As it was refused, where no header tells, or it is of another version; [`Error::Io`], [`Error::Poisoned`].

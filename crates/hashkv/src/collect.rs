@@ -244,7 +244,7 @@ impl Values {
         let olds: Vec<&[u8]> = survivors.iter().map(|survivor| &*survivor.stored).collect();
         let turns = self.turn_each(index, &items, &olds, appended)?;
         if turns.contains(&Turn::Overtaken) {
-            // It may have expired, and its entry still names the old place.
+            // The record may have expired, and its entry still names the old place.
             self.note_expired();
         }
         let of = |turn: Turn| {

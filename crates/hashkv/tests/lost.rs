@@ -152,9 +152,8 @@ fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
     }
 }
 
-/// Segments that were cut off were used again. A key that expires later was then taken for expired.
-#[test]
-fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_used_again() {
+/// A closed store whose keys expire far in the future, and that expiry.
+fn expiring_store() -> (Scratch, Option<Expiry>) {
     let scratch = Scratch::new();
     let expiry = Some(Expiry::after(Duration::from_secs(1 << 30)));
     let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
@@ -162,6 +161,13 @@ fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_us
     store.settle().expect("settle");
     store.close().expect("close");
     drop(store);
+    (scratch, expiry)
+}
+
+/// Segments that were cut off were used again. A key that expires later was then taken for expired.
+#[test]
+fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_used_again() {
+    let (scratch, _) = expiring_store();
     let file = scratch.store().join("values.0000");
     let len = fs::metadata(&file).expect("a file").len();
     cut(&file, len / 4 / 4096 * 4096);
@@ -224,13 +230,7 @@ fn a_salvage_of_an_older_index_changes_nothing_of_the_values_of_the_newer_one() 
 /// The pool's files of an earlier clean stop name values whose space was used again since.
 #[test]
 fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_expiry_is_far_away() {
-    let scratch = Scratch::new();
-    let expiry = Some(Expiry::after(Duration::from_secs(1 << 30)));
-    let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
-    (0..COUNT).for_each(|index| store.put_expiring(&key(index), &made(index), expiry).expect("put"));
-    store.settle().expect("settle");
-    store.close().expect("close");
-    drop(store);
+    let (scratch, expiry) = expiring_store();
     let older = read_pool(&scratch);
     let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
     for round in 2..30 {

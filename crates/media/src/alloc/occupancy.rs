@@ -9,11 +9,11 @@
 //! 8*n  its bitmap, one bit a slot, set = in use; the bits beyond the last slot are set
 //! 8  CRC32C of all before, high half zero
 //! ```
-//! It counts only if the pool was closed cleanly and if it is the only one. It must have the
-//! generation that the open finds: the bitmaps of an earlier stop would free records that are in
-//! use. It must name exactly the slabs of the extent tables. Otherwise the engine marks, as after a
-//! crash. The open frees its extent, so it is never read twice: by the time that anything changes,
-//! the pool's header says "not clean", durably.
+//! The extent counts only if the pool was closed cleanly and if no other extent has its kind. Its
+//! generation must be the one that the open finds: the bitmaps of an earlier stop would free
+//! records that are in use. Its slabs must be exactly those of the extent tables. Otherwise the
+//! engine marks, as after a crash. The open frees the extent, so it is never read twice: by the
+//! time that anything changes, the pool's header says "not clean", durably.
 
 use std::sync::atomic::Ordering;
 

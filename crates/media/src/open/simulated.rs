@@ -9,7 +9,7 @@ fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
     if spec.stores_persist {
         return Ok(Persist::Nothing);
     }
-    // A simulated medium forgets what is not flushed, so `process` on it is kept by flushing as well.
+    // A simulated medium forgets what is not flushed, so `process` on it flushes too.
     let asked = if opts.durability == Durability::Process { Durability::Power } else { opts.durability };
     probe::policy(&Medium::simulated(), asked, false)
 }

@@ -67,12 +67,12 @@ const HIKV: &[KnownBreach] = &[
     known(Breach::OldValue, FILE, Ends::Unclean),
     known(Breach::Absent, FILE, Ends::Unclean),
 ];
-/// Open: a line of a table that a growth left, at the place of a line in use. One region file of the
-/// same session.
+/// Open: a line of a table that a growth left, at the place of a line in use. One region file of
+/// the same session.
 const NVHT: &[KnownBreach] = HIKV;
 /// Open: the last page of a log, of which a power failure took the end mark and the end hint.
-/// Damage of the last record, its mark and its hint at once. One region file of the same session. The
-/// same of hashkv.
+/// Damage of the last record, its mark and its hint at once. One region file of the same session.
+/// The same of hashkv.
 const FLUIDKV: &[KnownBreach] = &[
     known(Breach::OldValue, PAGES, Ends::Crash),
     known(Breach::Absent, PAGES, Ends::Crash),
