@@ -20,11 +20,11 @@ use std::ptr::NonNull;
 use crossbeam_epoch::Guard;
 
 use crate::bytes::{common, head_at, key_head};
-use crate::latch::Latch;
+use crate::latch::{Held, Latch};
 use crate::leaf::Leaf;
 use crate::reclaim::{Space, prefetch_line};
 use crate::shape::{INNER_BYTES, INNER_CAP};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
 /// What stands at the front of an inner node.
 #[repr(C)]
@@ -73,12 +73,24 @@ impl<'g> Inner<'g> {
     /// The node behind a pointer.
     ///
     /// # Safety
-    /// `at` was made by [`Plan::build`], was loaded with acquire from the tree under a guard that lives for `'g`.
+    /// [`Plan::build`] or [`Plan::build_locked`] made `at`. It was loaded with acquire from the tree under a guard that lives for
+    /// `'g`, or this thread made it under that guard and nobody has retired it.
     #[inline]
     pub(crate) unsafe fn from_raw(at: *mut Node) -> Self {
         debug_assert!(!at.is_null());
         // SAFETY: Inv 9: no child and no root is ever null.
         Self { at: unsafe { NonNull::new_unchecked(at.cast()) }, live: PhantomData }
+    }
+
+    /// The latch of a node that [`Plan::build_locked`] made in this thread under `guard`. None: a planted fault unlocked it.
+    pub(crate) fn hold_new(node: *mut Node, _guard: &'g Guard) -> Option<Held<'g>> {
+        // SAFETY: Inv 4 and 9: this thread made the node and holds its latch, so nobody has retired it; the guard keeps it.
+        let held = Held::new(unsafe { Self::from_raw(node) }.latch());
+        if mutant(Mutant::NewNodeUnlockedEarly) {
+            held.unlock();
+            return None;
+        }
+        Some(held)
     }
 
     /// The pointer.
@@ -269,7 +281,7 @@ impl<'g> Inner<'g> {
 
     /// A copy of the node in which `separator` and `right` stand behind child `slot`: what a split below wants, copied part by part. None
     /// where the separator does not begin as all others do, or the copy would be too big: then a [`Plan`] makes it. The caller
-    /// holds the latch.
+    /// holds the latch. The copy is locked.
     pub(crate) fn with_child(
         self,
         slot: usize,
@@ -304,6 +316,7 @@ impl<'g> Inner<'g> {
             ends: &ends[..=count],
             prefix,
             tails: [before, tail, behind],
+            is_locked: true,
         };
         Some(parts.write(children, space))
     }
@@ -336,12 +349,23 @@ pub(crate) struct Plan {
     children: Vec<*mut Node>,
 }
 
-/// What takes the place of a node.
+/// What takes the place of a node. The new nodes are locked.
 pub(crate) enum Replacement {
     /// One node of the same range.
     One(*mut Node),
     /// Two nodes and the separator between them.
     Two(*mut Node, Vec<u8>, *mut Node),
+}
+
+impl Replacement {
+    /// The latches of the new nodes. Dropping the answer unlocks them.
+    pub(crate) fn hold<'g>(&self, guard: &'g Guard) -> [Option<Held<'g>>; 2] {
+        let nodes = match self {
+            Self::One(node) => [Some(*node), None],
+            Self::Two(left, _, right) => [Some(*left), Some(*right)],
+        };
+        nodes.map(|node| Inner::hold_new(node?, guard))
+    }
 }
 
 impl Plan {
@@ -434,10 +458,10 @@ impl Plan {
         count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
     }
 
-    /// Makes the node, or two if it is too big. `appended`: the newest separator is the last, so leave the left one full.
+    /// Makes the node, or two if it is too big, locked. `appended`: the newest separator is the last, so leave the left one full.
     pub(crate) fn finish(mut self, appended: bool, space: &Space<'_>) -> Replacement {
         if !self.too_big() {
-            return Replacement::One(self.build(space));
+            return Replacement::One(self.build_locked(space));
         }
         let count = self.count();
         let middle = if appended { (count - 2).max(count * 15 / 16) } else { count / 2 };
@@ -453,11 +477,20 @@ impl Plan {
         self.ends.pop();
         let start = cut - separator.len();
         self.bytes.truncate(start);
-        Replacement::Two(self.build(space), separator, right.build(space))
+        Replacement::Two(self.build_locked(space), separator, right.build_locked(space))
     }
 
     /// Writes the node into fresh memory.
     pub(crate) fn build(&self, space: &Space<'_>) -> *mut Node {
+        self.write(false, space)
+    }
+
+    /// As [`Plan::build`], but the new node is locked.
+    pub(crate) fn build_locked(&self, space: &Space<'_>) -> *mut Node {
+        self.write(true, space)
+    }
+
+    fn write(&self, is_locked: bool, space: &Space<'_>) -> *mut Node {
         let count = self.count();
         assert_eq!(self.children.len(), count + 1);
         let prefix_len = self.prefix_len();
@@ -468,7 +501,7 @@ impl Plan {
         assert!(u32::try_from(self.bytes.len()).is_ok(), "an inner node's separators are below 4 GiB");
         let mut tails = Vec::with_capacity(tail_len);
         (0..count).for_each(|index| tails.extend_from_slice(&self.separator(index)[prefix_len..]));
-        let parts = Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]] };
+        let parts = Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]], is_locked };
         parts.write(self.children.iter().copied(), space)
     }
 }
@@ -482,6 +515,7 @@ struct Parts<'a> {
     prefix: &'a [u8],
     /// The tails, one behind the other, in three pieces.
     tails: [&'a [u8]; 3],
+    is_locked: bool,
 }
 
 impl Parts<'_> {
@@ -491,7 +525,7 @@ impl Parts<'_> {
         let tail_len = self.tails.iter().map(|tails| tails.len()).sum::<usize>();
         assert!(self.ends.len() == count && self.ends.last().map_or(0, |end| *end as usize) == tail_len);
         let header = Header {
-            latch: Latch::new(),
+            latch: if self.is_locked { Latch::locked() } else { Latch::new() },
             prefix_word: key_head(self.prefix),
             count: count as u32,
             prefix_len: self.prefix.len() as u32,

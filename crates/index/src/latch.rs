@@ -31,6 +31,11 @@ impl Latch {
         Self(AtomicU64::new(0))
     }
 
+    /// A latch that its maker holds.
+    pub(crate) fn locked() -> Self {
+        Self(AtomicU64::new(LOCKED))
+    }
+
     /// The version to read under; waits while a writer is inside. None: the node has left the tree.
     #[inline]
     pub(crate) fn read(&self) -> Option<Version> {

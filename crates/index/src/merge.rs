@@ -1,7 +1,7 @@
 //! Shrinking: merging leaves and inner nodes that hold little, and taking levels off.
 //!
 //! A merge locks the left node, the right node, then their parent; the parent's copy without the separator is published, the
-//! old parent and the emptied nodes are marked obsolete, and only then are the leaves let go (Inv 10).
+//! old parent and the emptied nodes are marked obsolete, and only then are the copy and the leaves let go (Inv 10).
 //! A leaf merge keeps the left leaf and retires the right one; an inner merge makes a new node and retires both.
 
 use crossbeam_epoch::Guard;
@@ -79,7 +79,7 @@ impl BPlusTree {
         let mut plan = Plan::of(parent);
         plan.merge_children(at, leaf_node(left));
         let [right_held, left_held, parent_held] = held;
-        let new = Replacement::One(plan.build(&space));
+        let new = Replacement::One(plan.build_locked(&space));
         if mutant(Mutant::MergedParentStands) {
             right_held.unlock();
             left_held.unlock();
@@ -160,13 +160,16 @@ impl BPlusTree {
         let mut joined = Plan::of(left);
         joined.append(above.separator(at), right);
         let mut plan = Plan::of(above);
-        plan.merge_children(at, joined.build(&space));
-        self.install(key, above, above_held, Replacement::One(plan.build(&space)), guard);
+        let joined = joined.build_locked(&space);
+        let joined_held = Inner::hold_new(joined, guard);
+        plan.merge_children(at, joined);
+        self.install(key, above, above_held, Replacement::One(plan.build_locked(&space)), guard);
         for (gone, held) in [left, right].into_iter().zip(held) {
             held.unlock_obsolete();
             // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live until now.
             unsafe { gone.retire(&space) };
         }
+        drop(joined_held);
         true
     }
 }

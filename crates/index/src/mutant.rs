@@ -15,6 +15,8 @@ pub(crate) enum Mutant {
     LeafFreedEarly,
     /// A merge lets go of the emptied leaf without marking it, and its parent stands.
     MergedParentStands,
+    /// A new inner node can be locked before the nodes that it replaces are marked.
+    NewNodeUnlockedEarly,
     /// A scan that must descend again starts at the leaf's upper bound.
     ScanSkipsLeaf,
 }

@@ -3,11 +3,13 @@
 //! Order of one split, the full leaf being locked:
 //! 1. the new leaf is filled while nobody knows it; entries leave the old leaf (optimistic readers of it will fail);
 //! 2. the level-1 parent is locked; if it is obsolete, a new descent finds its successor;
-//! 3. a copy of the parent with one separator more is published in the slot above it (upwards as far as nodes overflow);
-//! 4. the old parents are marked obsolete, from the top down to level 1;
+//! 3. a locked copy of the parent with one separator more is published in the slot above it (upwards as far as nodes overflow);
+//! 4. the old parents are marked obsolete, from the top down to level 1, and then the copies are unlocked;
 //! 5. the leaf is let go.
 //!
 //! A reader that gets the leaf's new version (5) therefore sees the mark of the old parent (4) and descends again (Inv 10).
+//! Another leaf of the parent can split only under the copy, so after the mark. Without the copy's lock a reader at the old
+//! parent could believe that other leaf's new version.
 //!
 //! Records may change under the tree (a damaged medium): keys are believed only where they agree with what the leaf knows of them, so that separators stay
 //! in their order. Whoever panics nevertheless lets its latches go: nobody waits for it.
@@ -101,11 +103,12 @@ impl BPlusTree {
         }
     }
 
-    /// Puts `new` in the place of `old`, whose latch is `held`; `key` is in its range. Marks and retires `old`.
+    /// Puts `new` in the place of `old`, whose latch is `held`; `key` is in its range. Marks and retires `old`, then unlocks `new`.
     pub(crate) fn install(&self, key: &[u8], old: Inner<'_>, held: Held<'_>, new: Replacement, guard: &Guard) {
         let space = self.space(guard);
         let level = old.level();
         let word = crate::bytes::key_head(key);
+        let new_held = new.hold(guard);
         loop {
             // The root is only changed by the holder of its latch: if `old` is the root, it stays that while it is locked.
             if self.root.load(Ordering::Acquire) == old.as_raw() {
@@ -140,6 +143,7 @@ impl BPlusTree {
             break;
         }
         held.unlock_obsolete();
+        drop(new_held);
         // SAFETY: Inv 4: the slot above leads to the new node; `old` was locked and live until now, so this is the only retirement.
         unsafe { old.retire(&space) };
     }

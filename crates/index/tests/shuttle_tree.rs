@@ -186,6 +186,32 @@ fn splits_and_merges_together() {
     );
 }
 
+/// Two full leaves of one parent split at the same time.
+fn two_splits_beside_a_get() {
+    side_by_side(
+        &[11, 12, 31, 32],
+        &[
+            |tree| insert_all(tree, &[13]),
+            |tree| insert_all(tree, &[33]),
+            |tree| assert_eq!(tree.get(&Small, &key(40)), Some(40)),
+        ],
+        &[11, 12, 13, 31, 32, 33],
+    );
+}
+
+/// Two inner nodes merge while a leaf below them splits.
+fn an_inner_merge_beside_a_split() {
+    side_by_side(
+        &[1, 2, 3, 4, 5, 6, 7, 8, 21, 22, 23, 24, 25, 26, 27, 28],
+        &[
+            |tree| remove_all(tree, &[21, 22, 23, 24, 25, 26, 27, 28]),
+            |tree| insert_all(tree, &[41, 42, 43, 44, 45]),
+            |tree| assert_eq!(tree.get(&Small, &key(50)), Some(50)),
+        ],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 41, 42, 43, 44, 45],
+    );
+}
+
 fn two_writers_in_one_leaf() {
     side_by_side(
         &[],
@@ -198,7 +224,15 @@ fn two_writers_in_one_leaf() {
     );
 }
 
-const MODELS: [fn(); 4] = [splits_under_scans, merges_under_scans, splits_and_merges_together, two_writers_in_one_leaf];
+/// Each with the rounds that a planted fault may take, in multiples of [`ROUNDS`].
+const MODELS: [(fn(), usize); 6] = [
+    (splits_under_scans, 4),
+    (merges_under_scans, 4),
+    (splits_and_merges_together, 4),
+    (two_splits_beside_a_get, 100),
+    (an_inner_merge_beside_a_split, 4),
+    (two_writers_in_one_leaf, 4),
+];
 
 fn explore(model: fn(), rounds: usize) {
     let config = || {
@@ -212,9 +246,10 @@ fn explore(model: fn(), rounds: usize) {
 }
 
 /// Whether one of the models fails with the mutant on.
-fn caught(mutant: Mutant, rounds: usize) -> bool {
+fn caught(mutant: Mutant) -> bool {
     PLANTED.with(|planted| planted.set(Some(mutant)));
-    let caught = MODELS.iter().any(|model| catch_unwind(AssertUnwindSafe(|| explore(*model, rounds))).is_err());
+    let fails = |model, rounds| catch_unwind(AssertUnwindSafe(|| explore(model, rounds))).is_err();
+    let caught = MODELS.iter().any(|(model, times)| fails(*model, times * ROUNDS));
     PLANTED.with(|planted| planted.set(None));
     caught
 }
@@ -237,6 +272,16 @@ fn splits_and_merges_together_hold() {
 }
 
 #[test]
+fn two_splits_beside_a_get_hold() {
+    explore(two_splits_beside_a_get, 100 * ROUNDS);
+}
+
+#[test]
+fn an_inner_merge_beside_a_split_holds() {
+    explore(an_inner_merge_beside_a_split, ROUNDS);
+}
+
+#[test]
 fn two_writers_in_one_leaf_hold() {
     explore(two_writers_in_one_leaf, ROUNDS);
 }
@@ -249,8 +294,9 @@ fn every_mutant_is_caught() {
         Mutant::ParentUnchecked,
         Mutant::LeafFreedEarly,
         Mutant::MergedParentStands,
+        Mutant::NewNodeUnlockedEarly,
         Mutant::ScanSkipsLeaf,
     ];
-    let missed: Vec<_> = mutants.into_iter().filter(|mutant| !caught(*mutant, 4 * ROUNDS)).collect();
+    let missed: Vec<_> = mutants.into_iter().filter(|mutant| !caught(*mutant)).collect();
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
