@@ -326,6 +326,49 @@ mod tests {
         }
     }
 
+    /// A map that another thread grows by the records beside it, just behind each scan.
+    struct Growing(Box<dyn Target>, Vec<(Vec<u8>, Vec<u8>)>);
+
+    impl Target for Growing {
+        fn facts(&self) -> crate::run::target::Facts {
+            self.0.facts()
+        }
+        fn account(&self) -> crate::run::target::Account {
+            self.0.account()
+        }
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+            self.0.multi_get(keys, each)
+        }
+        fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.put(key, value)
+        }
+        fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+            self.0.update(key, value)
+        }
+        fn delete(&self, key: &[u8]) -> Result<bool> {
+            self.0.delete(key)
+        }
+        fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+            let visited = self.0.scan(from, limit, each)?;
+            for (key, value) in &self.1 {
+                self.0.put(key, value)?;
+            }
+            Ok(visited)
+        }
+        fn catch_up(&self) -> Result<()> {
+            Ok(())
+        }
+        fn settle(&self) -> Result<()> {
+            Ok(())
+        }
+        fn close(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
     fn map() -> Box<dyn Target> {
         peers::open("btreemap", std::path::Path::new(""), &peers::Asked::default()).expect("a map")
     }
@@ -353,6 +396,30 @@ mod tests {
         run(&*honest, &mix.streams(Workload::Load), &drive).expect("what was deleted comes back");
         run(&*honest, &mix.streams(Workload::Scan), &drive).expect("scans near the end are short");
         run(&liar, &mix.streams(Workload::Scan), &drive).expect_err("they all are");
+    }
+
+    #[test]
+    fn inserts_behind_a_short_scan_do_not_make_it_wrong() {
+        let args = parsed("--records 90 --ops 1 --scan-length 7");
+        let mix = cell::mix(&args);
+        let made = Drive { greatest: Some(mix.greatest(&cell::records(&args))), ..cell::drive(&args) };
+        let record = |number| {
+            let mut key = Vec::new();
+            made.records.key(number, &mut key);
+            let mut value = vec![0; made.records.value_size_of(&key)];
+            made.records.value(&key, 1, &mut value);
+            (key, value)
+        };
+        let mut keys: Vec<_> = (0..90).map(|number| (record(number).0, number)).collect();
+        keys.sort_unstable();
+        // Of five keys from this one on, the last is the greatest that is loaded.
+        let from = keys[85].1;
+        for full in [false, true] {
+            let target = Growing(map(), (90..5_000).map(record).collect());
+            run(&target, &mix.streams(Workload::Load), &made).expect("it loads");
+            let drive = Drive { full, ..made.clone() };
+            run(&target, &[vec![Op { record: from, length: 7, kind: Kind::Scan }]], &drive).expect("the scan was whole");
+        }
     }
 
     #[test]
