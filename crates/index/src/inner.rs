@@ -501,7 +501,8 @@ impl Plan {
         assert!(u32::try_from(self.bytes.len()).is_ok(), "an inner node's separators are below 4 GiB");
         let mut tails = Vec::with_capacity(tail_len);
         (0..count).for_each(|index| tails.extend_from_slice(&self.separator(index)[prefix_len..]));
-        let parts = Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]], is_locked };
+        let parts =
+            Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]], is_locked };
         parts.write(self.children.iter().copied(), space)
     }
 }

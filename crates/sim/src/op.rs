@@ -208,6 +208,12 @@ impl State {
         self.held.iter()
     }
 
+    /// The state of one key alone.
+    pub fn only(&self, key: &[u8]) -> Self {
+        let held = self.held(key).map(|held| (key.to_vec(), held.clone()));
+        Self { held: held.into_iter().collect() }
+    }
+
     /// Sets a pair, for reading a state back.
     pub fn set(&mut self, key: Vec<u8>, held: Held) {
         self.held.insert(key, held);

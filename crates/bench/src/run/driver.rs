@@ -418,7 +418,8 @@ mod tests {
             let target = Growing(map(), (90..5_000).map(record).collect());
             run(&target, &mix.streams(Workload::Load), &made).expect("it loads");
             let drive = Drive { full, ..made.clone() };
-            run(&target, &[vec![Op { record: from, length: 7, kind: Kind::Scan }]], &drive).expect("the scan was whole");
+            run(&target, &[vec![Op { record: from, length: 7, kind: Kind::Scan }]], &drive)
+                .expect("the scan was whole");
         }
     }
 

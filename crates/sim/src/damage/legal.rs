@@ -17,10 +17,10 @@
 //!    behind the ends of logs, and what a crash left of the interrupted operation, may differ
 //!    (`prefix.rs`).
 //!
-//! A rule only widens what each key may answer: by its state at the moment, or before the
-//! operation. The image is judged again with the wider model. Rules 1 and 2 and the last part of
-//! rule 4 go beyond crash states in the strict sense: docs/crash.md says what finding such damage
-//! would cost.
+//! Each match of a rule is one [`Explanation`]: what each key may answer besides, by its state at
+//! that one moment or before that one operation. The image is judged again with each explanation,
+//! and one must explain every answer. Rules 1 and 2 and the last part of rule 4 go beyond crash
+//! states in the strict sense: docs/crash.md says what finding such damage would cost.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ use lodestore_media::sim::{CrashSet, LineModel, SimImage, VALUES, What};
 use super::base::{End, Step, observe};
 use super::fault::{Fault, Kind, LINE, PAGE, Place, bytes_at, content};
 use super::model::Model;
-use super::prefix::allow_prefix;
+use super::prefix::explain_by_prefix;
 use super::{Case, Known, map, spec};
 use crate::op::{Op, State};
 use crate::subject::Engine;
@@ -47,65 +47,106 @@ fn is_log(name: &str) -> bool {
     ["log segment", "write-ahead log", "manifest"].iter().any(|log| name.starts_with(log))
 }
 
-/// Returns what the keys may answer if the damage cannot be told from a legal crash state, and
-/// `None` if it can. Of several damages it is enough that some of them together cannot: the others
-/// must be found or do nothing.
-pub fn model_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> Option<Model> {
-    let mut model = known.model.clone();
-    let mut is_wider = false;
+/// Most pairs of explanations that are tried for a case of several damages.
+const PAIRS_MAX: usize = 400;
+
+/// States that keys may have besides, if some of the damages cannot be told from one legal crash
+/// state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Bit `i`: damage `i` of the case is explained.
+    faults: u32,
+    states: Vec<(Vec<u8>, State)>,
+}
+
+/// What one rule finds for the damages of the bit set `faults`.
+pub(super) struct Found<'a> {
+    faults: u32,
+    found: &'a mut Vec<Explanation>,
+}
+
+impl Found<'_> {
+    /// Adds an explanation, if it is a new one.
+    pub(super) fn push(&mut self, states: Vec<(Vec<u8>, State)>) {
+        let explanation = Explanation { faults: self.faults, states };
+        if !self.found.contains(&explanation) {
+            self.found.push(explanation);
+        }
+    }
+}
+
+/// Returns the models by which the damage cannot be told from a legal crash state. Of several
+/// damages it is enough that some of them together cannot: the others must be found or do nothing.
+/// Disjoint sets of damages can have an explanation each.
+pub fn models_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> impl Iterator<Item = Model> {
+    let mut found = Vec::new();
     for chosen in 1..1_u32 << case.faults.len() {
         let is_chosen = |(index, _): &(usize, &Fault)| chosen & 1 << index != 0;
         let faults: Vec<Fault> = case.faults.iter().enumerate().filter(is_chosen).map(|(_, fault)| *fault).collect();
         let mut damaged = known.base.image.clone();
         faults.iter().for_each(|fault| fault.apply(&mut damaged, &known.base.moments));
         let case = Case { faults, ..case.clone() };
-        is_wider |= allow_rollback(known, &damaged, &mut model);
+        let mut found = Found { faults: chosen, found: &mut found };
+        explain_by_rollback(known, &damaged, &mut found);
         if is_in_place(engine) && case.history.end != End::Clean {
-            is_wider |= allow_older(&case, known, &mut model);
+            explain_by_older_lines(&case, known, &mut found);
         }
-        is_wider |= allow_in_flight(engine, &case, known, &damaged, &mut model);
-        is_wider |= allow_prefix(engine, &case, known, &damaged, &mut model);
+        explain_by_operations(engine, &case, known, &damaged, &mut found);
+        explain_by_prefix(engine, &case, known, &damaged, &mut found);
     }
-    is_wider.then_some(model)
+    let are_disjoint = |(one, other): &(usize, usize)| found[*one].faults & found[*other].faults == 0;
+    let pairs = (0..found.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
+    let pairs: Vec<(usize, usize)> = pairs.filter(are_disjoint).take(PAIRS_MAX).collect();
+    let sets: Vec<Vec<usize>> =
+        (0..found.len()).map(|one| vec![one]).chain(pairs.into_iter().map(|(one, other)| vec![one, other])).collect();
+    let model = known.model.clone();
+    sets.into_iter().map(move |set| {
+        let mut model = model.clone();
+        let states = set.iter().flat_map(|index| &found[*index].states);
+        states.for_each(|(key, state)| model.allow(key, state));
+        model
+    })
 }
 
-/// Widens `model` by the states of the moments of which rule 1 holds.
-fn allow_rollback(known: &Known, damaged: &SimImage, model: &mut Model) -> bool {
+/// The state of each key of `keys` in `state`.
+pub(super) fn states_of<'k>(keys: impl IntoIterator<Item = &'k [u8]>, state: &State) -> Vec<(Vec<u8>, State)> {
+    keys.into_iter().map(|key| (key.to_vec(), state.only(key))).collect()
+}
+
+/// Explains by the moments of which rule 1 holds.
+fn explain_by_rollback(known: &Known, damaged: &SimImage, found: &mut Found<'_>) {
     let base = known.base;
-    let mut is_wider = false;
     for (moment, (state, session)) in base.moments.iter().zip(&base.held) {
         let has_files = *session == base.sessions || moment.values == damaged.values;
         if has_files && damaged.regions.starts_with(&moment.regions) {
-            base.universe.iter().for_each(|key| model.allow(key, state));
-            is_wider = true;
+            found.push(states_of(base.universe.iter().map(Vec::as_slice), state));
         }
     }
-    is_wider
 }
 
-/// Widens `model` by the states of the moments of which rule 2 holds.
-fn allow_older(case: &Case, known: &Known, model: &mut Model) -> bool {
+/// Explains by the moments of which rule 2 holds. Lines do not depend on each other: the damages
+/// have one explanation together.
+fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
     let base = known.base;
-    let mut is_wider = false;
+    let mut states = Vec::new();
     for fault in &case.faults {
-        let Fault::Stale { at, moment } = *fault else { continue };
-        let Some((state, session)) = base.held.get(moment) else { continue };
+        let Fault::Stale { at, moment } = *fault else { return };
+        let Some((state, session)) = base.held.get(moment) else { return };
         let is_file = fault.kind() == Kind::StaleFile;
         if is_file && *session != base.sessions {
-            continue;
+            return;
         }
         let lines = (at.offset..at.offset + at.len).step_by(LINE as usize);
         let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE, ..at }));
         let has_entries = !is_file && names.any(is_of_entries);
         for key in &base.universe {
-            model.allow(key, state);
+            states.extend(states_of([key.as_slice()], state));
             if has_entries {
-                model.allow(key, &State::EMPTY);
+                states.push((key.clone(), State::EMPTY));
             }
         }
-        is_wider = true;
     }
-    is_wider
+    found.push(states);
 }
 
 /// Whether the lines of this structure hold entries of keys.
@@ -132,24 +173,26 @@ fn changed_lines(undamaged: &SimImage, damaged: &SimImage) -> Option<BTreeSet<Li
     Some(changed)
 }
 
-/// Widens `model` by the states before operations of which rule 3 holds.
-fn allow_in_flight(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage, model: &mut Model) -> bool {
+/// Explains by the operations of which rule 3 holds.
+fn explain_by_operations(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage, found: &mut Found<'_>) {
     if case.history.end == End::Clean {
-        return false;
+        return;
     }
-    let Some(changed) = changed_lines(&known.base.image, damaged) else { return false };
+    let Some(changed) = changed_lines(&known.base.image, damaged) else { return };
     let sessions = known.base.sessions;
-    let mut is_wider = false;
+    let mut explanations = Vec::new();
     let check = Check { damaged, changed: &changed, parts: known.parts };
     let mut observer = |step: &Step<'_>| {
         if step.session == sessions && check.was_in_flight(step) {
             let keys: Vec<&[u8]> = step.op.keys().collect();
-            keys.iter().for_each(|key| model.allow(key, step.before));
-            is_wider |= !keys.is_empty() || *step.op == Op::Sync;
+            if !keys.is_empty() || *step.op == Op::Sync {
+                explanations.push(states_of(keys, step.before));
+            }
         }
     };
-    let seen = observe(engine, &spec(known.mutant), &case.history, case.history_seed, &mut observer);
-    seen.is_ok() && is_wider
+    if observe(engine, &spec(known.mutant), &case.history, case.history_seed, &mut observer).is_ok() {
+        explanations.into_iter().for_each(|states| found.push(states));
+    }
 }
 
 struct Check<'a> {

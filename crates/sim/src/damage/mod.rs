@@ -344,9 +344,13 @@ fn judge_image(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimIma
     if !is_of_content {
         return Err(violation);
     }
-    let Some(model) = legal::model_of_crashes(engine, case, known) else { return Err(violation) };
-    // Every answer must be explained by the crash state, not the first violation alone.
-    judge_with(engine, case, model, damaged).map(|_| Verdict::Indistinguishable)
+    // One crash state must explain every answer, not the first violation alone.
+    let explains = |model| judge_with(engine, case, model, damaged).is_ok();
+    if legal::models_of_crashes(engine, case, known).any(explains) {
+        Ok(Verdict::Indistinguishable)
+    } else {
+        Err(violation)
+    }
 }
 
 fn judge_with(engine: &dyn Engine, case: &Case, model: Model, damaged: &SimImage) -> Result<Verdict, Violation> {

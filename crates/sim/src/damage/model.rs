@@ -70,14 +70,6 @@ pub struct Model {
 /// The state of a key that no history writes.
 static ABSENT: [State; 1] = [State::EMPTY];
 
-fn only(state: &State, key: &[u8]) -> State {
-    let mut own = State::default();
-    if let Some(held) = state.held(key) {
-        own.set(key.to_vec(), held.clone());
-    }
-    own
-}
-
 fn show_value(seen: Option<&[u8]>) -> String {
     seen.map_or_else(|| "nothing".into(), |value| format!("{:?}", show(value)))
 }
@@ -88,7 +80,7 @@ impl Model {
     /// [`Engine::recounts_expired`]: crate::subject::Engine::recounts_expired
     pub fn new(base: &Base, recounts_expired: bool) -> Self {
         let states = |key: &Vec<u8>| {
-            let mut states: Vec<State> = base.allowed.iter().map(|state| only(state, key)).collect();
+            let mut states: Vec<State> = base.allowed.iter().map(|state| state.only(key)).collect();
             states.dedup();
             (key.clone(), states)
         };
@@ -99,7 +91,7 @@ impl Model {
 
     /// Also allows that `key` is as in `state`.
     pub fn allow(&mut self, key: &[u8], state: &State) {
-        let own = only(state, key);
+        let own = state.only(key);
         let states = Arc::make_mut(&mut self.keys).entry(key.to_vec()).or_insert_with(|| vec![State::EMPTY]);
         if !states.contains(&own) {
             states.push(own);
@@ -221,7 +213,7 @@ impl Model {
             let mut done = states.clone();
             let outcome = |state: &mut State| drop(state.apply(op));
             done.iter_mut().for_each(outcome);
-            for state in done.iter().map(|state| only(state, key)) {
+            for state in done.iter().map(|state| state.only(key)) {
                 if !states.contains(&state) {
                     states.push(state);
                 }

@@ -3,7 +3,8 @@
 //! Bytes behind the end of a log are arbitrary: the space of a log is not cleared, and the bytes of
 //! a record that was cut off may be anything. The same holds for a log whose header is not durable
 //! yet. So a power failure in an earlier operation can leave an image whose logs end earlier and
-//! which is otherwise the same.
+//! which is otherwise the same. It leaves no record of a later operation: an image with a whole one
+//! is not such an image.
 //!
 //! After a crash the lines that the interrupted operation stored may be as the crash left them. An
 //! earlier crash does not leave them. But they do not tell that the last record of a log was
@@ -15,8 +16,8 @@ use lodestore_media::sim::{LineModel, SimImage, What};
 
 use super::base::{Base, End, Step, observe};
 use super::fault::{LINE, PAGE, Place, bytes_at, content};
+use super::legal::{Found, states_of};
 use super::map::Part;
-use super::model::Model;
 use super::{Case, Known, spec};
 use crate::subject::Engine;
 
@@ -31,6 +32,9 @@ fn is_log_head(part: &Part) -> bool {
     part.name.strip_suffix(": head").is_some_and(|name| LOGS.contains(&name))
 }
 
+/// The words that an operation stores in logs: file, offset, bytes, mask.
+type Words = Vec<(u16, u64, u64, u8)>;
+
 /// For each log, the offset of the first byte that the operation stores in it, in the order of the
 /// operations.
 type FirstStores = Vec<BTreeMap<usize, u64>>;
@@ -40,6 +44,8 @@ struct Ends<'a> {
     parts: &'a [Part],
     sessions: usize,
     first_stores: FirstStores,
+    /// What each operation stores in log segments.
+    records: Vec<Words>,
 }
 
 impl Ends<'_> {
@@ -48,14 +54,30 @@ impl Ends<'_> {
             return;
         }
         let mut first: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut record = Words::new();
         for event in &step.trace.events {
-            let What::Word { region, offset, .. } = event.what else { continue };
+            let What::Word { region, offset, value, mask, .. } = event.what else { continue };
             for index in self.logs_from(region, offset) {
+                if self.parts[index].name == "log segment" {
+                    record.push((region, offset, value, mask));
+                }
                 let from = offset.max(self.parts[index].at.offset);
                 first.entry(index).and_modify(|known| *known = from.min(*known)).or_insert(from);
             }
         }
         self.first_stores.push(first);
+        self.records.push(record);
+    }
+
+    /// The number of operations up to the last whose record is whole in `image`.
+    fn until_whole_record(&self, image: &SimImage) -> usize {
+        let is_there = |(file, offset, value, mask): &(u16, u64, u64, u8)| {
+            let bytes = content(image, *file).iter().skip(*offset as usize);
+            let wanted = value.to_le_bytes();
+            bytes.zip(wanted).enumerate().all(|(at, (byte, wanted))| mask & 1 << at == 0 || *byte == wanted)
+        };
+        let is_whole = |words: &Words| !words.is_empty() && words.iter().all(is_there);
+        self.records.iter().rposition(is_whole).map_or(0, |last| last + 1)
     }
 
     /// The logs that a store to this byte creates or goes on with.
@@ -86,44 +108,44 @@ impl Ends<'_> {
     }
 }
 
-/// Widens `model` by the states of the earlier cuts of the last session at which `damaged` is a
-/// legal crash image. Returns whether there is one.
-pub(super) fn allow_prefix(
+/// Explains by the earlier cuts of the last session at which `damaged` is a legal crash image.
+pub(super) fn explain_by_prefix(
     engine: &dyn Engine,
     case: &Case,
     known: &Known,
     damaged: &SimImage,
-    model: &mut Model,
-) -> bool {
+    found: &mut Found<'_>,
+) {
     let base = known.base;
     if case.history.end == End::Clean || !is_of_regions(base, damaged) {
-        return false;
+        return;
     }
     let run = |observer: &mut dyn FnMut(&Step<'_>)| {
         observe(engine, &spec(known.mutant), &case.history, case.history_seed, observer).is_ok()
     };
-    let mut ends = Ends { parts: known.parts, sessions: base.sessions, first_stores: Vec::new() };
+    let mut ends = Ends { parts: known.parts, sessions: base.sessions, first_stores: Vec::new(), records: Vec::new() };
     if !run(&mut |step| ends.note(step)) {
-        return false;
+        return;
     }
+    // An earlier cut leaves no whole record of a later operation.
+    let first_cut = ends.until_whole_record(damaged).saturating_sub(1);
     let ends = ends.before_each();
-    let (mut number, mut is_wider) = (0, false);
+    let mut number = 0;
     run(&mut |step| {
         if step.session != base.sessions {
             return;
         }
         let cut = Cut { parts: known.parts, ends: &ends[number], damaged, base };
         number += 1;
-        if cut.is_in(step) {
+        if number > first_cut && cut.is_in(step) {
             let mut after = step.before.clone();
             after.apply(step.op);
-            for key in &base.universe {
-                model.allow(key, step.before);
-                model.allow(key, &after);
-            }
-            is_wider = true;
+            let keys = || base.universe.iter().map(Vec::as_slice);
+            let mut states = states_of(keys(), step.before);
+            states.extend(states_of(keys(), &after));
+            found.push(states);
         }
-    }) && is_wider
+    });
 }
 
 /// Whether the damage is in the regions alone, and they have their lengths.
