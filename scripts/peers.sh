@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the bench's peers need (Debian 12, as root), or with --check only says whether it is here.
-# The bench itself is then built with:  cargo build --release -p lodestore-cli --features peers
+# The bench itself is then built with:  cargo build --release -p lodestore-bench --features peers
 set -eu
 
 packages="libleveldb1d libdb5.3 librocksdb7.8 liblmdb0 redis-server libhiredis0.14 memcached libmemcached11"

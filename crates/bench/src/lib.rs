@@ -1,5 +1,7 @@
-//! `lodestore bench`: workloads, the driver that runs them, and the peers beside which they run; and `lodestore evaluate`, which runs a list of benches and
-//! makes pages of what they find.
+//! The bench: workloads, the driver that runs them, and the stores of others.
+//!
+//! * `lodestore-bench run` measures stores side by side.
+//! * `lodestore-bench evaluate` runs a list of benches and writes a page of each.
 //!
 //! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
 //! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before

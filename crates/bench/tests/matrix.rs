@@ -65,7 +65,7 @@ fn the_tables_of_the_paper_are_printed_with_its_names_and_again_by_the_command_t
     let names: Vec<_> = head.split('|').map(str::trim).filter(|name| !name.is_empty()).collect();
     assert_eq!(names, ["MKVS", "MKVS-EKV", "mkvs 2x2 as it comes"]);
     let again = text.lines().last().expect("the command").trim();
-    let again = bench(again.strip_prefix("lodestore bench ").expect("a command"), None);
+    let again = bench(again.strip_prefix("lodestore-bench run ").expect("a command"), None);
     assert!(String::from_utf8_lossy(&again.stdout).contains("\nTable 6: a, ops/s by threads"), "{again:?}");
     let one = bench("--preset mkvs-tables --peers none --records 200 --rounds 1 --threads 1 --size 64M", Some(&dir));
     let one = String::from_utf8_lossy(&one.stdout);
@@ -138,7 +138,8 @@ mod servers {
     fn a_server_ends_with_a_bench_that_is_killed() {
         for (engine, signal) in [("redis", "-KILL"), ("memcached", "-KILL"), ("redis", "-TERM")] {
             let dir = Scratch::new();
-            let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
+            let mut child = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"))
+                .arg("run")
                 .args(["--engine", engine, "--peers", "none", "--workloads", "overload", "--seconds", "600"])
                 .args(["--records", "1000", "--dir"])
                 .arg(dir.path())

@@ -68,7 +68,8 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
 
 /// Runs the program under a limit on memory on a disk: what it printed, and whether it left a control group. None where it has no groups here, and says so.
 fn limited(words: &str, dir: &Scratch) -> Option<(Output, bool)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"));
+    command.arg("run");
     command.args(words.split_whitespace()).arg("--dir").arg(dir.path());
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the bench starts");

@@ -102,7 +102,7 @@ fn a_figure_of_the_paper_is_printed_with_its_number_and_again_by_the_command_tha
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(texts.iter().all(|it| text.contains(it)), "{text}{}", String::from_utf8_lossy(&output.stderr));
         let again =
-            text.lines().last().and_then(|line| line.trim().strip_prefix("lodestore bench ")).expect("a command");
+            text.lines().last().and_then(|line| line.trim().strip_prefix("lodestore-bench run ")).expect("a command");
         let again = String::from_utf8_lossy(&bench(again, None).stdout).into_owned();
         assert!(texts.iter().all(|it| again.contains(it)), "{again}");
     }

@@ -122,7 +122,8 @@ fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
     fs::write(&file, text).expect("a script");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it can be run");
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").expect("there is a path"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"));
+    command.arg("run");
     command.args(words.split_whitespace()).arg("--dir").arg(dir.path()).env("PATH", path).stdin(Stdio::null());
     command.output().expect("the bench starts")
 }

@@ -17,7 +17,7 @@ fn of(row: &Value) -> BTreeMap<&str, &Value> {
 
 /// The rows of this command, which names a directory itself.
 fn again(command: &str) -> Vec<Value> {
-    let words = command.strip_prefix("lodestore bench ").expect("it names the program");
+    let words = command.strip_prefix("lodestore-bench run ").expect("it names the program");
     rows(&bench(&format!("{words} --json"), None))
 }
 

@@ -88,7 +88,7 @@ fn a_table_tells_how_to_run_it_again() {
     let output = bench("--engine btreemap --workloads get --records 1000 --rounds 1", None);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        !text.contains("x btreemap") && text.contains("lodestore bench --engine btreemap --workloads get"),
+        !text.contains("x btreemap") && text.contains("lodestore-bench run --engine btreemap --workloads get"),
         "{text}"
     );
 }
@@ -144,7 +144,8 @@ fn a_signal_ends_the_run_and_its_directory() {
             continue;
         }
         let dir = Scratch::new();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_bench"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"))
+            .arg("run")
             .args(
                 "--workloads get --records 1000000 --ops 100000000 --rounds 9 --peers none --size 1G --dir"
                     .split_whitespace(),

@@ -26,7 +26,6 @@ Exit codes:
   10  import stopped at a line that it cannot read
   11  something is at that path already, or a foreign file in the store's directory
   12  too few devices of a group are there
-  13  experiments that were asked measured nothing (evaluate)
  130  stopped by SIGINT (143: SIGTERM), store closed";
 
 /// A persistent key-value store for memory that lasts.
@@ -69,10 +68,6 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// See and change a matrix of devices (engine mkvs)
     Mkvs(MkvsArgs),
-    /// Measure an engine, and peers beside it
-    Bench(Box<lodestore_bench::Given>),
-    /// Run the whole comparison, experiment after experiment, and write a page of each
-    Evaluate(lodestore_bench::Evaluate),
     /// Write a sample data set: the names of all Unicode characters
     Sample(SampleArgs),
     /// List the engines and their options

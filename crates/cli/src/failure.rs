@@ -65,8 +65,6 @@ pub enum Failure {
     },
     /// `verify` found something.
     Findings(usize),
-    /// Experiments that were asked and measured nothing.
-    Unmeasured(Vec<String>),
     /// A signal ended the work, and the store is closed.
     Signal {
         /// Its number.
@@ -100,7 +98,6 @@ impl Failure {
             }
             Self::Line { .. } => 10,
             Self::Findings(_) => 7,
-            Self::Unmeasured(_) => 13,
             Self::Signal { number, .. } => 128u8.saturating_add(u8::try_from(*number).unwrap_or(0)),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::File { .. } | Self::Output(_) | Self::Other(_) => 8,
@@ -194,12 +191,6 @@ impl fmt::Display for Failure {
                     "verify found {count} {things} wrong: export what can be read, and restore what the list names"
                 )
             }
-            Self::Unmeasured(names) => write!(
-                f,
-                "{} measured nothing: see why in the line of each, mend it, and run them again with --only {}",
-                names.join(", "),
-                names.join(",")
-            ),
             Self::Signal { number, imported } => {
                 write!(
                     f,

@@ -1,7 +1,7 @@
 //! The `lodestore` program: stores, from a shell.
 //!
 //! Every failure is one line on standard error that says what to do, and an exit code of its own
-//! (`lodestore --help`, docs/cli.md). Floor 5: it stands on the library `lodestore` and on `bench`.
+//! (`lodestore --help`, docs/cli.md). Floor 5: it stands on the library `lodestore`.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -442,17 +442,6 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
 }
 
 #[test]
-fn a_bench_whose_store_gets_full_is_code_6_where_it_goes_on_and_no_other_is_left_too() {
-    let place = Place::new();
-    let sizes = "--size 4M --records 50000 --ops 10 --rounds 1 --peers none --workloads load";
-    let args: Vec<_> = ["bench", "--dir", "."].into_iter().chain(sizes.split_whitespace()).collect();
-    place.fails(&args, 6, "is full");
-    let all_failed = place.run(&[&args[..], &["--go-on"]].concat());
-    assert_eq!(all_failed.status.code(), Some(6), "{}", text(&all_failed.stderr));
-    place.fails(&[&args[..3], &["--records", "10", "--peers", "none", "--size", "100K"]].concat(), 2, "--size SIZE");
-}
-
-#[test]
 fn a_refusal_of_the_system_says_what_to_do() {
     let place = Place::with_store();
     place.write("k", "");
@@ -517,7 +506,6 @@ fn help_and_version_are_no_failures_and_name_the_exit_codes() {
         "import",
         "export",
         "doctor",
-        "bench",
         "sample",
         "engines",
         "completions",

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p lodestore-bench --example instructions` measures and compares, and fails where a path has grown; with `-- --bless` it writes the file anew; with
 //! `-- --engine NAME` it looks at one engine. It needs valgrind, under which it starts itself once for each engine. Instructions are no time: what is guarded is that
-//! nobody makes a path longer without seeing it. Time is measured by `lodestore bench`.
+//! nobody makes a path longer without seeing it. Time is measured by `lodestore-bench run`.
 #![forbid(unsafe_code)]
 
 mod callgrind;

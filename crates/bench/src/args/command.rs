@@ -95,7 +95,7 @@ impl Args {
 
     /// The command for these workloads, and how they are named in it.
     fn line(&self, named: &str, workloads: &[Workload]) -> String {
-        let mut words = vec![format!("lodestore bench --engine {}", quoted(&self.engine))];
+        let mut words = vec![format!("lodestore-bench run --engine {}", quoted(&self.engine))];
         // All that it stands for is said again, but for the tables that it prints.
         if let Some(preset) = self.preset.filter(|preset| preset.has_tables()) {
             words.push(format!("--preset {}", preset.name()));
@@ -201,7 +201,7 @@ mod tests {
 
     fn read(command: &str) -> Args {
         let words = words(command);
-        assert_eq!(words[..2], ["lodestore", "bench"], "{command}");
+        assert_eq!(words[..2], ["lodestore-bench", "run"], "{command}");
         parsed_words(words[2..].iter().cloned()).resolved().expect("they can be run")
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let own = LINES.iter().map(|line| format!("{line} './a dir, of $HOME'\\''s; \"own\"'"));
         let presets = Preset::value_variants().iter().map(|preset| format!("{} --dir .", preset.words()));
         for line in own.chain(presets) {
-            let args = read(&format!("lodestore bench {line}"));
+            let args = read(&format!("lodestore-bench run {line}"));
             for variant in args.variants().expect("variants") {
                 let alone = variant.by_itself();
                 assert_eq!((alone.targets(), &alone.sweep), (vec![variant.target.clone()], &None));
@@ -257,7 +257,7 @@ mod tests {
     fn a_run_is_repeated_by_the_same_arguments() {
         let presets = Preset::value_variants().iter().map(|preset| format!("--preset {} --dir", preset.name()));
         for line in LINES.map(String::from).into_iter().chain(presets) {
-            let args = read(&format!("lodestore bench {line} 'a b'"));
+            let args = read(&format!("lodestore-bench run {line} 'a b'"));
             let command = args.command(&args.workloads);
             let again = read(&command);
             assert_eq!(again.command(&again.workloads), command);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_line_for_one_row_says_how_to_redo_a_reopening() {
-        let args = read(&format!("lodestore bench {} .", LINES[4]));
+        let args = read(&format!("lodestore-bench run {} .", LINES[4]));
         let told = args.row_by_row();
         assert!(told.ends_with("; a reopening takes load --reopen"), "{told}");
         let command = told.lines().nth(1).expect("the line to fill in").trim().replace("STORE", "nvht");

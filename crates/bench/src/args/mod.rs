@@ -62,7 +62,7 @@ pub enum Settle {
     Each,
 }
 
-/// Arguments of `lodestore bench`.
+/// Arguments of `lodestore-bench run`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Take the arguments of a named experiment, but for those that are given here.

@@ -19,7 +19,7 @@ pub(super) fn index(entries: &[Entry<'_>]) -> String {
     let expected: u64 = ran.iter().map(|(_, (record, _))| record.expected_seconds).sum();
     let mut text = format!(
         "# Runs\n\n\
-         Made by `lodestore evaluate`, which writes this page and those below anew; [analysis](../README.md) stands beside them. All together took {:.1} minutes, \
+         Made by `lodestore-bench evaluate`, which writes this page and those below anew; [analysis](../README.md) stands beside them. All together took {:.1} minutes, \
          {:.1} were expected. {CHECKED}\n\n{}",
         seconds / 60.0,
         expected as f64 / 60.0,

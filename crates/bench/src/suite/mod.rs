@@ -1,7 +1,10 @@
-//! `lodestore evaluate`: a list of experiments, each a run of this program's own `bench`, one after the other, and pages of what they found.
+//! `lodestore-bench evaluate`: a list of experiments and the pages of what they found. Each
+//! experiment is a run of `lodestore-bench run`, one after the other.
 //!
-//! Beside the pages (NAME.md, pictures NAME.svg, rows NAME.jsonl, README.md over all) stands `runs.json` with what is known of each run. All of it is
-//! written when an experiment is done, so that what ends the whole leaves what is finished. An experiment that measured nothing leaves what there is of it as it was.
+//! An experiment has a page (NAME.md), pictures (NAME.svg) and rows (NAME.jsonl). README.md is the
+//! index of the pages, and `runs.json` holds what is known of each run. All files are written when
+//! an experiment is done: an interruption leaves the finished ones. An experiment that measured
+//! nothing leaves its earlier files as they were.
 
 mod compare;
 mod contest;
@@ -37,7 +40,7 @@ use site::Site;
 /// What is known of the runs whose pages lie beside it.
 const RECORDS: &str = "runs.json";
 
-/// Arguments of `lodestore evaluate`.
+/// Arguments of `lodestore-bench evaluate`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Evaluate {
     /// How much is measured.

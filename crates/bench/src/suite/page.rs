@@ -96,7 +96,7 @@ fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     let size = size_told(experiment, record.scale).map(|told| format!("* Size: {told}\n")).unwrap_or_default();
     format!(
         "# {title}\n\n\
-         Made by `lodestore evaluate`, which writes it anew: analysis stands in pages of its own. {CHECKED}\n\n\
+         Made by `lodestore-bench evaluate`, which writes it anew: analysis stands in pages of its own. {CHECKED}\n\n\
          {question}\n\n\
          * Scale: {scale}; it took {took:.0} s, {expected} s were expected; medians of {rounds} round(s)\n{size}\
          * Program: lodestore {program}\n\
@@ -122,7 +122,7 @@ fn again(experiment: &Experiment, record: &Record) -> String {
     format!(
         "In commands `lodestore` is the program of a build with `--features peers`, and `$MEMORY` and `$DISK` are directories in memory and on a disk: `export \
          MEMORY=/dev/shm DISK=\"$PWD\"`. This makes the page again, as `runs/{name}.md`, in {took:.0} s as here:\n\n\
-         ```sh\nlodestore evaluate --scale {scale} --dir \"$MEMORY\"{disk} --out runs --only {name}\n```\n\n\
+         ```sh\nlodestore-bench evaluate --scale {scale} --dir \"$MEMORY\"{disk} --out runs --only {name}\n```\n\n\
          It ran the following. The command of each row by itself is folded under the tables, and is `repeat` in its line of [{name}.jsonl]({name}.jsonl).\n\n\
          ```sh\n{commands}\n```\n",
         commands = record.commands.join("\n"),
@@ -310,14 +310,14 @@ mod tests {
                 "* Date: 2026-01-31 (UTC)",
                 "* Machine: a processor, 2048 MiB; `$MEMORY` lies on tmpfs, `$DISK` on ext4",
                 "* Versions of peers: rocksdb 7.8",
-                "lodestore bench --dir \"$MEMORY\" --engine hikv",
+                "lodestore-bench run --dir \"$MEMORY\" --engine hikv",
                 "| workload | `hikv` | `rocksdb` |",
                 "|---|---|---|",
                 "| get | 9.00 M (10 %) | 500.0 k (10 %) |",
                 "| `rocksdb` | process | shm | cache=1 version=7.8 |",
-                "lodestore evaluate --scale small --dir \"$MEMORY\" --out runs --only sample",
-                "| get | `hikv` | `lodestore bench --engine hikv --dir \"$MEMORY\" --workloads get --peers none` |",
-                "| get | `rocksdb` | `lodestore bench --engine rocksdb --dir \"$MEMORY\" --workloads get --peers none` |",
+                "lodestore-bench evaluate --scale small --dir \"$MEMORY\" --out runs --only sample",
+                "| get | `hikv` | `lodestore-bench run --engine hikv --dir \"$MEMORY\" --workloads get --peers none` |",
+                "| get | `rocksdb` | `lodestore-bench run --engine rocksdb --dir \"$MEMORY\" --workloads get --peers none` |",
                 "![A title](sample.svg)",
             ],
         );
@@ -409,7 +409,7 @@ mod tests {
         let failed = failed("nvht", "full");
         let text = page(&experiment(), &record, &[row("hikv", "get", 9e6), failed]);
         has(&text, &["## Left out", "* `memcached`: its library is missing", "* A run failed: it was killed"]);
-        let again = "`lodestore bench --engine nvht --dir \"$MEMORY\" --workloads failed --peers none`";
+        let again = "`lodestore-bench run --engine nvht --dir \"$MEMORY\" --workloads failed --peers none`";
         has(&text, &[&format!("| failed | `nvht` | {again} |")]);
         assert_eq!(text.matches("| failed |").count(), 1, "a failure is in no table of figures: {text}");
         assert!(!made(&[row("hikv", "get", 9e6)]).contains("## Left out"));

@@ -105,14 +105,9 @@ impl Bench<'_> {
         let plot = plot.map(|(draw, file)| (if run.open { Draw::Latency } else { draw }.option(), file));
         let medium = self.experiment.medium.variable();
         let drawn = plot.as_ref().map(|(option, file)| format!(" {option} {file}")).unwrap_or_default();
-        record.commands.push(format!("lodestore bench --dir \"{medium}\" {words} --go-on{drawn}"));
+        record.commands.push(format!("lodestore-bench run --dir \"{medium}\" {words} --go-on{drawn}"));
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
-        command
-            .arg("bench")
-            .arg("--dir")
-            .arg(scratch.path())
-            .args(words.split_whitespace())
-            .args(["--go-on", "--json"]);
+        command.arg("run").arg("--dir").arg(scratch.path()).args(words.split_whitespace()).args(["--go-on", "--json"]);
         if let Some((option, file)) = &plot {
             command.arg(option).arg(scratch.path().join(file));
         }
@@ -288,12 +283,12 @@ mod tests {
     #[test]
     fn the_commands_of_rows_can_be_pasted_whatever_the_directory_is_called() {
         for dir in ["/dev/shm/lodestore-1", "/tmp/a b's \"c\"/lodestore-1"] {
-            let command = format!("lodestore bench --dir {} --engine hikv", quoted(dir));
+            let command = format!("lodestore-bench run --dir {} --engine hikv", quoted(dir));
             let found =
                 Row { repeat: command, failed: Some(format!("{dir}/hikv-1 is full")), ..row("hikv", "get", 1.0) };
             let lines = serde_json::to_string(&found).expect("JSON");
             let read: Row = serde_json::from_str(&unnamed(&lines, Path::new(dir), "$MEMORY")).expect("a row");
-            assert_eq!(read.repeat, "lodestore bench --dir \"$MEMORY\" --engine hikv");
+            assert_eq!(read.repeat, "lodestore-bench run --dir \"$MEMORY\" --engine hikv");
             assert_eq!(read.failed.as_deref(), Some("$MEMORY/hikv-1 is full"));
         }
     }

@@ -16,8 +16,8 @@ pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
         spread: 0.1,
         durability: "process".into(),
         medium: "shm".into(),
-        command: format!("lodestore bench --engine {store} --workloads {workload} --peers lmdb"),
-        repeat: format!("lodestore bench --engine {store} --dir \"$MEMORY\" --workloads {workload} --peers none"),
+        command: format!("lodestore-bench run --engine {store} --workloads {workload} --peers lmdb"),
+        repeat: format!("lodestore-bench run --engine {store} --dir \"$MEMORY\" --workloads {workload} --peers none"),
         ..Row::for_plot(store, workload, rate)
     };
     row.settings.insert("cache".into(), "1".into());
@@ -68,7 +68,7 @@ pub(super) fn record() -> Record {
         },
         seconds: 61.0,
         expected_seconds: 60,
-        commands: vec!["lodestore bench --dir \"$MEMORY\" --engine hikv".into()],
+        commands: vec!["lodestore-bench run --dir \"$MEMORY\" --engine hikv".into()],
         left_out: Vec::new(),
         failed: Vec::new(),
         plots: vec!["sample.svg".into()],

@@ -13,7 +13,8 @@ pub fn is_empty(dir: &Scratch) -> bool {
 
 /// Runs the program with these words, and with this directory.
 pub fn bench(words: &str, dir: Option<&Scratch>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"));
+    command.arg("run");
     command.args(words.split_whitespace()).stdin(Stdio::null());
     if let Some(dir) = dir {
         command.arg("--dir").arg(dir.path());

@@ -10,23 +10,19 @@ mod scan;
 mod stats;
 mod verify;
 
-use std::io::ErrorKind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lodestore::{Error, Lodestore, OpenOptions};
+use lodestore::{Lodestore, OpenOptions};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Cli, Command, StoreArgs};
 use crate::failure::{Failure, Outcome};
 use crate::out::Out;
 use crate::sample;
-
-/// This program's version, and its commit where it was built in a checkout.
-const PROGRAM: &str = env!("LODESTORE_PROGRAM");
 
 /// Runs a command.
 pub fn run(command: Command) -> Outcome {
@@ -45,11 +41,6 @@ pub fn run(command: Command) -> Outcome {
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
-        Command::Bench(given) => measured(lodestore_bench::run(*given)),
-        Command::Evaluate(args) => match measured(lodestore_bench::evaluate(&args, PROGRAM))? {
-            without if without.is_empty() => Ok(()),
-            without => Err(Failure::Unmeasured(without)),
-        },
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
         Command::Completions { shell } => completions(shell),
@@ -155,14 +146,6 @@ fn engines(json: bool) -> Outcome {
         }
     }
     out.flush()
-}
-
-/// What a bench comes to.
-fn measured<T>(done: lodestore::Result<T>) -> Outcome<T> {
-    done.map_err(|error| match error {
-        Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Failure::Output(source),
-        error => Failure::Store(error),
-    })
 }
 
 fn completions(shell: clap_complete::Shell) -> Outcome {

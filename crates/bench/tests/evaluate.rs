@@ -1,6 +1,7 @@
 //! `evaluate` through the program: that an experiment runs, and that its page, its rows and the index are there.
 
-mod common;
+#[path = "common/place.rs"]
+mod place;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Place, text};
+use place::{Place, text};
 use serde_json::Value;
 
 /// An evaluation of one experiment at the tiny scale, with the pages in `out`.
@@ -34,10 +35,10 @@ fn an_experiment_leaves_its_page_its_rows_and_the_index_and_no_store() {
         "* Scale: tiny",
         "* Program: lodestore ",
         "hardware threads, Linux ",
-        "lodestore bench --dir \"$MEMORY\" --engine hikv",
+        "lodestore-bench run --dir \"$MEMORY\" --engine hikv",
         "| workload | `hikv` | `mkvs` |",
         "## Where we lose",
-        "| multiget | `mkvs` | `lodestore bench --engine mkvs --dir \"$MEMORY\" --workloads multiget ",
+        "| multiget | `mkvs` | `lodestore-bench run --engine mkvs --dir \"$MEMORY\" --workloads multiget ",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
@@ -102,7 +103,7 @@ fn a_finished_page_stays_as_it_was_when_its_experiment_measures_nothing_later() 
 #[test]
 fn directories_that_cannot_be_used_are_refused_before_anything_runs() {
     let place = place();
-    place.write("file", "x");
+    fs::write(place.path("file"), "x").expect("a file");
     fs::create_dir(place.path("disk")).expect("a directory");
     let with = |dir: &'static str, disk: &'static str, out: &'static str| {
         ["evaluate", "--scale", "tiny", "--only", "hikv-fig8", "--dir", dir, "--disk", disk, "--out", out]
@@ -240,7 +241,7 @@ fn a_killed_evaluation_takes_its_bench_with_it_and_the_next_tells_what_is_left()
 fn a_signal_that_was_ignored_before_stays_so() {
     let place = place();
     let args = evaluate("hikv-fig8", &[]).join(" ");
-    let line = format!("trap '' HUP; exec {} {args}", env!("CARGO_BIN_EXE_lodestore"));
+    let line = format!("trap '' HUP; exec {} {args}", env!("CARGO_BIN_EXE_lodestore-bench"));
     let child = Command::new("sh")
         .args(["-c", &line])
         .current_dir(place.path(""))

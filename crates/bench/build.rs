@@ -1,4 +1,4 @@
-//! Tells the program its version and commit, for the pages of `lodestore evaluate`.
+//! Tells the program its version and commit, for the pages of `lodestore-bench evaluate`.
 
 use std::process::Command;
 

@@ -1,13 +1,14 @@
 //! `bench` through the program: that it runs, and that its lines have the fields that scripts read.
 
-mod common;
+#[path = "common/place.rs"]
+mod place;
 
-use common::Place;
+use place::Place;
 
 #[test]
 fn a_small_bench_writes_one_object_a_line_with_the_named_fields() {
     let place = Place::new();
-    let args = ["bench", "--engine", "hikv", "--dir", ".", "--workloads", "load,get,scan,a", "--records", "2000"];
+    let args = ["run", "--engine", "hikv", "--dir", ".", "--workloads", "load,get,scan,a", "--records", "2000"];
     let more = ["--ops", "1000", "--rounds", "1", "--size", "64M", "--peers", "btreemap", "--json"];
     let args: Vec<_> = args.into_iter().chain(more).collect();
     let lines = place.ok(&args);
@@ -43,8 +44,19 @@ fn a_small_bench_writes_one_object_a_line_with_the_named_fields() {
 #[test]
 fn bad_arguments_of_bench_are_code_2() {
     let place = Place::new();
-    place.fails(&["bench", "--dir", ".", "--workloads", "frob"], 2, "frob");
-    place.fails(&["bench", "--dir", ".", "--engine", "frob"], 2, "frob");
-    place.fails(&["bench", "--dir", ".", "--records", "0"], 2, "records");
-    place.fails(&["bench"], 2, "dir");
+    place.fails(&["run", "--dir", ".", "--workloads", "frob"], 2, "frob");
+    place.fails(&["run", "--dir", ".", "--engine", "frob"], 2, "frob");
+    place.fails(&["run", "--dir", ".", "--records", "0"], 2, "records");
+    place.fails(&["run"], 2, "dir");
+}
+
+#[test]
+fn a_bench_whose_store_gets_full_is_code_6_where_it_goes_on_and_no_other_is_left_too() {
+    let place = Place::new();
+    let sizes = "--size 4M --records 50000 --ops 10 --rounds 1 --peers none --workloads load";
+    let args: Vec<_> = ["run", "--dir", "."].into_iter().chain(sizes.split_whitespace()).collect();
+    place.fails(&args, 6, "is full");
+    let all_failed = place.run(&[&args[..], &["--go-on"]].concat());
+    assert_eq!(all_failed.status.code(), Some(6), "{}", place::text(&all_failed.stderr));
+    place.fails(&[&args[..3], &["--records", "10", "--peers", "none", "--size", "100K"]].concat(), 2, "--size SIZE");
 }
