@@ -234,9 +234,8 @@ pub fn io_advice(refusal: &io::Error) -> &'static str {
     }
     match refusal.kind() {
         Kind::PermissionDenied => "give your user the right to it (chmod, chown), or choose another path",
-        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => {
-            "free room on the medium, or choose another one"
-        }
+        Kind::StorageFull | Kind::QuotaExceeded => "free room on the medium, or choose another one",
+        Kind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
         Kind::ReadOnlyFilesystem => "mount it for writing, or choose another path",
         Kind::OutOfMemory => "free memory, or raise the limits on it (ulimit -v, vm.max_map_count)",
         Kind::NotFound => "check the path, and make the directories that lead there",

@@ -5,7 +5,7 @@
 //!        | LFLUID1\0| version | zero .. | crc | 0 | manifest | 0 .. | reach | 0 .. | log counts |
 //!          8          4                   4     4   8                 64             16 x 64
 //! offset 1280   2048        2112   2304                  3328
-//!        | 0 .. | reach     | 0 .. | log counts          | zero to 4096
+//!        | 0 .. | reach     | 0 .. | log counts          | zero to 4096, but for hashkv's opening
 //!                 once more          once more, 16 x 64
 //! ```
 //! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a

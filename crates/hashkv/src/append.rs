@@ -72,6 +72,7 @@ impl Drop for Appended<'_> {
 fn fill(
     bytes: &mut Blocks,
     part: &Part,
+    seed: u32,
     (items, order): (&[Item<'_>], &[usize]),
     (mut next, pointers): (usize, &mut [Option<Pointer>]),
 ) -> (usize, u64) {
@@ -87,7 +88,7 @@ fn fill(
         }
         let at = part.from + bytes.len() as u32;
         let pointer = Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
-        Record::append(bytes, pointer.place(), item.key, item.value);
+        Record::append(bytes, pointer.place(seed), item.key, item.value);
         pointers[*index] = Some(pointer);
         next += 1;
     }
@@ -127,7 +128,7 @@ impl Values {
             };
             let before = next;
             let live;
-            (next, live) = fill(&mut bytes, &part, (items, &order), (next, &mut appended.pointers));
+            (next, live) = fill(&mut bytes, &part, self.seed(), (items, &order), (next, &mut appended.pointers));
             // A new use hides what expired in the segment: the superblock tells up to which expiry.
             let marked = if part.from == 0 { self.mark_freed_expiry() } else { Ok(()) };
             let at = self.offset(part.segment) + u64::from(part.from);

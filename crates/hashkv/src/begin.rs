@@ -118,7 +118,7 @@ fn found(file: BlockFile) -> Result<Begun> {
 /// Writes the superblock of a new file. It is whole and durable before anything points into the file.
 fn begin_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.segment_of_new() as u32;
-    let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool) };
+    let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {

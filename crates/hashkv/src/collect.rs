@@ -18,7 +18,7 @@ use lodestore_fluidkv::{FluidKv, Replace};
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
-use crate::layout::{Pointer, Record, SEGMENT_HEADER, STEP, Stored, each_record};
+use crate::layout::{Place, Pointer, Record, STEP, Stored, each_record};
 use crate::space::{Census, Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
@@ -58,14 +58,14 @@ fn is_damage(error: &Error) -> bool {
 }
 
 /// Calls `each` for all records of this use of a segment that are whole, wherever they begin: those behind a damaged one as well.
-fn each_whole<'a>(bytes: &'a [u8], taken: &Taken, mut each: impl FnMut(Pointer, Record<'a>)) {
-    let mut at = SEGMENT_HEADER;
+fn each_whole<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) {
+    let mut at = first.at as usize;
     while at < bytes.len() {
-        let pointer = Pointer { segment: taken.segment, generation: taken.generation, at: at as u32, len: 0 };
-        let record = Record::read(&bytes[at..], pointer.place());
+        let place = Place { at: at as u32, ..first };
+        let record = Record::read(&bytes[at..], place);
         let len = record.map_or(0, |record| record.len());
         if let Some(record) = record {
-            each(Pointer { len: len as u32, ..pointer }, record);
+            each(Pointer::to(place, len as u32), record);
         }
         at += len.max(STEP);
     }
@@ -108,7 +108,7 @@ impl Values {
         let mut places = Places::new();
         let mut torn = HashSet::new();
         for (taken, bytes) in &read {
-            if !find_records(bytes, taken, &mut places) {
+            if !find_records(bytes, taken.first_place(self.seed()), taken, &mut places) {
                 torn.insert(taken.segment);
             }
         }
@@ -340,18 +340,18 @@ fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
 }
 
 /// Sorts the records of a segment by key into `places`; whether there was nothing else but padding.
-fn find_records<'a>(bytes: &'a [u8], taken: &Taken, places: &mut Places<'a>) -> bool {
+fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut Places<'a>) -> bool {
     let known = |pointer: Pointer| match &taken.dead {
         Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
         Some(_) => Live::Yes,
         None => Live::Unknown,
     };
-    let whole = each_record(bytes, (taken.segment, taken.generation), |pointer, record| {
+    let whole = each_record(bytes, first, |pointer, record| {
         places.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
     });
     if !whole {
         // What stands behind damage in its block can be read, too.
-        each_whole(bytes, taken, |pointer, record| {
+        each_whole(bytes, first, |pointer, record| {
             let versions = places.entry(record.key).or_default();
             if versions.iter().all(|(there, ..)| *there != pointer) {
                 versions.push((pointer, record.value, known(pointer)));
@@ -405,7 +405,7 @@ mod tests {
             let generation = if index < 6 { 3 } else { 2 };
             let at = bytes.len() as u32;
             let mut pointer = Pointer { segment: 7, generation, at, len: 0 };
-            Record::append(&mut bytes, pointer.place(), &[index], &[index; 100]);
+            Record::append(&mut bytes, pointer.place(5), &[index], &[index; 100]);
             pointer.len = bytes.len() as u32 - at;
             wanted.extend((generation == 3).then_some(pointer));
         }
@@ -413,7 +413,7 @@ mod tests {
         bytes[wanted.remove(1).at as usize + 40] ^= 1;
         let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed, live: 0 };
         let mut places = Places::new();
-        assert!(!find_records(&bytes, &taken, &mut places));
+        assert!(!find_records(&bytes, taken.first_place(5), &taken, &mut places));
         let mut found: Vec<Pointer> = places.values().flatten().map(|(pointer, ..)| *pointer).collect();
         found.sort_unstable_by_key(|pointer| pointer.at);
         assert_eq!(found, wanted);

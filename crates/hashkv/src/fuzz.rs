@@ -9,6 +9,8 @@ use crate::layout::{
 
 /// Number of the segment that bytes are taken for.
 const SEGMENT: u32 = 9;
+/// Seed of the checksums of its records.
+const SEED: u32 = 5;
 /// A use of it, where no header tells one.
 const GENERATION: u32 = 3;
 
@@ -59,12 +61,13 @@ fn segment(bytes: &[u8]) -> usize {
         assert!(bytes.starts_with(&encode_segment((SEGMENT, generation), home)), "a header");
     }
     let generation = header.map_or(GENERATION, |(_, generation)| generation);
+    let first = Place { seed: SEED, segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
     let (mut end, mut read) = (SEGMENT_HEADER, usize::from(header.is_some()));
-    each_record(bytes, (SEGMENT, generation), |pointer, record| {
+    each_record(bytes, first, |pointer, record| {
         let at = pointer.at as usize;
         assert!(at >= end && at + record.key.len() + record.value.len() <= bytes.len(), "a record's place");
         assert_eq!((pointer.segment, pointer.generation), (SEGMENT, generation), "a record's use of the segment");
-        assert_eq!(Record::read(&bytes[at..], pointer.place()), Some(record), "a record by its pointer");
+        assert_eq!(Record::read(&bytes[at..], pointer.place(SEED)), Some(record), "a record by its pointer");
         (end, read) = (at + pointer.len as usize, read + 1);
     });
     read
@@ -107,7 +110,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     let sum = crc32c(&[&sealed[..28]]);
     put(&mut sealed, 28, &sum.to_le_bytes());
     let generation = decode_segment(&sealed, SEGMENT).map_or(GENERATION, |(_, generation)| generation);
-    let place = Place { segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
+    let place = Place { seed: SEED, segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
     Record::seal(&mut sealed[SEGMENT_HEADER..], place);
     sealed
 }

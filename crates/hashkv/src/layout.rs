@@ -12,7 +12,7 @@ pub(crate) const ENGINE: &str = "hashkv";
 /// The superblock's first bytes.
 const MAGIC: [u8; 8] = *b"LSHASHKV";
 /// Version of the file's format.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// A segment's first bytes.
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
 /// Bytes of a segment, at least and at most: a pointer's place and length have 24 bits of steps.
@@ -49,8 +49,8 @@ pub(crate) const SUPERBLOCK_SUMMED: usize = 24;
 /// Offset of the word of the opening's number in the superblock.
 const OPENING_AT: usize = 64;
 const SUPERBLOCK: usize = OPENING_AT + 8;
-/// Bytes of superblocks of the versions 1 and 2 under their checksums, which follow them.
-const SUPERBLOCKS_SUMMED_BEFORE: [usize; 2] = [16, SUPERBLOCK_SUMMED];
+/// Bytes of superblocks of the versions 1 to 3 under their checksums, which follow them.
+const SUPERBLOCKS_SUMMED_BEFORE: [usize; 3] = [16, SUPERBLOCK_SUMMED, SUPERBLOCK_SUMMED];
 
 impl Superblock {
     pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
@@ -244,20 +244,28 @@ impl Pointer {
         bytes.into()
     }
 
+    /// Names the record at `place`, of `len` bytes.
+    pub(crate) fn to(place: Place, len: u32) -> Self {
+        Self { segment: place.segment, generation: place.generation, at: place.at, len }
+    }
+
     fn read(bytes: &[u8]) -> Self {
         let steps = |from: usize| STEP as u32 * u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], 0]);
         Self { segment: word(bytes), generation: word(&bytes[4..]), at: steps(8), len: steps(11) }
     }
 
-    /// Where its record stands.
-    pub(crate) fn place(self) -> Place {
-        Place { segment: self.segment, generation: self.generation, at: self.at }
+    /// Returns the place of its record in the store of this seed.
+    pub(crate) fn place(self, seed: u32) -> Place {
+        Place { seed, segment: self.segment, generation: self.generation, at: self.at }
     }
 }
 
-/// Where a record stands, and in which use of its segment: its checksum covers it, so that no other record is taken for it.
+/// The place of a record. The record's checksum covers it: a record of another store, place or use
+/// of the segment fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
+    /// The low half of the pool's identity.
+    pub(crate) seed: u32,
     pub(crate) segment: u32,
     pub(crate) generation: u32,
     pub(crate) at: u32,
@@ -351,25 +359,23 @@ impl<'a> Record<'a> {
 }
 
 fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&place.segment.to_le_bytes());
-    bytes[4..8].copy_from_slice(&place.generation.to_le_bytes());
-    bytes[8..].copy_from_slice(&place.at.to_le_bytes());
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&place.seed.to_le_bytes());
+    bytes[4..8].copy_from_slice(&place.segment.to_le_bytes());
+    bytes[8..12].copy_from_slice(&place.generation.to_le_bytes());
+    bytes[12..].copy_from_slice(&place.at.to_le_bytes());
     crc32c(&[&bytes, &head[4..], key, value])
 }
 
-/// Calls `each` for every record of this use of a segment, with its pointer, and says whether there was nothing else but padding. What is neither is passed over up to the next block.
-pub(crate) fn each_record<'a>(
-    bytes: &'a [u8],
-    (segment, generation): (u32, u32),
-    mut each: impl FnMut(Pointer, Record<'a>),
-) -> bool {
-    let (mut at, mut whole) = (SEGMENT_HEADER, true);
+/// Calls `each` for every record of a segment with its pointer. `first` is the place of the first.
+/// Skips damage up to the next block. Returns whether there was nothing but records and padding.
+pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
+    let (mut at, mut whole) = (first.at as usize, true);
     while at < bytes.len() {
-        let place = Place { segment, generation, at: at as u32 };
+        let place = Place { at: at as u32, ..first };
         if let Some(record) = Record::read(&bytes[at..], place) {
             let len = record.len();
-            each(Pointer { segment, generation, at: place.at, len: len as u32 }, record);
+            each(Pointer::to(place, len as u32), record);
             at += len;
             continue;
         }
@@ -506,12 +512,13 @@ mod tests {
     fn records_of_a_segment_are_found_behind_padding_and_damage() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
+        let first = Place { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER as u32 };
         let mut wanted = Vec::new();
         for round in 0..4u8 {
             for index in 0..5u8 {
                 let (key, value) = (vec![0, round, index], vec![index; usize::from(index) * 100]);
                 let at = bytes.len() as u32;
-                Record::append(&mut bytes, Place { segment: 7, generation: 3, at }, &key, &value);
+                Record::append(&mut bytes, Place { at, ..first }, &key, &value);
                 wanted.push((at, key, value));
             }
             bytes.resize(bytes.len().next_multiple_of(4096));
@@ -522,7 +529,7 @@ mod tests {
         let mut found = Vec::new();
         let mut find = |bytes: &[u8]| {
             found.clear();
-            let whole = each_record(bytes, (7, 3), |pointer, record| {
+            let whole = each_record(bytes, first, |pointer, record| {
                 found.push((pointer.at, record.key.to_vec(), record.value.to_vec()))
             });
             (whole, found.clone())
@@ -530,8 +537,8 @@ mod tests {
         assert_eq!(find(&bytes), (false, [&wanted[..10], &wanted[15..]].concat()));
         bytes[at as usize + 17] ^= 1;
         assert_eq!(find(&bytes), (true, wanted));
-        for other in [(8, 3), (7, 4)] {
-            assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, or another use of it")));
+        for other in [Place { segment: 8, ..first }, Place { generation: 4, ..first }, Place { seed: 4, ..first }] {
+            assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, use or store")));
         }
     }
 

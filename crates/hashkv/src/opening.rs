@@ -1,12 +1,19 @@
 //! Which opening of the pool wrote to the values file last.
 //!
-//! The pool's root area and the superblock of `values.0000` hold the number of the last opening.
-//! In the root area it stands twice, at bytes 3328 and 3840, behind what the LSM has there. Each is
-//! one word of 8 bytes with its own checksum (`layout::seal_opening`).
+//! The superblock of `values.0000` holds the number of the last opening. The pool's root area holds
+//! two numbers: that of the last opening, and that which the file had when this opening began. Any
+//! other file is one of another store or of another time.
 //!
-//! Persist order of an open: the root area, **fence**; then the superblock, which the next sync of
-//! the values file makes durable. So the pool never has a lower number than the file. A pool with a
-//! lower one is an older copy, and the values that it names may have been replaced.
+//! A number is drawn: it exceeds the one before by a random step. So two stores, or two copies of
+//! one store that were opened apart, have different numbers but for 1 in [`STEP_MAX`].
+//!
+//! The numbers stand twice in the root area, at bytes 3328 and 3840, behind what the LSM has there.
+//! Each is one word of 8 bytes with its own checksum (`layout::seal_opening`).
+//!
+//! Persist order of an open: the file with its present superblock is synced; then the root area,
+//! **fence**; then the new superblock, which the next sync of the values file makes durable. In a
+//! copy of the root area the file's number is stored first: with either number of the last opening,
+//! the file's present number is one of the two.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, NvPtr, Pool};
@@ -16,53 +23,91 @@ use crate::layout::{Superblock, seal_opening, unseal_opening};
 
 /// Offsets of the two copies in the root area, in different sectors.
 const COPIES_AT: [u64; 2] = [3328, 3840];
-/// What to do about a pool that is older than the file.
-const ADVICE: &str = "restore all files of one copy, or open it with salvage and export what the older index names \
+/// Offset of the file's number in a copy.
+const FILE_NUMBER_AT: u64 = 8;
+/// The greatest step between the numbers of two openings. A power of two.
+const STEP_MAX: u32 = 1 << 14;
+/// The greatest number of a first opening. A power of two.
+const FIRST_MAX: u32 = 1 << 30;
+/// What to do about a pool that does not belong to the file.
+const ADVICE: &str = "restore all files of one copy, or open it with salvage and export what the index itself holds \
                       (`lodestore export --salvage`)";
+
+/// The numbers in the root area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Numbers {
+    /// Of the last opening.
+    last: u32,
+    /// Of the values file when the last opening began.
+    of_file: u32,
+}
+
+impl Numbers {
+    /// Reads the numbers of the pool's last opening.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if no copy is whole.
+    fn read(pool: &Pool) -> Result<Self> {
+        let number = |at: NvPtr| unseal_opening(pool.load_u64(at));
+        let copy = |at: NvPtr| {
+            let last = number(at)?;
+            Some(Self { last, of_file: number(at.add(FILE_NUMBER_AT)).unwrap_or(last) })
+        };
+        let newest = copies(pool).into_iter().filter_map(copy).max_by_key(|numbers| numbers.last);
+        newest.ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is lost: {ADVICE}")))
+    }
+
+    /// Stores the numbers, durably.
+    fn store(self, pool: &Pool) {
+        for at in copies(pool) {
+            pool.publish_u64(at.add(FILE_NUMBER_AT), seal_opening(self.of_file));
+            pool.publish_u64(at, seal_opening(self.last));
+            pool.flush(at, FILE_NUMBER_AT as usize + size_of::<u64>());
+        }
+        pool.fence();
+    }
+}
 
 fn copies(pool: &Pool) -> [NvPtr; 2] {
     COPIES_AT.map(|at| pool.root().add(at))
 }
 
-/// Reads the number of the pool's last opening.
+/// Numbers the first opening, of a new store. Returns the superblock's number.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if no copy is whole.
-fn last_opening(pool: &Pool) -> Result<u32> {
-    let newest = copies(pool).into_iter().filter_map(|at| unseal_opening(pool.load_u64(at))).max();
-    newest.ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is lost: {ADVICE}")))
-}
-
-/// Stores the number of an opening in the pool, durably.
-fn store_opening(pool: &Pool, opening: u32) {
-    for at in copies(pool) {
-        pool.publish_u64(at, seal_opening(opening));
-        pool.flush(at, size_of::<u64>());
-    }
-    pool.fence();
-}
-
-/// Numbers the first opening, of a new store. Returns the superblock's number.
-pub(crate) fn begin_first(pool: &Pool) -> u32 {
-    store_opening(pool, 1);
-    1
+/// [`Error::Io`] if the system has no random numbers.
+pub(crate) fn begin_first(pool: &Pool) -> Result<u32> {
+    let first = 1 + pool.draw()? % FIRST_MAX;
+    Numbers { last: first, of_file: first }.store(pool);
+    Ok(first)
 }
 
 /// Numbers an opening in the pool, durably, and then in the file, before anything else is written
 /// to the file. Returns the new superblock.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the pool is older than the file or cannot tell; then nothing is changed.
-/// [`Error::Io`], [`Error::Poisoned`].
+/// [`Error::Corrupt`] if the file is not the pool's of its last opening, or the pool cannot tell;
+/// then nothing is changed. [`Error::Io`], [`Error::Poisoned`].
 pub(crate) fn begin_next(pool: &Pool, file: &BlockFile, superblock: Superblock) -> Result<Superblock> {
-    let last = last_opening(pool)?;
-    if last < superblock.opening {
-        let what =
-            format!("opening {} wrote to it, and opening {last} is the pool's last: {ADVICE}", superblock.opening);
+    let found = Numbers::read(pool)?;
+    // A damaged superblock was repaired, and does not know its number.
+    let is_known = superblock.opening != 0;
+    if is_known && ![found.last, found.of_file].contains(&superblock.opening) {
+        let what = format!(
+            "opening {} wrote to it, and opening {} is the pool's last: the pool or this file is a copy of another \
+             time or store: {ADVICE}",
+            superblock.opening, found.last
+        );
         return Err(Error::corrupt("values.0000", what));
     }
-    let superblock = Superblock { opening: last.saturating_add(1), ..superblock };
-    store_opening(pool, superblock.opening);
+    let of_file = if is_known { superblock.opening } else { found.of_file };
+    if of_file != found.of_file {
+        // The number must not fall back to that of an earlier opening.
+        file.sync()?;
+    }
+    let step = 1 + pool.draw()? % STEP_MAX;
+    let superblock = Superblock { opening: found.last.saturating_add(step), ..superblock };
+    Numbers { last: superblock.opening, of_file }.store(pool);
     write_superblock(file, superblock)?;
     Ok(superblock)
 }

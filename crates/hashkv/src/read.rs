@@ -61,7 +61,7 @@ impl Values {
     pub(crate) fn read_record(&self, pointer: Pointer, key: &[u8], record: &mut [u8]) -> Result<Option<usize>> {
         let Some(from) = self.place_of(pointer) else { return Ok(None) };
         self.file.read(from, record)?;
-        let found = Record::read(record, pointer.place()).filter(|found| found.key == key);
+        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
         Ok(found.map(|found| found.value.len()))
     }
 

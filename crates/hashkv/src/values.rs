@@ -181,6 +181,12 @@ impl Values {
         }
     }
 
+    /// Returns the seed of the checksums of this store's records.
+    #[inline]
+    pub(crate) fn seed(&self) -> u32 {
+        self.pool.identity() as u32
+    }
+
     pub(crate) fn set_index(&self, index: &Arc<FluidKv>) {
         *lock(&self.index) = Arc::downgrade(index);
     }

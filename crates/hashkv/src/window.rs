@@ -300,7 +300,7 @@ impl<'w> Walk<'w> {
             Held::Apart { pointer, .. } if in_buffer => {
                 let run = &mut window.runs[pair.run.0];
                 match run.failed.take() {
-                    None => Values::value_in(pointer, key, &self.buffer[pair.run.1..][..pointer.len as usize]),
+                    None => self.values.value_in(pointer, key, &self.buffer[pair.run.1..][..pointer.len as usize]),
                     Some(error) if run.pairs == 1 => Err(error),
                     // What fails of a run does not take its neighbours with it.
                     failed => {
@@ -327,8 +327,8 @@ impl Values {
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    fn value_in<'b>(pointer: Pointer, key: &[u8], record: &'b [u8]) -> Result<&'b [u8]> {
-        let found = Record::read(record, pointer.place()).filter(|found| found.key == key);
+    fn value_in<'b>(&self, pointer: Pointer, key: &[u8], record: &'b [u8]) -> Result<&'b [u8]> {
+        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
         found.map(|found| found.value).ok_or_else(|| lost(pointer))
     }
 

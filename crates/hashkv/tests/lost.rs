@@ -257,3 +257,53 @@ fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_ex
     }
     assert!(damaged > COUNT / 8, "{damaged} of the older values were written over");
 }
+
+/// A store with its own values of the same keys, lengths and places.
+fn store_of(version: u32) -> Scratch {
+    let scratch = Scratch::new();
+    let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
+    (0..COUNT).for_each(|index| store.put(&key(index), &value(index, version, 1000)).expect("put"));
+    store.settle().expect("settle");
+    store.close().expect("close");
+    scratch
+}
+
+/// Opens the store strictly and as a salvage: no value of the other version may be answered.
+fn assert_no_foreign_value(scratch: &Scratch, foreign: u32) {
+    let refused = HashKv::open(&scratch.store(), &options(false)).err().expect("the values are not of this pool");
+    assert!(matches!(&refused, Error::Corrupt { place, .. } if place == "values.0000"), "{refused}");
+    let store = HashKv::open(&scratch.store(), &options(true)).expect("opens in salvage");
+    for index in 0..COUNT {
+        let answer = store.get(&key(index));
+        assert!(!matches!(&answer, Ok(Some(found)) if *found == value(index, foreign, 1000)), "key {index}");
+        assert!(!matches!(answer, Ok(None)), "key {index} is absent");
+    }
+}
+
+/// The values of another store were answered, and `verify` was clean.
+#[test]
+fn the_values_file_of_another_store_is_refused_and_none_of_its_values_is_answered() {
+    let (own, other) = (store_of(1), store_of(2));
+    fs::copy(other.store().join("values.0000"), own.store().join("values.0000")).expect("copied");
+    assert_no_foreign_value(&own, 2);
+}
+
+/// Two copies of a store whose values were then replaced apart from each other.
+#[test]
+fn the_values_file_of_a_copy_that_went_on_by_itself_is_refused() {
+    let (own, other) = (store_of(1), Scratch::new());
+    fs::create_dir_all(other.store()).expect("a directory");
+    for entry in fs::read_dir(own.store()).expect("a directory") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), other.store().join(entry.file_name())).expect("copied");
+    }
+    for (scratch, version) in [(&own, 3), (&other, 4)] {
+        let store = HashKv::open(&scratch.store(), &options(false)).expect("opens");
+        (0..COUNT).for_each(|index| store.put(&key(index), &value(index, version, 1000)).expect("put"));
+        store.settle().expect("settle");
+        store.close().expect("close");
+    }
+    fs::copy(other.store().join("values.0000"), own.store().join("values.0000")).expect("copied");
+    let refused = HashKv::open(&own.store(), &options(false)).err().expect("the values are of the other copy");
+    assert!(matches!(&refused, Error::Corrupt { place, .. } if place == "values.0000"), "{refused}");
+}

@@ -73,8 +73,9 @@ impl<'g> Inner<'g> {
     /// The node behind a pointer.
     ///
     /// # Safety
-    /// [`Plan::build`] or [`Plan::build_locked`] made `at`. It was loaded with acquire from the tree under a guard that lives for
-    /// `'g`, or this thread made it under that guard and nobody has retired it.
+    /// * [`Plan::build`], [`Plan::build_locked`] or [`Inner::with_child`] made `at`.
+    /// * `at` was loaded with acquire from the tree under a guard that lives for `'g`. Or this
+    ///   thread made it under that guard, and nobody has retired it.
     #[inline]
     pub(crate) unsafe fn from_raw(at: *mut Node) -> Self {
         debug_assert!(!at.is_null());

@@ -16,6 +16,7 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::blocks::VALUES_FILE;
 use crate::header::is_unfinished;
 use crate::lock::LOCK_FILE;
 use crate::options::{PoolOptions, Prefault};
@@ -47,6 +48,12 @@ fn unfinished_index(name: &str) -> Option<u16> {
     (format!("{index:04}") == digits).then_some(index)
 }
 
+/// Whether a store has a file of this name.
+fn is_of_store(name: &str) -> bool {
+    let index = name.strip_prefix("pool.").and_then(|digits| digits.parse().ok());
+    name == VALUES_FILE || index.is_some_and(|index| region_name(index) == name)
+}
+
 /// What there is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -56,8 +63,23 @@ pub(crate) enum Found {
     Empty,
     /// A store.
     Store,
+    /// Files of a store without its first region, which no creation and no removal leaves.
+    Headless,
     /// Something else.
     Other,
+}
+
+impl Found {
+    /// Returns why there is no store to open at `path`.
+    pub(crate) fn refusal(self, path: &Path) -> Error {
+        match self {
+            Self::Headless => {
+                let what = "it is missing, and other files of the store are there: restore all files from one copy";
+                Error::corrupt(path.join(region_name(0)).display().to_string(), what)
+            }
+            _ => Error::Missing { path: path.into() },
+        }
+    }
 }
 
 /// Opens the directory at `path`, and looks what is in it. Without a directory the second is
@@ -85,6 +107,8 @@ pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
             "pool.0000" => return Ok(Found::Store),
             LOCK_FILE => {}
             name if unfinished_index(name).is_some() => {}
+            name if is_of_store(name) => found = Found::Headless,
+            _ if found == Found::Headless => {}
             _ => found = Found::Other,
         }
     }

@@ -75,10 +75,10 @@ impl Pool {
     /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::InvalidOption`] of a durability that it cannot
     /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then, but by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        let (Found::Store, Some(store_dir)) = files::look(dir)? else {
-            return Err(Error::Missing { path: dir.into() });
+        let store_dir = match files::look(dir)? {
+            (Found::Store, Some(store_dir)) => Arc::new(store_dir),
+            (found, _) => return Err(found.refusal(dir)),
         };
-        let store_dir = Arc::new(store_dir);
         let mut lock = match StoreLock::take(&store_dir) {
             Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::Missing { path: dir.into() }),
             taken => taken?,
@@ -136,8 +136,9 @@ impl Pool {
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
     pub fn inspect(dir: &Path) -> Result<HeaderSummary> {
-        let (Found::Store, Some(dir)) = files::look(dir)? else {
-            return Err(Error::Missing { path: dir.into() });
+        let dir = match files::look(dir)? {
+            (Found::Store, Some(store_dir)) => store_dir,
+            (found, _) => return Err(found.refusal(dir)),
         };
         // The header may be changing under us; a moment later it is whole.
         let path = dir.path_of(&files::region_name(0));
@@ -333,7 +334,8 @@ fn open_later_region(
 /// anything points into it, so nothing does, and it holds no more than (a part of) its own header. What holds anything else is not ours.
 ///
 /// # Errors
-/// [`Error::Foreign`], [`Error::Io`].
+/// [`Error::Corrupt`] if the pool header is older than the region. [`Error::Foreign`].
+/// [`Error::Io`].
 fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let index = header.regions as u16;
     let name = files::region_name(index);
@@ -349,11 +351,24 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
         generation: header.generation,
         table_seal: 0,
     };
+    if !own.is_all_of(&bytes) && RegionHeader::is_of_pool(&bytes, header.pool_id) {
+        return Err(older_header(dir.path_of(&files::region_name(0)).display().to_string(), header, &name));
+    }
     if !own.is_all_of(&bytes) {
         let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
         return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))
+}
+
+/// Returns the error of a pool header that does not count a later region of the same pool.
+fn older_header(place: String, header: &PoolHeader, later: &str) -> Error {
+    let what = format!(
+        "it counts {} regions, and {later} is another one of this store: the header is an older copy; restore all \
+         files from one copy",
+        header.regions
+    );
+    Error::corrupt(place, what)
 }
 
 /// Bytes of memory that could be had (`MemAvailable`).

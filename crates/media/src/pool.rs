@@ -190,6 +190,20 @@ impl Pool {
         self.alloc.open(self, tables, opening.clean)
     }
 
+    /// Returns a random number. A simulated pool answers 0, so that a run can be repeated.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system has no random numbers.
+    pub fn draw(&self) -> Result<u32> {
+        if self.medium.kind == MediumKind::Sim {
+            return Ok(0);
+        }
+        let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
+        let bytes = crate::boot::random_id().map_err(|refused| Error::io("drawing a number for", path, refused))?;
+        let [first, second, third, fourth, ..] = bytes;
+        Ok(u32::from_le_bytes([first, second, third, fourth]))
+    }
+
     /// Returns the generation of this session.
     pub(crate) fn generation_of_session(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

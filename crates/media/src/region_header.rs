@@ -98,6 +98,12 @@ impl RegionHeader {
         bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || expected(at) == Some(byte))
     }
 
+    /// Whether a file that begins with these bytes is a region of this pool.
+    pub(crate) fn is_of_pool(bytes: &[u8], pool_id: [u8; 16]) -> bool {
+        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
+        HeaderCopies { first, last: &[] }.valid().any(|bytes| id_at(bytes, 16) == pool_id)
+    }
+
     /// Checks the header copies of region `index` of the pool that `pool` describes, in a file of
     /// `len` bytes. The caller decides about a stale region.
     ///

@@ -46,6 +46,56 @@ fn a_region_of_an_earlier_stop_is_refused_by_name_and_a_salvage_reports_it() {
     }
 }
 
+/// A pool header from before the store grew counts one region fewer.
+#[test]
+fn an_older_first_region_of_a_store_that_grew_is_refused_and_changes_nothing() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    let file = |name: &str| dir.store().join(name);
+    let older = std::fs::read(file("pool.0000")).expect("readable");
+    let (pool, _) = open(&dir, small());
+    pool.grow(1).expect("room");
+    pool.close(true).expect("closes");
+    drop(pool);
+    let newer = ["pool.0000", "pool.0001"].map(|name| std::fs::read(file(name)).expect("readable"));
+    std::fs::write(file("pool.0000"), &older).expect("written");
+    for salvage in [false, true] {
+        match Pool::open(&dir.store(), "test", 3, PoolOptions { salvage, ..small() }).map(|_| ()) {
+            Err(Error::Corrupt { place, what }) => {
+                assert!(place.ends_with("pool.0000") && what.contains("older copy"), "{place}: {what}");
+            }
+            other => panic!("salvage {salvage}: {other:?}"),
+        }
+    }
+    assert_eq!(std::fs::read(file("pool.0001")).expect("readable"), newer[1], "the newer region stays");
+    std::fs::write(file("pool.0000"), &newer[0]).expect("written");
+    open(&dir, small()).0.close(true).expect("closes");
+}
+
+/// Such a directory was called no store.
+#[test]
+fn a_store_without_its_first_region_is_damaged_and_not_absent() {
+    let dir = TestDir::shm();
+    let pool = create(&dir, small());
+    pool.grow(1).expect("room");
+    pool.close(true).expect("closes");
+    drop(pool);
+    let first = dir.store().join("pool.0000");
+    let bytes = std::fs::read(&first).expect("readable");
+    std::fs::remove_file(&first).expect("removed");
+    for salvage in [false, true] {
+        match Pool::open(&dir.store(), "test", 3, PoolOptions { salvage, ..small() }).map(|_| ()) {
+            Err(Error::Corrupt { place, what }) => {
+                assert!(place.ends_with("pool.0000") && what.contains("missing"), "{place}: {what}");
+            }
+            other => panic!("salvage {salvage}: {other:?}"),
+        }
+    }
+    assert!(matches!(Pool::inspect(&dir.store()), Err(Error::Corrupt { .. })));
+    std::fs::write(&first, &bytes).expect("written");
+    open(&dir, small()).0.close(true).expect("closes");
+}
+
 #[test]
 fn one_damaged_copy_of_a_region_header_is_repaired() {
     let dir = TestDir::shm();

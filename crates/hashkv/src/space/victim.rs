@@ -1,6 +1,6 @@
 //! What is to be collected, and what becomes of it.
 
-use crate::layout::Prefix;
+use crate::layout::{Place, Prefix, SEGMENT_HEADER};
 use crate::space::{Census, Owner, Segment, Space, State};
 
 /// Bytes of one collection, which are all read into DRAM, and how many segments these are, at least and at most.
@@ -50,6 +50,13 @@ pub(crate) struct Taken {
     pub(crate) census: Census,
     /// Bytes that count as live there, when it was taken.
     pub(crate) live: u64,
+}
+
+impl Taken {
+    /// Returns the place of its first record, in the store of this seed.
+    pub(crate) fn first_place(&self, seed: u32) -> Place {
+        Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER as u32 }
+    }
 }
 
 /// What is to be collected.

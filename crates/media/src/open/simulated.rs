@@ -135,6 +135,9 @@ fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> 
     let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
     let end = region.len().saturating_sub(REGION_HEADER_USED).min(64 << 10);
     let content = region.get(REGION_HEADER_USED..end).unwrap_or_default();
+    if content.iter().any(|byte| *byte != 0) && RegionHeader::is_of_pool(region, header.pool_id) {
+        return Err(super::older_header("region 0".into(), header, &format!("region {}", header.regions)));
+    }
     if content.iter().any(|byte| *byte != 0) {
         let what =
             format!("the store has {} regions, and this is not one whose making was interrupted", header.regions);

@@ -61,15 +61,9 @@ fn is_report(error: &Error) -> bool {
 
 /// Whether an error is a fair reason to refuse an open.
 fn is_refusal(error: &Error) -> bool {
-    is_report(error)
-        || matches!(
-            error,
-            Error::NewerFormat { .. }
-                | Error::OlderFormat { .. }
-                | Error::WrongEngine { .. }
-                | Error::Missing { .. }
-                | Error::Foreign { .. }
-        )
+    // A simulated pool without a whole header is missing. An open of a directory calls it damaged.
+    let is_of_header = matches!(error, Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::Missing { .. });
+    is_report(error) || is_of_header || matches!(error, Error::WrongEngine { .. })
 }
 
 /// Judges one damaged image.

@@ -56,6 +56,8 @@ const PAIRS_MAX: usize = 400;
 pub struct Explanation {
     /// Bit `i`: damage `i` of the case is explained.
     faults: u32,
+    /// Whether no key may answer by its last state.
+    is_exact: bool,
     states: Vec<(Vec<u8>, State)>,
 }
 
@@ -66,9 +68,17 @@ pub(super) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds an explanation, if it is a new one.
-    pub(super) fn push(&mut self, states: Vec<(Vec<u8>, State)>) {
-        let explanation = Explanation { faults: self.faults, states };
+    /// Adds the states that keys may have besides their last ones.
+    pub(super) fn widen(&mut self, states: Vec<(Vec<u8>, State)>) {
+        self.push(Explanation { faults: self.faults, is_exact: false, states });
+    }
+
+    /// Adds the states that all keys of the history must have.
+    pub(super) fn replace(&mut self, states: Vec<(Vec<u8>, State)>) {
+        self.push(Explanation { faults: self.faults, is_exact: true, states });
+    }
+
+    fn push(&mut self, explanation: Explanation) {
         if !self.found.contains(&explanation) {
             self.found.push(explanation);
         }
@@ -102,7 +112,11 @@ pub fn models_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> imp
     let model = known.model.clone();
     sets.into_iter().map(move |set| {
         let mut model = model.clone();
-        let states = set.iter().flat_map(|index| &found[*index].states);
+        let explanations = || set.iter().map(|index| &found[*index]);
+        if explanations().any(|explanation| explanation.is_exact) {
+            model.forget_states();
+        }
+        let states = explanations().flat_map(|explanation| &explanation.states);
         states.for_each(|(key, state)| model.allow(key, state));
         model
     })
@@ -119,16 +133,16 @@ fn explain_by_rollback(known: &Known, damaged: &SimImage, found: &mut Found<'_>)
     for (moment, (state, session)) in base.moments.iter().zip(&base.held) {
         let has_files = *session == base.sessions || moment.values == damaged.values;
         if has_files && damaged.regions.starts_with(&moment.regions) {
-            found.push(states_of(base.universe.iter().map(Vec::as_slice), state));
+            found.replace(states_of(base.universe.iter().map(Vec::as_slice), state));
         }
     }
 }
 
-/// Explains by the moments of which rule 2 holds. Lines do not depend on each other: the damages
-/// have one explanation together.
+/// Explains by the moments of which rule 2 holds. Lines of entries do not depend on each other: the
+/// damages have one explanation together.
 fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
     let base = known.base;
-    let mut states = Vec::new();
+    let (mut states, mut is_exact) = (Vec::new(), true);
     for fault in &case.faults {
         let Fault::Stale { at, moment } = *fault else { return };
         let Some((state, session)) = base.held.get(moment) else { return };
@@ -139,6 +153,7 @@ fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
         let lines = (at.offset..at.offset + at.len).step_by(LINE as usize);
         let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE, ..at }));
         let has_entries = !is_file && names.any(is_of_entries);
+        is_exact &= !has_entries;
         for key in &base.universe {
             states.extend(states_of([key.as_slice()], state));
             if has_entries {
@@ -146,7 +161,7 @@ fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
             }
         }
     }
-    found.push(states);
+    if is_exact { found.replace(states) } else { found.widen(states) }
 }
 
 /// Whether the lines of this structure hold entries of keys.
@@ -191,7 +206,7 @@ fn explain_by_operations(engine: &dyn Engine, case: &Case, known: &Known, damage
         }
     };
     if observe(engine, &spec(known.mutant), &case.history, case.history_seed, &mut observer).is_ok() {
-        explanations.into_iter().for_each(|states| found.push(states));
+        explanations.into_iter().for_each(|states| found.widen(states));
     }
 }
 

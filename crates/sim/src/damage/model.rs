@@ -89,6 +89,12 @@ impl Model {
         Self { keys: Arc::new(keys), past: Arc::new(base.past.clone()), expired }
     }
 
+    /// Forgets the allowed states of every key: [`Self::allow`] gives new ones.
+    pub fn forget_states(&mut self) {
+        let keys = self.keys.keys().map(|key| (key.clone(), Vec::new())).collect();
+        self.keys = Arc::new(keys);
+    }
+
     /// Also allows that `key` is as in `state`.
     pub fn allow(&mut self, key: &[u8], state: &State) {
         let own = state.only(key);

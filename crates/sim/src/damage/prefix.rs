@@ -10,7 +10,7 @@
 //! earlier crash does not leave them. But they do not tell that the last record of a log was
 //! durable: its end mark and hint would, and the crash took them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lodestore_media::sim::{LineModel, SimImage, What};
 
@@ -69,15 +69,24 @@ impl Ends<'_> {
         self.records.push(record);
     }
 
-    /// The number of operations up to the last whose record is whole in `image`.
+    /// The number of operations up to the last whose record is whole in `image`. Words that later
+    /// operations store again, such as end marks, do not count.
     fn until_whole_record(&self, image: &SimImage) -> usize {
+        let mut stored_later = BTreeSet::new();
         let is_there = |(file, offset, value, mask): &(u16, u64, u64, u8)| {
             let bytes = content(image, *file).iter().skip(*offset as usize);
             let wanted = value.to_le_bytes();
             bytes.zip(wanted).enumerate().all(|(at, (byte, wanted))| mask & 1 << at == 0 || *byte == wanted)
         };
-        let is_whole = |words: &Words| !words.is_empty() && words.iter().all(is_there);
-        self.records.iter().rposition(is_whole).map_or(0, |last| last + 1)
+        for (index, words) in self.records.iter().enumerate().rev() {
+            let mut lasting = words.iter().rev().filter(|(file, offset, ..)| stored_later.insert((*file, *offset)));
+            let is_some_there = lasting.next().map(is_there);
+            if is_some_there == Some(true) && lasting.all(is_there) {
+                return index + 1;
+            }
+            stored_later.extend(words.iter().map(|(file, offset, ..)| (*file, *offset)));
+        }
+        0
     }
 
     /// The logs that a store to this byte creates or goes on with.
@@ -143,7 +152,7 @@ pub(super) fn explain_by_prefix(
             let keys = || base.universe.iter().map(Vec::as_slice);
             let mut states = states_of(keys(), step.before);
             states.extend(states_of(keys(), &after));
-            found.push(states);
+            found.replace(states);
         }
     });
 }
