@@ -51,9 +51,64 @@ impl Expiry {
     }
 }
 
+/// What a write does with the expiry of its key.
+///
+/// ```
+/// use lodestore_contract::{Expiry, Lifetime};
+///
+/// let (old, new) = (Expiry::at_millis(1), Expiry::at_millis(2));
+/// assert_eq!(Lifetime::Forever.resolve(Some(old)), None);
+/// assert_eq!(Lifetime::Keep.resolve(Some(old)), Some(old));
+/// assert_eq!(Lifetime::Until(new).resolve(Some(old)), Some(new));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifetime {
+    /// The key has no expiry after the write.
+    #[default]
+    Forever,
+    /// The key keeps the expiry that the write finds. A key that is absent or has expired gets
+    /// none.
+    Keep,
+    /// The key has this expiry after the write.
+    Until(Expiry),
+}
+
+impl Lifetime {
+    /// Returns the expiry that a key has after the write. `present` is the expiry of the live pair
+    /// that the write replaces, `None` if there is no such pair.
+    #[inline]
+    pub const fn resolve(self, present: Option<Expiry>) -> Option<Expiry> {
+        match self {
+            Self::Forever => None,
+            Self::Keep => present,
+            Self::Until(expiry) => Some(expiry),
+        }
+    }
+}
+
+impl From<Option<Expiry>> for Lifetime {
+    fn from(expiry: Option<Expiry>) -> Self {
+        expiry.map_or(Self::Forever, Self::Until)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lifetime_resolves_to_none_the_present_or_the_given_expiry() {
+        let (present, given) = (Some(Expiry::at_millis(1)), Expiry::at_millis(2));
+        assert_eq!(Lifetime::default(), Lifetime::Forever);
+        for lifetime in [Lifetime::Forever, Lifetime::Keep, Lifetime::from(None)] {
+            assert_eq!(lifetime.resolve(None), None);
+        }
+        assert_eq!(Lifetime::Forever.resolve(present), None);
+        assert_eq!(Lifetime::Keep.resolve(present), present);
+        assert_eq!(Lifetime::from(Some(given)), Lifetime::Until(given));
+        assert_eq!(Lifetime::Until(given).resolve(present), Some(given));
+        assert_eq!(Lifetime::Until(given).resolve(None), Some(given));
+    }
 
     #[test]
     fn long_past_has_come_and_far_ahead_has_not() {

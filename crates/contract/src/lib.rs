@@ -32,7 +32,7 @@ pub use error::{Error, Result, io_advice};
 pub use event::{Event, EventSink};
 #[cfg(feature = "conformance")]
 pub use expiry::set_clock_ahead;
-pub use expiry::{Expiry, now_millis};
+pub use expiry::{Expiry, Lifetime, now_millis};
 pub use options::{OptionSpec, Options};
 pub use range::{Direction, ScanRange};
 pub use size::{format_size, parse_size};
