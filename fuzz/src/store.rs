@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
-use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result, ScanRange, Store, Visit};
+use lodestore_contract::{Batch, BatchOp, Error, Expiry, Lifetime, Result, ScanRange, Store, Visit};
 use lodestore_media::sim::SimImage;
 use lodestore_media::{OpenReport, Pool, PoolOptions, Prefault};
 
@@ -153,10 +153,10 @@ fn work(store: &impl Engine) -> Result<()> {
             | Ok(()) => {}
             Err(other) => return Err(other),
         }
-        let _ = store.update(&key(number + 1), &value(number + 1));
+        let _ = store.update(&key(number + 1), &value(number + 1), Lifetime::Forever);
         let _ = store.delete(&key(number + 2));
-        let _ = store.insert(&key(number + 2), &value(number + 2));
-        let _ = store.compare_and_swap(&key(number), Some(&value(number)), None);
+        let _ = store.insert(&key(number + 2), &value(number + 2), Lifetime::Forever);
+        let _ = store.compare_and_swap(&key(number), Some(&value(number)), None, Lifetime::Forever);
         let _ = store.expiry(&key(number + 3));
         let _ = store.write(&batch(number..number + 3));
     }

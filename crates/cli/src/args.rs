@@ -47,7 +47,9 @@ pub enum Command {
     /// Give KEY this value only if it is absent
     Insert(WriteArgs),
     /// Give KEY this value only if it is present
-    Update(WriteArgs),
+    ///
+    /// Without --ttl and --keep-ttl the key does not expire any more.
+    Update(UpdateArgs),
     /// Write the value of KEY: its exact bytes, and on a terminal a newline
     Get(GetArgs),
     /// Remove KEY
@@ -184,7 +186,7 @@ pub struct CreateArgs {
     pub json: bool,
 }
 
-/// `put`, `insert`, `update`.
+/// `put`, `insert`, and of `update` the options that it shares with them.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     #[command(flatten)]
@@ -203,6 +205,16 @@ pub struct WriteArgs {
     /// Let the key expire after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
+}
+
+/// `update`.
+#[derive(Debug, Args)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    pub write: WriteArgs,
+    /// Keep the expiry that the key has now
+    #[arg(long, conflicts_with = "ttl")]
+    pub keep_ttl: bool,
 }
 
 /// `get`.

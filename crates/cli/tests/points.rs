@@ -91,6 +91,27 @@ fn an_expired_key_is_absent() {
 }
 
 #[test]
+fn update_removes_keeps_or_sets_the_expiry() {
+    let place = Place::with_store();
+    let expires_at = |place: &Place| {
+        let line = place.ok(&["get", "store", "session", "--json"]);
+        line.split_once("\"expires_at_ms\":").map(|(_, rest)| rest.trim_end().trim_end_matches('}').to_owned())
+    };
+    place.ok(&["put", "store", "session", "v", "--ttl", "1000"]);
+    let first = expires_at(&place).expect("it expires");
+    place.ok(&["update", "store", "session", "w", "--keep-ttl"]);
+    assert_eq!(expires_at(&place), Some(first.clone()));
+    assert_eq!(place.ok(&["get", "store", "session"]), "w");
+    place.ok(&["update", "store", "session", "x", "--ttl", "5000"]);
+    assert_ne!(expires_at(&place).expect("it expires"), first);
+    place.ok(&["update", "store", "session", "y"]);
+    assert_eq!(expires_at(&place), None, "update without an option removes the expiry");
+    place.ok(&["update", "store", "session", "z", "--keep-ttl"]);
+    assert_eq!(expires_at(&place), None, "there is no expiry to keep");
+    place.fails(&["update", "store", "never", "v", "--keep-ttl"], 1, "no key never");
+}
+
+#[test]
 fn json_tells_what_was_done() {
     let place = Place::with_store();
     assert_eq!(place.ok(&["put", "store", "k", "v", "--json"]), "{\"op\":\"put\",\"key\":\"k\",\"done\":true}\n");

@@ -16,6 +16,8 @@ fn bad_arguments_are_code_2() {
         (&["put", "store", "k", "v", "more"], "more"),
         (&["put", "store", "k", "v", "--value-file", "f"], "--value-file"),
         (&["put", "store", "k", "v", "--ttl", "-1"], "number of seconds"),
+        (&["put", "store", "k", "v", "--keep-ttl"], "--keep-ttl"),
+        (&["update", "store", "k", "v", "--keep-ttl", "--ttl", "1"], "--ttl"),
         (&["get", "store", "k", "--frob"], "--frob"),
         (&["get", "store", "--hex", "0g"], "hexadecimal"),
         (&["get", "store", "--hex", "--base64", "00"], "--base64"),

@@ -37,5 +37,5 @@ pub use options::{OptionSpec, Options};
 pub use range::{Direction, ScanRange};
 pub use size::{format_size, parse_size};
 pub use stats::{MediumUse, RecoveryState, SegmentWear, Stats, Wear};
-pub use store::{Batch, BatchOp, Change, Entry, Scan, Snapshot, Store, Swap, Visit};
+pub use store::{Batch, BatchOp, Change, ChangeFn, Entry, Scan, Snapshot, Store, Swap, Visit};
 pub use verify::{Finding, Progress, VerifyReport};

@@ -2,7 +2,7 @@
 
 use crate::capability::Capabilities;
 use crate::error::{Error, Result};
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, Lifetime};
 use crate::range::ScanRange;
 use crate::stats::Stats;
 use crate::verify::{Progress, VerifyReport};
@@ -42,11 +42,15 @@ pub enum Swap {
 pub enum Change {
     /// Leave it as it is.
     Keep,
-    /// Give it this value, and this expiry.
-    Put(Vec<u8>, Option<Expiry>),
+    /// Give it this value, and this lifetime.
+    Put(Vec<u8>, Lifetime),
     /// Remove it.
     Delete,
 }
+
+/// The closure of [`Store::update_with`]: answers with a change to the present value and expiry of
+/// a key. The expiry is `None` if the key is absent, has expired, or does not expire.
+pub type ChangeFn<'a> = dyn FnMut(Option<&[u8]>, Option<Expiry>) -> Change + 'a;
 
 /// One operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,17 +170,19 @@ pub trait Store: Send + Sync {
     /// The common ones.
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()>;
 
-    /// Gives `key` this value (and no expiry) only if it is absent; whether it did.
+    /// Stores `value` under `key` only if the key is absent. Returns whether it was.
+    /// [`Lifetime::Keep`] means no expiry here: an absent key has none.
     ///
     /// # Errors
     /// The common ones.
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool>;
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool>;
 
-    /// Gives `key` this value (and no expiry) only if it is present; whether it did.
+    /// Stores `value` under `key` only if the key is present. Returns whether it was. `lifetime`
+    /// says what happens to the expiry of the key; a refused update leaves the expiry as it is.
     ///
     /// # Errors
     /// The common ones.
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool>;
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool>;
 
     /// Removes `key`; whether it was there.
     ///
@@ -184,20 +190,26 @@ pub trait Store: Send + Sync {
     /// The common ones.
     fn delete(&self, key: &[u8]) -> Result<bool>;
 
-    /// Sets `key` to `new` (`None`: absent), without expiry, if it is `expected` (`None`: absent), as one step.
-    /// Where it is not, nothing changes, its expiry neither.
+    /// Sets `key` to `new` (`None`: absent) if its value is `expected` (`None`: absent), as one
+    /// step. `new` gets `lifetime`. If the value differs, neither the value nor the expiry changes.
     ///
     /// # Errors
     /// The common ones.
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap>;
 
-    /// Changes `key` by what `change` says of its present value, as one step.
-    /// `change` runs under the key's lock: it must be short and must not call the store. It runs again, with
-    /// the newer value, in the rare case that the write has to start over.
+    /// Changes `key` as `change` answers to its present value and expiry, as one step.
+    /// `change` runs under the key's lock: it must be short and must not call the store. If the
+    /// write has to start over, `change` runs again with the newer value and expiry.
     ///
     /// # Errors
     /// The common ones.
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()>;
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()>;
 
     /// Calls `visit` for the keys of `range` in order; how many it visited, the one at which it said
     /// [`Visit::Stop`] included. Every write that returned before the scan began is in it; one under way may not

@@ -11,8 +11,8 @@ use std::time::Instant;
 use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, Capabilities, Change, Error, Event, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Error, Event, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Snapshot, Stats,
+    Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
@@ -378,23 +378,29 @@ impl Store for FluidKv {
         self.running.inner.put(key, value, expiry, When::Always).map(|_| ())
     }
 
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.running.inner.put(key, value, None, When::Absent)
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.running.inner.put(key, value, lifetime.resolve(None), When::Absent)
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.running.inner.put(key, value, None, When::Present)
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.running.inner.update(key, value, lifetime)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
         self.running.inner.delete(key)
     }
 
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.running.inner.compare_and_swap(key, expected, new)
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
+        self.running.inner.compare_and_swap(key, (expected, new), lifetime)
     }
 
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.running.inner.update_with(key, change)
     }
 

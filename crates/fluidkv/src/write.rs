@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::{Batch, BatchOp, Change, Error, Event, Expiry, Result, Swap};
+use lodestore_contract::{Batch, BatchOp, Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
 
 use crate::entry::{Op, Payload};
 use crate::inner::{Counts, Inner};
@@ -28,8 +28,17 @@ pub(crate) enum When {
     Present,
 }
 
+/// The change that the closure of an `update_with` answered to a value and its expiry.
+struct Wanted {
+    value: Option<Vec<u8>>,
+    expiry: Option<Expiry>,
+    change: Change,
+}
+
 /// Bytes of an entry beside key and value, about.
 const ENTRY: usize = 24;
+/// Bytes of an expiry.
+const EXPIRY: usize = 8;
 /// Bytes that a value is taken for which is not known yet.
 const UNKNOWN: usize = 256;
 /// How often a write that found no room is tried again behind a reclaim that made some, which other writers may have taken.
@@ -141,13 +150,43 @@ impl Inner {
         })
     }
 
-    /// The live value of a key whose stripe is held; `slot` is this look-up's own.
-    fn live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<&'v [u8]>> {
-        let live = self.live_until(view, key, hash, slot);
-        Ok(live.inspect_err(|error| self.corrupt(error))?.map(|(value, _)| value))
+    /// Replaces the value of a key that is present. Returns whether it was.
+    #[inline]
+    pub(crate) fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        match lifetime {
+            Lifetime::Keep => self.update_keeping(key, value),
+            Lifetime::Forever | Lifetime::Until(_) => self.put(key, value, lifetime.resolve(None), When::Present),
+        }
     }
 
-    /// As [`Self::live`], with the value's expiry.
+    /// As [`Self::update`], of a key that keeps its expiry.
+    fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        self.check_value(value)?;
+        let hash = hash(key);
+        let op = Op { key, payload: Payload::Value(value), expiry: None };
+        self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY), |view| {
+            let slot = Slot::new();
+            let known = self.known_live(view, key, hash, &slot)?;
+            let Some(known) = known else { return Ok(false) };
+            self.apply(&view.active, &Op { expiry: known.expiry().map(Expiry::at_millis), ..op }, hash)?;
+            Ok(true)
+        })
+    }
+
+    /// The live value of a key whose stripe is held, and its expiry; `slot` is this look-up's own.
+    fn live<'v>(
+        &'v self,
+        view: &'v View,
+        key: &[u8],
+        hash: u64,
+        slot: &'v Slot,
+    ) -> Result<(Option<&'v [u8]>, Option<Expiry>)> {
+        let live = self.live_until(view, key, hash, slot).inspect_err(|error| self.corrupt(error))?;
+        Ok(live.map_or((None, None), |(value, expiry)| (Some(value), expiry.map(Expiry::at_millis))))
+    }
+
+    /// As [`Self::live`], with the expiry in milliseconds. Damage is not reported.
     pub(crate) fn live_until<'v>(
         &'v self,
         view: &'v View,
@@ -162,8 +201,14 @@ impl Inner {
     /// Whether a key whose stripe is held has a live value, which need not be whole for it.
     fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
         let slot = Slot::new();
-        let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
-        Ok(known.is_some_and(Known::is_live))
+        Ok(self.known_live(view, key, hash, &slot)?.is_some())
+    }
+
+    /// Finds the live version of a key whose stripe is held; `slot` is this lookup's own.
+    #[inline]
+    fn known_live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+        let known = view.find(key, hash, u64::MAX, self.how(), slot).inspect_err(|error| self.corrupt(error))?;
+        Ok(known.filter(|known| known.is_live()))
     }
 
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
@@ -178,47 +223,55 @@ impl Inner {
         })
     }
 
-    pub(crate) fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    /// Replaces the value `expected` by `new`, which gets `lifetime`.
+    pub(crate) fn compare_and_swap(
+        &self,
+        key: &[u8],
+        (expected, new): (Option<&[u8]>, Option<&[u8]>),
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         check_key(key)?;
         new.map_or(Ok(()), |value| self.check_value(value))?;
         let hash = hash(key);
         self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
             let slot = Slot::new();
-            let now = self.live(view, key, hash, &slot)?;
+            let (now, expiry) = self.live(view, key, hash, &slot)?;
             if now != expected {
                 return Ok(Swap::Differs(now.map(<[u8]>::to_vec)));
             }
-            let payload = match (new, now) {
-                (Some(value), _) => Payload::Value(value),
-                (None, Some(_)) => Payload::Tombstone,
+            let op = match (new, now) {
+                (Some(value), _) => Op { key, payload: Payload::Value(value), expiry: lifetime.resolve(expiry) },
+                (None, Some(_)) => Op { key, payload: Payload::Tombstone, expiry: None },
                 (None, None) => return Ok(Swap::Done),
             };
-            self.apply(&view.active, &Op { key, payload, expiry: None }, hash)?;
+            self.apply(&view.active, &op, hash)?;
             Ok(Swap::Done)
         })
     }
 
-    pub(crate) fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    pub(crate) fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         check_key(key)?;
         let hash = hash(key);
-        // The closure is called once: what it wanted is kept where the write must be tried again, unless the value changed meanwhile.
-        let mut wanted: Option<(Option<Vec<u8>>, Change)> = None;
+        // The closure is called once: its answer is kept for a second attempt at the write, unless
+        // the value or the expiry changed.
+        let mut wanted: Option<Wanted> = None;
         self.with_stripe(hash, (false, key.len() + UNKNOWN), |view| {
             let slot = Slot::new();
-            let now = self.live(view, key, hash, &slot)?;
-            let known = wanted.take().filter(|(before, _)| before.as_deref() == now);
-            let wants = known.map_or_else(|| change(now), |(_, wants)| wants);
+            let (now, expiry) = self.live(view, key, hash, &slot)?;
+            let known = wanted.take().filter(|wanted| wanted.value.as_deref() == now && wanted.expiry == expiry);
+            let wants = known.map_or_else(|| change(now, expiry), |wanted| wanted.change);
             let outcome = match &wants {
                 Change::Keep => Ok(()),
-                Change::Put(value, expiry) => self.check_value(value).and_then(|()| {
-                    self.apply(&view.active, &Op { key, payload: Payload::Value(value), expiry: *expiry }, hash)
+                Change::Put(value, lifetime) => self.check_value(value).and_then(|()| {
+                    let op = Op { key, payload: Payload::Value(value), expiry: lifetime.resolve(expiry) };
+                    self.apply(&view.active, &op, hash)
                 }),
                 Change::Delete if now.is_none() => Ok(()),
                 Change::Delete => {
                     self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }, hash)
                 }
             };
-            wanted = Some((now.map(<[u8]>::to_vec), wants));
+            wanted = Some(Wanted { value: now.map(<[u8]>::to_vec), expiry, change: wants });
             outcome
         })
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{
-    Batch, BatchOp, Change, Direction, Durability, Error, Result, ScanRange, Snapshot, Store, Swap, Visit,
+    Batch, BatchOp, Change, Direction, Durability, Error, Lifetime, Result, ScanRange, Snapshot, Store, Swap, Visit,
 };
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
@@ -80,8 +80,8 @@ fn writes_that_read_first_see_what_waits_for_its_sync() {
                     // One of them by update_with, one by swaps; and writes that do not look, to the same key of another meaning.
                     if thread % 2 == 0 {
                         store
-                            .update_with(b"count", &mut |value| {
-                                Change::Put((number(value) + 1).to_le_bytes().to_vec(), None)
+                            .update_with(b"count", &mut |value, _| {
+                                Change::Put((number(value) + 1).to_le_bytes().to_vec(), Lifetime::Forever)
                             })
                             .expect("updated");
                     } else {
@@ -91,6 +91,7 @@ fn writes_that_read_first_see_what_waits_for_its_sync() {
                                 b"count",
                                 seen.as_deref(),
                                 Some(&(number(seen.as_deref()) + 1).to_le_bytes()),
+                                Lifetime::Forever,
                             )
                             .expect("swap")
                         {
@@ -98,8 +99,12 @@ fn writes_that_read_first_see_what_waits_for_its_sync() {
                         }
                     }
                     store.put(b"blind", &index.to_le_bytes()).expect("put");
-                    let inserted = store.insert(format!("{thread}/{index}").as_bytes(), b"x").expect("insert");
-                    assert!(inserted && !store.insert(b"blind", b"x").expect("insert"), "{thread}/{index}");
+                    let inserted =
+                        store.insert(format!("{thread}/{index}").as_bytes(), b"x", Lifetime::Forever).expect("insert");
+                    assert!(
+                        inserted && !store.insert(b"blind", b"x", Lifetime::Forever).expect("insert"),
+                        "{thread}/{index}"
+                    );
                 }
             });
         }

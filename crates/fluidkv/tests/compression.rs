@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use lodestore_contract::{Direction, Error, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Error, Lifetime, ScanRange, Store, Visit};
 use lodestore_fluidkv::{Compression, FluidKv, FluidOptions, VerifyReads};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
@@ -169,9 +169,14 @@ fn deletes_snapshots_and_changes_of_compressed_keys_hold() {
     for index in 0..KEYS {
         match index % 4 {
             0 => assert!(store.delete(&key(index)).expect("delete")),
-            1 => assert!(store.update(&key(index), &value(index, 2)).expect("update")),
+            1 => assert!(store.update(&key(index), &value(index, 2), Lifetime::Forever).expect("update")),
             2 => {
-                let swap = store.compare_and_swap(&key(index), Some(&value(index, 1)), Some(&value(index, 2)));
+                let swap = store.compare_and_swap(
+                    &key(index),
+                    Some(&value(index, 1)),
+                    Some(&value(index, 2)),
+                    Lifetime::Forever,
+                );
                 assert_eq!(swap.expect("swap"), lodestore_contract::Swap::Done);
             }
             _ => {}

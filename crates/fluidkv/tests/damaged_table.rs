@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{counter, key, tiny};
-use lodestore_contract::{Direction, Error, Event, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Error, Event, Lifetime, ScanRange, Store, Visit};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
@@ -151,7 +151,7 @@ fn every_read_of_damage_says_so_and_tells_of_it() {
     assert!(is_corrupt(store.contains(&damaged).err()));
     assert!(is_corrupt(store.multi_get(&[b"absent", &damaged], &mut |_, _| ()).err()));
     assert!(is_corrupt(snapshot.get(&damaged).err()));
-    assert!(is_corrupt(store.insert(&damaged, b"v").err()));
+    assert!(is_corrupt(store.insert(&damaged, b"v", Lifetime::Forever).err()));
     assert_eq!(told.load(Ordering::SeqCst), 5);
     assert_eq!(store.get(&key(3)).expect("get"), None, "none of these keys");
     assert_eq!(store.get(&ascending(3)).expect("get"), Some(value(3)));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use common::{counter, key, tiny};
-use lodestore_contract::{Change, Durability, Error, Expiry, Store};
+use lodestore_contract::{Change, Durability, Error, Expiry, Lifetime, Store};
 use lodestore_fluidkv::{FluidKv, FluidOptions, Replace};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
@@ -143,9 +143,9 @@ fn no_update_is_lost_while_what_is_stored_moves() {
                 .map(|writer| {
                     scope.spawn(move || {
                         for round in 0..counts {
-                            let change = &mut |now: Option<&[u8]>| {
+                            let change = &mut |now: Option<&[u8]>, _: Option<Expiry>| {
                                 let (count, moves) = parts(now.expect("it is there"));
-                                Change::Put(joined(count + 1, moves), None)
+                                Change::Put(joined(count + 1, moves), Lifetime::Forever)
                             };
                             store.update_with(&key((round + writer) % KEYS), change).expect("updated");
                         }

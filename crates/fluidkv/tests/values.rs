@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{counter, key};
-use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, ScanRange, Store, Swap};
+use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, ScanRange, Store, Swap};
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
@@ -65,11 +65,19 @@ fn every_kind_of_write_and_read_knows_large_values() {
     let (scratch, mut store) = created(&tiny(0));
     let (small, large, other) = (vec![1; 63], vec![2; 64], vec![3; 30_000]);
     store.put(b"a", &small).expect("put");
-    assert!(store.insert(b"b", &large).expect("insert") && !store.insert(b"b", &other).expect("insert"));
-    assert!(store.update(b"a", &other).expect("update"));
-    assert_eq!(store.compare_and_swap(b"b", Some(&large), Some(&other)).expect("swap"), Swap::Done);
-    assert_eq!(store.compare_and_swap(b"b", Some(&large), None).expect("swap"), Swap::Differs(Some(other.clone())));
-    store.update_with(b"a", &mut |now| Change::Put([now.expect("there"), b"!"].concat(), None)).expect("update_with");
+    assert!(
+        store.insert(b"b", &large, Lifetime::Forever).expect("insert")
+            && !store.insert(b"b", &other, Lifetime::Forever).expect("insert")
+    );
+    assert!(store.update(b"a", &other, Lifetime::Forever).expect("update"));
+    assert_eq!(store.compare_and_swap(b"b", Some(&large), Some(&other), Lifetime::Forever).expect("swap"), Swap::Done);
+    assert_eq!(
+        store.compare_and_swap(b"b", Some(&large), None, Lifetime::Forever).expect("swap"),
+        Swap::Differs(Some(other.clone()))
+    );
+    store
+        .update_with(b"a", &mut |now, _| Change::Put([now.expect("there"), b"!"].concat(), Lifetime::Forever))
+        .expect("update_with");
     let far = Expiry::after(Duration::from_secs(1000));
     store.put_expiring(b"c", &large, Some(far)).expect("put");
     let put = |key: &[u8], value: &[u8]| BatchOp::Put { key: key.into(), value: value.into(), expiry: None };

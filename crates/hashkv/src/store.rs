@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Snapshot, Stats, Store,
-    Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange,
+    Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{OpenReport, Pool, own_work};
@@ -114,25 +114,30 @@ impl HashKv {
     }
 
     /// As [`Store::update_with`]; the length of a value that was refused since the file was found to have no room for it.
-    fn try_update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<Option<u64>> {
+    fn try_update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<Option<u64>> {
         let values = &self.running.values;
-        let mut changed = |stored: Option<&[u8]>| {
+        let mut changed = |stored: Option<&[u8]>, expiry: Option<Expiry>| {
             let value = stored.map(|stored| {
                 let mut value = stored.to_vec();
                 values.value(key, &mut value).map(|there| there.then_some(value))
             });
-            let mut changed = change(value.transpose()?.flatten().as_deref());
-            if let Change::Put(value, _) = &mut changed {
+            let value = value.transpose()?.flatten();
+            // A value whose space was freed after its expiry is absent: its key in the LSM has no
+            // expiry to keep.
+            let expiry = expiry.filter(|_| value.is_some());
+            let mut changed = change(value.as_deref(), expiry);
+            if let Change::Put(value, lifetime) = &mut changed {
                 lodestore_contract::limits::check_value(value)?;
                 tag_value(value);
+                *lifetime = lifetime.resolve(expiry).into();
             }
             Ok(changed)
         };
         let (mut failed, mut refused) = (None, None);
         // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
-        let outcome = self.running.index.update_with(key, &mut |stored| {
+        let outcome = self.running.index.update_with(key, &mut |stored, expiry| {
             (failed, refused) = (None, None);
-            match changed(stored) {
+            match changed(stored, expiry) {
                 // Room is looked for without the stripe, for which a flush may wait.
                 Ok(Change::Put(value, _)) if values.refuses(key, &value) => refused = Some(value.len() as u64),
                 Ok(changed) => return changed,
@@ -247,47 +252,53 @@ impl Store for HashKv {
         self.written(self.running.index.put_expiring(key, &stored, expiry), |()| true)
     }
 
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
         let stored = match self.admitted(key, value) {
             // There is nothing to store, and so no room to be wanted.
             Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.insert(key, &stored), |did| *did)
+        self.written(self.running.index.insert(key, &stored, lifetime), |did| *did)
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
         let stored = match self.admitted(key, value) {
             Err(Error::Full { .. }) if !self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.update(key, &stored), |did| *did)
+        self.written(self.running.index.update(key, &stored, lifetime), |did| *did)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
         self.written(self.running.index.delete(key), |did| *did)
     }
 
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         new.map_or(Ok(()), lodestore_contract::limits::check_value)?;
         let mut swap = Swap::Done;
-        self.update_with(key, &mut |now| {
+        self.update_with(key, &mut |now, _| {
             if now != expected {
                 swap = Swap::Differs(now.map(<[u8]>::to_vec));
                 return Change::Keep;
             }
             swap = Swap::Done;
             match new {
-                Some(new) => Change::Put(new.to_vec(), None),
+                Some(new) => Change::Put(new.to_vec(), lifetime),
                 None => Change::Delete,
             }
         })?;
         Ok(swap)
     }
 
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         while let Some(needed) = self.written(self.try_update_with(key, change), Option::is_none)? {
             self.running.values.look_for_room(needed)?;
         }

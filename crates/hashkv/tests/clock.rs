@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{counter, key, value};
-use lodestore_contract::{Direction, Error, Expiry, ScanRange, Store, Swap, Visit, set_clock_ahead};
+use lodestore_contract::{Direction, Error, Expiry, Lifetime, ScanRange, Store, Swap, Visit, set_clock_ahead};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 
@@ -145,7 +145,10 @@ fn what_had_expired_by_a_clock_that_is_set_back_is_absent_where_its_room_was_use
         let gone = (0..COUNT).find(|index| expires(*index) && store.get(&key(*index)).expect("get").is_none());
         let index = gone.expect("one of them");
         assert_eq!(store.snapshot().expect("a snapshot").get(&key(index)).expect("get"), None);
-        assert_eq!(store.compare_and_swap(&key(index), None, Some(&value(index, 1, 1000))).expect("swap"), Swap::Done);
+        assert_eq!(
+            store.compare_and_swap(&key(index), None, Some(&value(index, 1, 1000)), Lifetime::Forever).expect("swap"),
+            Swap::Done
+        );
         assert_eq!(look(&store, 2), there + 1);
         // Flushes and collections go on, among them of segments that are taken for what they were.
         (3..20).for_each(|version| work(&store, version));

@@ -4,7 +4,7 @@ mod common;
 
 use common::{counter, key, value};
 use lodestore_contract::conformance::{Pairs, Rng, assert_holds, assert_sound, seed};
-use lodestore_contract::{Change, Error, ScanRange, Store};
+use lodestore_contract::{Change, Error, Lifetime, ScanRange, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
@@ -196,17 +196,23 @@ fn a_full_store_answers_writes_that_store_nothing_and_takes_deletes_and_short_va
     let keys = (0..100_000).take_while(|index| !full(store.put(&key(*index), &value(*index, 0, 1000)))).count();
     assert!(keys > 45_000, "{keys} values fill 64 MiB");
     assert!(full(store.put(&key(0), &value(0, 1, 1000))));
-    assert!(!store.insert(&key(0), &value(0, 1, 1000)).expect("an insert of what is there"));
-    assert!(!store.update(b"none", &value(0, 1, 1000)).expect("an update of what is not there"));
-    assert!(full(store.insert(b"none", &value(0, 1, 1000)).map(drop)));
-    assert!(full(store.update(&key(0), &value(0, 1, 1000)).map(drop)));
-    assert!(full(store.update_with(&key(0), &mut |_| Change::Put(value(0, 1, 1000), None))));
-    assert!(full(store.compare_and_swap(&key(0), Some(&value(0, 0, 1000)), Some(&value(0, 1, 1000))).map(drop)));
+    assert!(!store.insert(&key(0), &value(0, 1, 1000), Lifetime::Forever).expect("an insert of what is there"));
+    assert!(!store.update(b"none", &value(0, 1, 1000), Lifetime::Forever).expect("an update of what is not there"));
+    assert!(full(store.insert(b"none", &value(0, 1, 1000), Lifetime::Forever).map(drop)));
+    assert!(full(store.update(&key(0), &value(0, 1, 1000), Lifetime::Forever).map(drop)));
+    assert!(full(store.update_with(&key(0), &mut |_, _| Change::Put(value(0, 1, 1000), Lifetime::Forever))));
+    assert!(full(
+        store
+            .compare_and_swap(&key(0), Some(&value(0, 0, 1000)), Some(&value(0, 1, 1000)), Lifetime::Forever)
+            .map(drop)
+    ));
     store.put(b"short", b"value").expect("a short value");
     assert_eq!(store.get(&key(0)).expect("get"), Some(value(0, 0, 1000)));
     // A tenth is gone, and nothing of that was flushed by anybody.
     (0..keys / 10).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
-    store.update_with(&key(0), &mut |_| Change::Put(value(0, 2, 1000), None)).expect("there is room again");
+    store
+        .update_with(&key(0), &mut |_, _| Change::Put(value(0, 2, 1000), Lifetime::Forever))
+        .expect("there is room again");
     assert_eq!(store.get(&key(0)).expect("get"), Some(value(0, 2, 1000)));
     assert_sound(&store);
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Engine, Quick, Step, Stored, When};
+use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, When};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::damage::Reuse;
@@ -151,7 +151,7 @@ impl Inner {
         Ok(true)
     }
 
-    pub(crate) fn try_change(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+    pub(crate) fn try_change(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         let target = self.target(key);
@@ -174,16 +174,17 @@ impl Inner {
             {
                 hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
             }
-            let (value, expiry) = match decide(live.map(|hit| hit.record.value())) {
-                Step::Keep => return Ok(()),
-                Step::Delete => {
-                    if let Some(hit) = live {
-                        self.unlink(&target, hit, Mutant::DeleteNotFlushed);
+            let (value, expiry) =
+                match decide(live.map(|hit| hit.record.value()), live.and_then(|hit| hit.record.expiry())) {
+                    Step::Keep => return Ok(()),
+                    Step::Delete => {
+                        if let Some(hit) = live {
+                            self.unlink(&target, hit, Mutant::DeleteNotFlushed);
+                        }
+                        break;
                     }
-                    break;
-                }
-                Step::Put(value, expiry) => (value, expiry),
-            };
+                    Step::Put(value, expiry) => (value, expiry),
+                };
             check_value(&value)?;
             let record = self.store_under(&mut spot.held, key, &value, expiry)?;
             match self.publish(&target, &spot, old, record) {

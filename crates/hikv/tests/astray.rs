@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, ScanRange, Store, Visit};
+use lodestore_contract::{Error, Lifetime, ScanRange, Store, Visit};
 use lodestore_hikv::{HiKv, HiKvOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -68,8 +68,8 @@ fn a_key_whose_signature_was_damaged_is_corrupt_and_the_others_are_found() {
                     assert_eq!(found.expect("get"), Some(format!("value {index}").into_bytes()), "{index}");
                 }
             }
-            is_corrupt(store.insert(&key(3), b"new"));
-            is_corrupt(store.update(&key(3), b"new"));
+            is_corrupt(store.insert(&key(3), b"new", Lifetime::Forever));
+            is_corrupt(store.update(&key(3), b"new", Lifetime::Forever));
             is_corrupt(store.delete(&key(3)));
             is_corrupt(store.len());
             is_corrupt(store.for_each(&mut |_, _| Visit::More));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Error, Expiry, ScanRange, Store, Visit};
+use lodestore_contract::{Error, Expiry, Lifetime, ScanRange, Store, Visit};
 use lodestore_hikv::{HiKv, HiKvOptions};
 
 fn change(path: &Path, pattern: &[u8], change: impl Fn(&mut [u8], usize)) {
@@ -39,9 +39,9 @@ fn a_flipped_bit_in_a_key_is_corruption_and_no_absent_key() {
         for _again in 0..2 {
             let store = HiKv::open(&path, &small_dax()).expect("open");
             is_corrupt(store.get(b"uniquekey3"));
-            is_corrupt(store.insert(b"uniquekey3", b"new"));
-            is_corrupt(store.update(b"uniquekey3", b"new"));
-            is_corrupt(store.compare_and_swap(b"uniquekey3", None, Some(b"new")));
+            is_corrupt(store.insert(b"uniquekey3", b"new", Lifetime::Forever));
+            is_corrupt(store.update(b"uniquekey3", b"new", Lifetime::Forever));
+            is_corrupt(store.compare_and_swap(b"uniquekey3", None, Some(b"new"), Lifetime::Forever));
             assert!(clean || store.stats().recovery.left_out == 1);
             store.close().expect("close");
         }
@@ -68,8 +68,8 @@ fn a_damaged_expiry_does_not_make_a_record_expire() {
     let store = HiKv::open(&path, &small_dax()).expect("open");
     assert_eq!(store.sweep_expired().expect("sweep"), 0);
     is_corrupt(store.get(b"longlived"));
-    is_corrupt(store.update(b"longlived", b"new"));
-    is_corrupt(store.insert(b"longlived", b"new"));
+    is_corrupt(store.update(b"longlived", b"new", Lifetime::Forever));
+    is_corrupt(store.insert(b"longlived", b"new", Lifetime::Forever));
     assert!(!store.verify(&mut |_| ()).expect("verify").findings.is_empty());
 }
 

@@ -1,10 +1,11 @@
 //! What an engine adds to a store of this kind, and the operations that follow from it.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
-use lodestore_contract::{Change, Error, Event, Expiry, Result, Swap, VerifyReport};
+use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap, VerifyReport};
 use lodestore_media::Quiet;
 
 use crate::base::Base;
@@ -28,15 +29,19 @@ pub enum When {
     Present,
 }
 
-/// What to do with a key whose present value was seen.
-pub enum Step {
+/// What to do with a key whose present value and expiry were seen.
+pub enum Step<'v> {
     /// Nothing.
     Keep,
-    /// Give it this value.
-    Put(Vec<u8>, Option<Expiry>),
+    /// Give it this value and this expiry.
+    Put(Cow<'v, [u8]>, Option<Expiry>),
     /// Delete it.
     Delete,
 }
+
+/// Answers with a step to the present value and expiry of a key. The expiry is `None` if the key is
+/// absent, has expired, or does not expire.
+pub type Decide<'d, 'v> = dyn FnMut(Option<&[u8]>, Option<Expiry>) -> Step<'v> + 'd;
 
 /// An engine that changes its medium in place: a [`Base`] with an index.
 pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
@@ -46,12 +51,12 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// The contract's; [`Error::Full`] is tried once more.
     fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool>;
 
-    /// Changes a key by what `decide` says of its present value. `decide` runs again if the write
-    /// must start over.
+    /// Changes a key as `decide` answers to its present value and expiry. `decide` runs again if
+    /// the write must start over.
     ///
     /// # Errors
     /// As [`Self::try_write`].
-    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()>;
+    fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()>;
 
     /// DRAM of the store's own structures, and of them what an empty store takes.
     fn dram(&self) -> (u64, u64);
@@ -124,11 +129,11 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         }
     }
 
-    /// Changes a key by what `decide` says of its present value.
+    /// Changes a key as `decide` answers to its present value and expiry.
     ///
     /// # Errors
     /// The contract's.
-    fn modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Result<()> {
+    fn modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Result<()> {
         check_key(key)?;
         match self.try_modify(key, decide) {
             Ok(()) => Ok(()),
@@ -136,22 +141,56 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         }
     }
 
+    /// See [`Store::update`](lodestore_contract::Store::update).
+    ///
+    /// # Errors
+    /// The contract's.
+    #[inline]
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        match lifetime {
+            Lifetime::Keep => self.update_keeping(key, value),
+            Lifetime::Forever | Lifetime::Until(_) => self.write(key, value, lifetime.resolve(None), When::Present),
+        }
+    }
+
+    /// Updates a key that keeps its expiry. The new record cannot be stored before the old record
+    /// is read, so this path is not part of [`Self::write`].
+    ///
+    /// # Errors
+    /// The contract's.
+    fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        check_value(value)?;
+        let mut is_present = false;
+        self.modify(key, &mut |now, expiry| {
+            is_present = now.is_some();
+            if is_present { Step::Put(value.into(), expiry) } else { Step::Keep }
+        })?;
+        Ok(is_present)
+    }
+
     /// See [`Store::compare_and_swap`](lodestore_contract::Store::compare_and_swap).
     ///
     /// # Errors
     /// The contract's.
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         if let Some(new) = new {
             check_value(new)?;
         }
         let mut outcome = Swap::Done;
-        self.modify(key, &mut |now| {
+        self.modify(key, &mut |now, expiry| {
             if now != expected {
                 outcome = Swap::Differs(now.map(<[u8]>::to_vec));
                 return Step::Keep;
             }
             outcome = Swap::Done;
-            new.map_or(Step::Delete, |new| Step::Put(new.to_vec(), None))
+            new.map_or(Step::Delete, |new| Step::Put(new.into(), lifetime.resolve(expiry)))
         })?;
         Ok(outcome)
     }
@@ -160,10 +199,10 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The contract's.
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
-        self.modify(key, &mut |now| match change(now) {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
+        self.modify(key, &mut |now, expiry| match change(now, expiry) {
             Change::Keep => Step::Keep,
-            Change::Put(value, expiry) => Step::Put(value, expiry),
+            Change::Put(value, lifetime) => Step::Put(value.into(), lifetime.resolve(expiry)),
             Change::Delete => Step::Delete,
         })
     }

@@ -29,7 +29,7 @@ mod testing_sink;
 
 pub use base::{Base, Counted, Operation, Stored, lock, random_seed};
 pub use begin::{Begun, Shape};
-pub use engine::{Engine, PIECE_BYTES, Quick, Step, When, note_finding};
+pub use engine::{Decide, Engine, PIECE_BYTES, Quick, Step, When, note_finding};
 pub use record::{Head, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::conformance::{Harness, Plan};
-use lodestore_contract::{Durability, OptionSpec, Result, Store};
+use lodestore_contract::{Durability, Lifetime, OptionSpec, Result, Store};
 use lodestore_media::PoolOptions;
 
 pub use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
@@ -188,9 +188,17 @@ pub fn warm(store: &impl Store) {
 pub fn check_ordering_points<S: Store>(store: &S) {
     assert_eq!(fences(store, |store| store.put(b"kk", &[1; 100]).expect("put")), 2, "put of a new key");
     assert_eq!(fences(store, |store| store.put(b"kk", &[2; 100]).expect("put")), 2, "put of a present key");
-    assert_eq!(fences(store, |store| assert!(store.update(b"kk", &[3; 100]).expect("update"))), 2, "update");
+    assert_eq!(
+        fences(store, |store| assert!(store.update(b"kk", &[3; 100], Lifetime::Forever).expect("update"))),
+        2,
+        "update"
+    );
     assert_eq!(fences(store, |store| assert!(store.delete(b"kk").expect("delete"))), 1, "delete");
-    assert_eq!(fences(store, |store| assert!(store.insert(b"kk", &[4; 100]).expect("insert"))), 2, "insert");
+    assert_eq!(
+        fences(store, |store| assert!(store.insert(b"kk", &[4; 100], Lifetime::Forever).expect("insert"))),
+        2,
+        "insert"
+    );
 }
 
 /// What changes nothing in a store that was warmed persists nothing.
@@ -201,8 +209,8 @@ pub fn check_nothing_persisted<S: Store>(store: &S) {
     let nothing = fences(store, |store| {
         assert!(store.get(b"absent").expect("get").is_none());
         assert!(!store.delete(b"absent").expect("delete"));
-        assert!(!store.update(b"absent", b"v").expect("update"));
-        assert!(!store.insert(b"w\0", b"v").expect("insert"));
+        assert!(!store.update(b"absent", b"v", Lifetime::Forever).expect("update"));
+        assert!(!store.insert(b"w\0", b"v", Lifetime::Forever).expect("insert"));
         assert!(store.get(b"w\0").expect("get").is_some());
     });
     assert_eq!(nothing, 0);

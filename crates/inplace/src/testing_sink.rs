@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
-use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Result, Store};
+use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Lifetime, Result, Store};
 
 use crate::base::lock;
 use crate::testing::{Kind, Place};
@@ -33,7 +33,7 @@ impl<S: Store> Desk<S> {
         let (store, key) = (lock(&self.store).upgrade(), *lock(&self.key));
         let Some(store) = store else { return };
         expect_known(store.get(key));
-        expect_known(store.insert(key, b"by the sink"));
+        expect_known(store.insert(key, b"by the sink", Lifetime::Forever));
         expect_known(store.put(b"of the sink", &[7; 100]));
     }
 
@@ -144,9 +144,9 @@ where
     type Operation<S> = fn(&S, &[u8]);
     let operations: [(&str, Operation<S>); 5] = [
         ("get", |store, key| expect_known(store.get(key))),
-        ("insert", |store, key| expect_known(store.insert(key, b"v"))),
-        ("update_with", |store, key| expect_known(store.update_with(key, &mut |_| Change::Keep))),
-        ("update", |store, key| expect_known(store.update(key, b"v"))),
+        ("insert", |store, key| expect_known(store.insert(key, b"v", Lifetime::Forever))),
+        ("update_with", |store, key| expect_known(store.update_with(key, &mut |_, _| Change::Keep))),
+        ("update", |store, key| expect_known(store.update(key, b"v", Lifetime::Forever))),
         ("put", |store, key| store.put(key, b"v").expect("put")),
     ];
     for key in [b"value damaged", KEY] {

@@ -1,6 +1,6 @@
 //! An operation, done to one store.
 
-use lodestore_contract::{Change, Error, Expiry, Result, Store};
+use lodestore_contract::{Change, Error, Expiry, Lifetime, Result, Store};
 
 use crate::operation::Mutation;
 
@@ -22,21 +22,21 @@ pub(crate) fn put_told(
 ) -> Result<bool> {
     if expiry.is_some() {
         let mut was_there = false;
-        store.update_with(key, &mut |old| {
+        store.update_with(key, &mut |old, _| {
             was_there = old.is_some();
-            Change::Put(value.to_vec(), expiry)
+            Change::Put(value.to_vec(), expiry.into())
         })?;
         return Ok(was_there);
     }
-    if is_new && store.insert(key, value)? {
+    if is_new && store.insert(key, value, Lifetime::Forever)? {
         return Ok(false);
     }
     // Nobody else writes this key, but what expires goes by itself.
     loop {
-        if store.update(key, value)? {
+        if store.update(key, value, Lifetime::Forever)? {
             return Ok(true);
         }
-        if store.insert(key, value)? {
+        if store.insert(key, value, Lifetime::Forever)? {
             return Ok(false);
         }
     }

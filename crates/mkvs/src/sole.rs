@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Change, Error, Expiry, Result, Store, Swap};
+use lodestore_contract::{Change, ChangeFn, Error, Expiry, Lifetime, Result, Store, Swap};
 
 use crate::apply::{is_refusal, put_told};
 use crate::shape::Shared;
@@ -48,10 +48,10 @@ impl Shared<'_> {
         }
         let mut is_new = !self.stripe.may_have(self.hash);
         loop {
-            if !is_new && self.store()?.update(key, value)? {
+            if !is_new && self.store()?.update(key, value, Lifetime::Forever)? {
                 return Ok(());
             }
-            if self.add_sole(key, |store| store.insert(key, value))? {
+            if self.add_sole(key, |store| store.insert(key, value, Lifetime::Forever))? {
                 return Ok(());
             }
             is_new = false;
@@ -80,11 +80,16 @@ impl Shared<'_> {
         changed
     }
 
-    /// Compares and swaps.
-    pub(crate) fn swap_sole(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    /// Replaces the value `expected` by `new`, which gets `lifetime`.
+    pub(crate) fn swap_sole(
+        &self,
+        key: &[u8],
+        (expected, new): (Option<&[u8]>, Option<&[u8]>),
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         let mut swap = Swap::Done;
         self.change_sole(key, |there| {
-            swap = self.store()?.compare_and_swap(key, expected, new)?;
+            swap = self.store()?.compare_and_swap(key, expected, new, lifetime)?;
             *there = match &swap {
                 Swap::Done => (expected.is_some(), new.is_some()),
                 Swap::Differs(found) => (found.is_some(), found.is_some()),
@@ -94,11 +99,11 @@ impl Shared<'_> {
         Ok(swap)
     }
 
-    /// Changes the key by what `change` says of its value.
-    pub(crate) fn update_sole(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    /// Changes the key as `change` answers to its value and expiry.
+    pub(crate) fn update_sole(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.change_sole(key, |there| {
-            self.store()?.update_with(key, &mut |old| {
-                let change = change(old);
+            self.store()?.update_with(key, &mut |old, expiry| {
+                let change = change(old, expiry);
                 let is_there = match &change {
                     Change::Keep => old.is_some(),
                     Change::Put(..) => true,

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Capabilities, Change, ChangeFn, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
@@ -266,14 +267,37 @@ impl Inner {
 }
 
 impl Owned<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
+    /// devices get this expiry, so none of them resolves a lifetime by its own clock.
+    fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
         self.check_read()?;
-        if self.stripe.may_have(self.hash) { self.group.get(&self.stripe, key) } else { Ok(None) }
+        if !self.stripe.may_have(self.hash) {
+            return Ok((None, lifetime.resolve(None)));
+        }
+        if lifetime != Lifetime::Keep {
+            return Ok((self.group.get(&self.stripe, key)?, lifetime.resolve(None)));
+        }
+        let pair = self.group.pair(&self.stripe, key)?;
+        Ok(pair.map_or((None, None), |(value, expiry)| (Some(value), expiry)))
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
         self.check_read()?;
         Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
+    }
+
+    /// Returns the expiry that an update with `lifetime` gives the key; the outer `None` if the
+    /// key is absent. As [`Self::pair_for`].
+    fn expiry_for(&self, key: &[u8], lifetime: Lifetime) -> Result<Option<Option<Expiry>>> {
+        if lifetime != Lifetime::Keep {
+            return Ok(self.contains(key)?.then(|| lifetime.resolve(None)));
+        }
+        self.check_read()?;
+        if !self.stripe.may_have(self.hash) {
+            return Ok(None);
+        }
+        let found = self.group.find(&self.stripe, key, Question::Expiry, &mut Vec::new())?;
+        Ok(found.is_there.then_some(found.expiry))
     }
 
     fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
@@ -375,22 +399,25 @@ impl Store for Mkvs {
         }
     }
 
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
         check_value(value)?;
         match self.inner.writing(key)? {
-            Writing::Sole(at) => at.add_sole(key, |store| store.insert(key, value)),
+            Writing::Sole(at) => at.add_sole(key, |store| store.insert(key, value, lifetime)),
             Writing::Owned(at) if at.contains(key)? => Ok(false),
-            Writing::Owned(mut at) => at.put(key, value, None).map(|_| true),
+            Writing::Owned(mut at) => at.put(key, value, lifetime.resolve(None)).map(|_| true),
         }
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
         check_value(value)?;
         match self.inner.writing(key)? {
-            Writing::Sole(at) => Ok(at.stripe.may_have(at.hash) && at.store()?.update(key, value)?),
-            Writing::Owned(mut at) => Ok(at.contains(key)? && at.put(key, value, None).map(|_| true)?),
+            Writing::Sole(at) => Ok(at.stripe.may_have(at.hash) && at.store()?.update(key, value, lifetime)?),
+            Writing::Owned(mut at) => match at.expiry_for(key, lifetime)? {
+                Some(expiry) => at.put(key, value, expiry).map(|_| true),
+                None => Ok(false),
+            },
         }
     }
 
@@ -409,35 +436,41 @@ impl Store for Mkvs {
         }
     }
 
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         check_key(key)?;
         new.map_or(Ok(()), check_value)?;
         let mut at = match self.inner.writing(key)? {
-            Writing::Sole(at) => return at.swap_sole(key, expected, new),
+            Writing::Sole(at) => return at.swap_sole(key, (expected, new), lifetime),
             Writing::Owned(at) => at,
         };
-        let found = at.get(key)?;
+        let (found, expiry) = at.pair_for(key, lifetime)?;
         if found.as_deref() != expected {
             return Ok(Swap::Differs(found));
         }
         match new {
-            Some(value) => drop(at.put(key, value, None)?),
+            Some(value) => drop(at.put(key, value, expiry)?),
             None if found.is_some() => drop(at.change(key, Mutation::Delete)?),
             None => {}
         }
         Ok(Swap::Done)
     }
 
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         let mut at = match self.inner.writing(key)? {
             Writing::Sole(at) => return at.update_sole(key, change),
             Writing::Owned(at) => at,
         };
-        let found = at.get(key)?;
-        match change(found.as_deref()) {
-            Change::Put(value, expiry) => {
+        let (found, expiry) = at.pair_for(key, Lifetime::Keep)?;
+        match change(found.as_deref(), expiry) {
+            Change::Put(value, lifetime) => {
                 check_value(&value)?;
-                at.change(key, Mutation::Put { value, expiry }).map(drop)
+                at.change(key, Mutation::Put { value, expiry: lifetime.resolve(expiry) }).map(drop)
             }
             Change::Delete if found.is_some() => at.change(key, Mutation::Delete).map(drop),
             Change::Delete | Change::Keep => Ok(()),

@@ -10,7 +10,7 @@ use common::Matrix;
 use common::faulty::{Fault, Switch, Touch};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
-use lodestore_contract::{Error, Finding, Store};
+use lodestore_contract::{Error, Finding, Lifetime, Store};
 use lodestore_mkvs::{Acks, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 32 << 20;
@@ -400,7 +400,7 @@ fn a_group_is_added_while_writers_and_scans_go_on_and_takes_its_share() {
                     assert_eq!(store.delete(&key(i)).expect("delete"), model.remove(&key(i)).is_some(), "key {i}");
                 }
                 for i in 100..200 {
-                    assert!(store.insert(&key(i), b"again").expect("insert"));
+                    assert!(store.insert(&key(i), b"again", Lifetime::Forever).expect("insert"));
                     model.insert(key(i), b"again".to_vec());
                 }
                 model

@@ -11,7 +11,7 @@ use common::Matrix;
 use common::faulty::{Fault, Faulty, Switch, Touch};
 use lodestore_contract::conformance::{Harness, Rng, seed};
 use lodestore_contract::testing::HANG_TIMEOUT;
-use lodestore_contract::{Change, Error, Store, Swap};
+use lodestore_contract::{Change, Error, Lifetime, Store, Swap};
 use lodestore_mkvs::{Mkvs, Part};
 
 const CAPACITY: u64 = 32 << 20;
@@ -33,18 +33,18 @@ fn step(store: &Mkvs, model: &mut Model, rng: &mut Rng) -> bool {
         2 => (store.delete(&key).map(|there| assert_eq!(there, was.is_some())), None),
         3 => {
             let after = was.clone().or(Some(value.clone()));
-            (store.insert(&key, &value).map(|done| assert_eq!(done, was.is_none())), after)
+            (store.insert(&key, &value, Lifetime::Forever).map(|done| assert_eq!(done, was.is_none())), after)
         }
         4 => {
             let new = (rng.below(2) == 0).then_some(value);
-            let swapped = store.compare_and_swap(&key, was.as_deref(), new.as_deref());
+            let swapped = store.compare_and_swap(&key, was.as_deref(), new.as_deref(), Lifetime::Forever);
             (swapped.map(|swap| assert_eq!(swap, Swap::Done)), new)
         }
         _ => {
             let after = was.as_ref().map_or(Some(value.clone()), |_| None);
-            let changed = store.update_with(&key, &mut |old| {
+            let changed = store.update_with(&key, &mut |old, _| {
                 assert_eq!(old, was.as_deref());
-                if old.is_some() { Change::Delete } else { Change::Put(value.clone(), None) }
+                if old.is_some() { Change::Delete } else { Change::Put(value.clone(), Lifetime::Forever) }
             });
             (changed, after)
         }

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, Change, Error, Expiry, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport,
-    Visit,
+    Batch, Capabilities, ChangeFn, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Engine, Quick, Running, SealCheck, Shape, Step, When, random_seed};
+use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::hash::Hasher;
@@ -286,7 +286,7 @@ impl Engine for Inner {
         self.try_put(key, value, expiry, when)
     }
 
-    fn try_modify(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+    fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
         self.try_change(key, decide)
     }
 
@@ -378,23 +378,29 @@ impl Store for Nvht {
         self.inner().write(key, value, expiry, When::Always).map(|_| ())
     }
 
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.inner().write(key, value, None, When::Absent)
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.inner().write(key, value, lifetime.resolve(None), When::Absent)
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.inner().write(key, value, None, When::Present)
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.inner().update(key, value, lifetime)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
         self.inner().delete(key).map_err(|error| *error)
     }
 
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.inner().compare_and_swap(key, expected, new)
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
+        self.inner().compare_and_swap(key, expected, new, lifetime)
     }
 
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.inner().update_with(key, change)
     }
 

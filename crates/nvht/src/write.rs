@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Engine, Quick, Step, Stored, When};
+use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, When};
 use lodestore_media::Mutant;
 
 use crate::hash::Hashed;
@@ -144,7 +144,7 @@ impl Inner {
         }
     }
 
-    pub(crate) fn try_change(&self, key: &[u8], decide: &mut dyn FnMut(Option<&[u8]>) -> Step) -> Quick<()> {
+    pub(crate) fn try_change(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
@@ -156,16 +156,17 @@ impl Inner {
             {
                 hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
             }
-            let (value, expiry) = match decide(live.map(|hit| hit.record.value())) {
-                Step::Keep => return Ok(()),
-                Step::Delete => {
-                    if let Some(hit) = live {
-                        self.unlink(table, hit, &mut held, Mutant::DeleteNotFlushed);
+            let (value, expiry) =
+                match decide(live.map(|hit| hit.record.value()), live.and_then(|hit| hit.record.expiry())) {
+                    Step::Keep => return Ok(()),
+                    Step::Delete => {
+                        if let Some(hit) = live {
+                            self.unlink(table, hit, &mut held, Mutant::DeleteNotFlushed);
+                        }
+                        break;
                     }
-                    break;
-                }
-                Step::Put(value, expiry) => (value, expiry),
-            };
+                    Step::Put(value, expiry) => (value, expiry),
+                };
             check_value(&value)?;
             let record = self.store_placed(hashed, key, &value, expiry)?;
             if self.publish_or_make_room(hashed, held, table, old, record)? {

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Batch, BatchOp, Error, Store, Visit};
+use lodestore_contract::{Batch, BatchOp, Error, Lifetime, Store, Visit};
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -249,7 +249,7 @@ fn a_damaged_value_is_not_taken_for_another_keys_of_the_same_tag() {
         NvhtOptions { hash: HashKind::Xxh3, partitions: 1, initial_capacity: 1, probe_length: 14, ..options() };
     let writes: [fn(&Nvht, &[u8]); 3] = [
         |store, a| store.put(a, b"new").expect("put"),
-        |store, a| assert!(store.update(a, b"new").expect("update")),
+        |store, a| assert!(store.update(a, b"new", Lifetime::Forever).expect("update")),
         |store, a| {
             let op = BatchOp::Put { key: a.to_vec(), value: b"new".to_vec(), expiry: None };
             store.write(&Batch { ops: vec![op] }).expect("write");

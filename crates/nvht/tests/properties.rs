@@ -11,7 +11,7 @@ use std::thread;
 
 use common::{Scratch, small_dax};
 use lodestore_contract::conformance::{Rng, seed, version_of, versioned};
-use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Store, Swap, Visit};
+use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, Store, Swap, Visit};
 use lodestore_media::PoolOptions;
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 
@@ -107,11 +107,11 @@ impl Sequence {
                 self.store().put_expiring(&key, &value, expiry).expect("put_expiring");
             }
             15..=18 => {
-                assert_eq!(self.store().insert(&key, &value).expect("insert"), there.is_none());
+                assert_eq!(self.store().insert(&key, &value, Lifetime::Forever).expect("insert"), there.is_none());
                 self.model.entry(key).or_insert((value, false));
             }
             19..=21 => {
-                assert_eq!(self.store().update(&key, &value).expect("update"), there.is_some());
+                assert_eq!(self.store().update(&key, &value, Lifetime::Forever).expect("update"), there.is_some());
                 if there.is_some() {
                     self.model.insert(key, (value, false));
                 }
@@ -142,7 +142,8 @@ impl Sequence {
         let (meets, new) = (rng.below(3) > 0, (rng.below(3) > 0).then_some(value));
         let other = there.is_none().then(|| b"not this".to_vec());
         let expected = if meets { &there } else { &other };
-        let answer = self.store().compare_and_swap(&key, expected.as_deref(), new.as_deref()).expect("swap");
+        let answer =
+            self.store().compare_and_swap(&key, expected.as_deref(), new.as_deref(), Lifetime::Forever).expect("swap");
         assert_eq!(answer, if meets { Swap::Done } else { Swap::Differs(there.clone()) });
         match new {
             _ if !meets => {}
@@ -155,9 +156,9 @@ impl Sequence {
         let change = match rng.below(3) {
             0 => Change::Keep,
             1 => Change::Delete,
-            _ => Change::Put(value.clone(), None),
+            _ => Change::Put(value.clone(), Lifetime::Forever),
         };
-        let update = self.store().update_with(&key, &mut |now| {
+        let update = self.store().update_with(&key, &mut |now, _| {
             assert_eq!(now, there.as_deref());
             change.clone()
         });

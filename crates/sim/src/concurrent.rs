@@ -11,7 +11,7 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lodestore_contract::{Batch, BatchOp, Result};
+use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
 
 use crate::config::Config;
@@ -19,6 +19,7 @@ use crate::history::{self, Action, Answer, Call, KeyOp};
 use crate::op::{Op, Outcome};
 use crate::oracle::{Oracle, Wrong, judged};
 use crate::scans::{self, Refused, Shown};
+use crate::script::future;
 use crate::subject::{Engine, Pair, Shape, Subject};
 
 /// Size of a run.
@@ -75,14 +76,27 @@ fn op_of(action: &Action) -> Op {
     }
 }
 
+/// Returns the lifetime that a value is inserted, updated or swapped with. No expiry passes while a
+/// history runs, so a history is the same with each lifetime.
+fn lifetime_of(value: u64) -> Lifetime {
+    match value % 3 {
+        0 => Lifetime::Forever,
+        1 => Lifetime::Keep,
+        _ => Lifetime::Until(Expiry::at_millis(future())),
+    }
+}
+
 fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
     match op {
         KeyOp::Put(value) => Op::Put { key, value: value_bytes(value), expiry: None },
-        KeyOp::Insert(value) => Op::Insert { key, value: value_bytes(value) },
-        KeyOp::Update(value) => Op::Update { key, value: value_bytes(value) },
+        KeyOp::Insert(value) => Op::Insert { key, value: value_bytes(value), lifetime: lifetime_of(value) },
+        KeyOp::Update(value) => Op::Update { key, value: value_bytes(value), lifetime: lifetime_of(value) },
         KeyOp::Delete | KeyOp::Clear => Op::Delete { key },
         KeyOp::Get | KeyOp::Contains => Op::Get { key },
-        KeyOp::Swap(expected, new) => Op::Swap { key, expected: expected.map(value_bytes), new: new.map(value_bytes) },
+        KeyOp::Swap(expected, new) => {
+            let lifetime = new.map_or(Lifetime::Forever, lifetime_of);
+            Op::Swap { key, expected: expected.map(value_bytes), new: new.map(value_bytes), lifetime }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lodestore_contract::{Batch, BatchOp, Expiry, now_millis};
+use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime, now_millis};
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Op {
         key: Vec<u8>,
         /// Value.
         value: Vec<u8>,
+        /// What happens to the expiry.
+        lifetime: Lifetime,
     },
     /// `update`.
     Update {
@@ -29,6 +31,8 @@ pub enum Op {
         key: Vec<u8>,
         /// Value.
         value: Vec<u8>,
+        /// What happens to the expiry.
+        lifetime: Lifetime,
     },
     /// `delete`.
     Delete {
@@ -43,6 +47,8 @@ pub enum Op {
         expected: Option<Vec<u8>>,
         /// What shall be there.
         new: Option<Vec<u8>>,
+        /// What happens to the expiry.
+        lifetime: Lifetime,
     },
     /// `update_with`: append these bytes to the value, or begin with them.
     Append {
@@ -50,6 +56,8 @@ pub enum Op {
         key: Vec<u8>,
         /// Bytes.
         bytes: Vec<u8>,
+        /// What happens to the expiry.
+        lifetime: Lifetime,
     },
     /// `update_with`: remove the key.
     Remove {
@@ -150,6 +158,13 @@ fn batch_key(op: &BatchOp) -> &[u8] {
     }
 }
 
+/// Returns the lifetime that an [`Op::Append`] of `bytes` writes. `present` is the expiry that
+/// `update_with` shows: every second `Lifetime::Keep` writes that expiry, which means the same.
+pub fn append_lifetime(bytes: &[u8], lifetime: Lifetime, present: Option<Expiry>) -> Lifetime {
+    let is_shown = lifetime == Lifetime::Keep && bytes.len().is_multiple_of(2);
+    if is_shown { present.into() } else { lifetime }
+}
+
 /// What an operation answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -223,6 +238,12 @@ impl State {
         self.held.insert(key.to_vec(), Held { value: value.to_vec(), expiry });
     }
 
+    /// As [`Self::put`], with the expiry that `lifetime` gives.
+    fn put_for(&mut self, key: &[u8], value: &[u8], lifetime: Lifetime) {
+        let present = self.get(key).and_then(|held| held.expiry);
+        self.put(key, value, lifetime.resolve(present.map(Expiry::at_millis)).map(Expiry::millis));
+    }
+
     /// Does `op`; what it must answer.
     pub fn apply(&mut self, op: &Op) -> Outcome {
         let there = op.key().and_then(|key| self.get(key)).map(|held| held.value.clone());
@@ -231,15 +252,15 @@ impl State {
                 self.put(key, value, *expiry);
                 Outcome::Done
             }
-            Op::Insert { key, value } => {
+            Op::Insert { key, value, lifetime } => {
                 if there.is_none() {
-                    self.put(key, value, None);
+                    self.put_for(key, value, *lifetime);
                 }
                 Outcome::Changed(there.is_none())
             }
-            Op::Update { key, value } => {
+            Op::Update { key, value, lifetime } => {
                 if there.is_some() {
-                    self.put(key, value, None);
+                    self.put_for(key, value, *lifetime);
                 }
                 Outcome::Changed(there.is_some())
             }
@@ -249,12 +270,13 @@ impl State {
                 }
                 Outcome::Changed(there.is_some())
             }
-            Op::Swap { key, expected, new } => self.swap(key, there, expected.as_deref(), new.as_deref()),
-            Op::Append { key, bytes } => {
-                let expiry = self.get(key).and_then(|held| held.expiry);
+            Op::Swap { key, expected, new, lifetime } => {
+                self.swap(key, (there, expected.as_deref()), new.as_deref(), *lifetime)
+            }
+            Op::Append { key, bytes, lifetime } => {
                 let mut value = there.unwrap_or_default();
                 value.extend_from_slice(bytes);
-                self.put(key, &value, expiry);
+                self.put_for(key, &value, *lifetime);
                 Outcome::Done
             }
             Op::Remove { key } => {
@@ -282,12 +304,18 @@ impl State {
         }
     }
 
-    fn swap(&mut self, key: &[u8], there: Option<Vec<u8>>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Outcome {
+    fn swap(
+        &mut self,
+        key: &[u8],
+        (there, expected): (Option<Vec<u8>>, Option<&[u8]>),
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Outcome {
         if there.as_deref() != expected {
             return Outcome::Value(there);
         }
         match new {
-            Some(value) => self.put(key, value, None),
+            Some(value) => self.put_for(key, value, lifetime),
             None if there.is_some() => {
                 self.held.remove(key);
             }

@@ -6,7 +6,7 @@ use lodestore_contract::{Change, Direction, Error, Expiry, Result, ScanRange, St
 use lodestore_media::Pool;
 use lodestore_media::sim::Recorder;
 
-use crate::op::{Op, Outcome};
+use crate::op::{Op, Outcome, append_lifetime};
 use crate::subject::{Pair, RecoveryDamage, Subject, Walk};
 
 /// A contract store on a pool.
@@ -51,26 +51,25 @@ impl PoolSubject {
                 store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
                 Outcome::Done
             }
-            Op::Insert { key, value } => Outcome::Changed(store.insert(key, value)?),
-            Op::Update { key, value } => Outcome::Changed(store.update(key, value)?),
+            Op::Insert { key, value, lifetime } => Outcome::Changed(store.insert(key, value, *lifetime)?),
+            Op::Update { key, value, lifetime } => Outcome::Changed(store.update(key, value, *lifetime)?),
             Op::Delete { key } => Outcome::Changed(store.delete(key)?),
-            Op::Swap { key, expected, new } => {
-                match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
+            Op::Swap { key, expected, new, lifetime } => {
+                match store.compare_and_swap(key, expected.as_deref(), new.as_deref(), *lifetime)? {
                     Swap::Done => Outcome::Changed(true),
                     Swap::Differs(there) => Outcome::Value(there),
                 }
             }
-            Op::Append { key, bytes } => {
-                let expiry = store.expiry(key)?.flatten();
-                store.update_with(key, &mut |there| {
+            Op::Append { key, bytes, lifetime } => {
+                store.update_with(key, &mut |there, expiry| {
                     let mut value = there.unwrap_or_default().to_vec();
                     value.extend_from_slice(bytes);
-                    Change::Put(value, expiry)
+                    Change::Put(value, append_lifetime(bytes, *lifetime, expiry))
                 })?;
                 Outcome::Done
             }
             Op::Remove { key } => {
-                store.update_with(key, &mut |_| Change::Delete)?;
+                store.update_with(key, &mut |_, _| Change::Delete)?;
                 Outcome::Done
             }
             Op::Get { key } => Outcome::Value(store.get(key)?),

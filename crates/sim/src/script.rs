@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lodestore_contract::{Batch, BatchOp, Expiry};
+use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime};
 use lodestore_media::sim::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -72,6 +72,22 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
     value
 }
 
+/// Returns the lifetime of a random write of `value`. The length of the value chooses, so that no
+/// random number is drawn for it.
+fn lifetime_of(value: &[u8]) -> Lifetime {
+    match value.len() % 8 {
+        0 | 4 => Lifetime::Forever,
+        1 | 3 | 5 => Lifetime::Keep,
+        7 => Lifetime::Until(Expiry::at_millis(PAST)),
+        _ => Lifetime::Until(Expiry::at_millis(future())),
+    }
+}
+
+fn swap(key: Vec<u8>, expected: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Op {
+    let lifetime = new.as_deref().map_or(Lifetime::Forever, lifetime_of);
+    Op::Swap { key, expected, new, lifetime }
+}
+
 /// One random operation on one of `keys`.
 pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     let key = keys[rng.index(keys.len())].clone();
@@ -80,12 +96,21 @@ pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         0..=4 => Op::Put { key, value: value(rng, most), expiry: None },
         5 => Op::Put { key, value: value(rng, most), expiry: Some(future()) },
         6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST) },
-        7..=8 => Op::Insert { key, value: value(rng, most) },
-        9..=11 => Op::Update { key, value: value(rng, most) },
+        7..=8 => {
+            let value = value(rng, most);
+            Op::Insert { key, lifetime: lifetime_of(&value), value }
+        }
+        9..=11 => {
+            let value = value(rng, most);
+            Op::Update { key, lifetime: lifetime_of(&value), value }
+        }
         12..=14 => Op::Delete { key },
-        15 => Op::Swap { key, expected: None, new: Some(value(rng, most)) },
-        16 => Op::Swap { key, expected: Some(value(rng, 2)), new: None },
-        17 => Op::Append { key, bytes: value(rng, most.min(16)) },
+        15 => swap(key, None, Some(value(rng, most))),
+        16 => swap(key, Some(value(rng, 2)), None),
+        17 => {
+            let bytes = value(rng, most.min(16));
+            Op::Append { key, lifetime: lifetime_of(&bytes), bytes }
+        }
         18 => Op::Remove { key },
         _ => Op::Get { key },
     }
@@ -123,7 +148,7 @@ pub fn random(seed: u64, index: u64) -> Script {
             5..=7 if !known.is_empty() => {
                 let (key, value_now) = known[rng.index(known.len())].clone();
                 let new = (!rng.one_in(3)).then(|| value(&mut rng, most));
-                Op::Swap { key, expected: Some(value_now), new }
+                swap(key, Some(value_now), new)
             }
             _ => random_op(&mut rng, &keys, most),
         };
@@ -184,22 +209,33 @@ fn single_key() -> Vec<Op> {
     let value = |text: &str| text.as_bytes().to_vec();
     vec![
         Op::Get { key: key.clone() },
-        Op::Insert { key: key.clone(), value: value("first") },
-        Op::Insert { key: key.clone(), value: value("refused") },
+        Op::Insert { key: key.clone(), value: value("first"), lifetime: Lifetime::Forever },
+        Op::Insert { key: key.clone(), value: value("refused"), lifetime: Lifetime::Forever },
         Op::Update {
             key: key.clone(),
             value: value("second, rather longer than the first, over a line and more of it"),
+            lifetime: Lifetime::Forever,
         },
         Op::Put { key: key.clone(), value: value("third"), expiry: None },
-        Op::Swap { key: key.clone(), expected: Some(value("third")), new: Some(value("fourth")) },
-        Op::Swap { key: key.clone(), expected: Some(value("third")), new: Some(value("refused")) },
-        Op::Append { key: key.clone(), bytes: value(" and more") },
+        Op::Swap {
+            key: key.clone(),
+            expected: Some(value("third")),
+            new: Some(value("fourth")),
+            lifetime: Lifetime::Forever,
+        },
+        Op::Swap {
+            key: key.clone(),
+            expected: Some(value("third")),
+            new: Some(value("refused")),
+            lifetime: Lifetime::Forever,
+        },
+        Op::Append { key: key.clone(), bytes: value(" and more"), lifetime: Lifetime::Keep },
         Op::Delete { key: key.clone() },
         Op::Delete { key: key.clone() },
-        Op::Update { key: key.clone(), value: value("refused") },
-        Op::Swap { key: key.clone(), expected: None, new: Some(value("again")) },
-        Op::Swap { key: key.clone(), expected: Some(value("again")), new: None },
-        Op::Append { key: key.clone(), bytes: value("from nothing") },
+        Op::Update { key: key.clone(), value: value("refused"), lifetime: Lifetime::Forever },
+        Op::Swap { key: key.clone(), expected: None, new: Some(value("again")), lifetime: Lifetime::Forever },
+        Op::Swap { key: key.clone(), expected: Some(value("again")), new: None, lifetime: Lifetime::Forever },
+        Op::Append { key: key.clone(), bytes: value("from nothing"), lifetime: Lifetime::Keep },
         Op::Remove { key: key.clone() },
         Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
         Op::Put { key, value: Vec::new(), expiry: None },
@@ -262,7 +298,7 @@ fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
             ops.push(Op::Delete { key: key(index - 3) });
         }
         if index % 11 == 10 {
-            ops.push(Op::Update { key: key(index - 1), value: value(rng, 12) });
+            ops.push(Op::Update { key: key(index - 1), value: value(rng, 12), lifetime: Lifetime::Forever });
         }
     }
     ops
@@ -406,13 +442,13 @@ fn expiry() -> Vec<Op> {
         expiring(0, future()),
         expiring(1, PAST),
         Op::Get { key: key(1) },
-        Op::Insert { key: key(1), value: vec![1; 9] },
+        Op::Insert { key: key(1), value: vec![1; 9], lifetime: Lifetime::Forever },
         expiring(1, PAST),
-        Op::Update { key: key(1), value: vec![2; 9] },
+        Op::Update { key: key(1), value: vec![2; 9], lifetime: Lifetime::Forever },
         Op::Delete { key: key(1) },
         put(0, vec![4; 30]),
         expiring(0, future()),
-        Op::Append { key: key(0), bytes: vec![5; 5] },
+        Op::Append { key: key(0), bytes: vec![5; 5], lifetime: Lifetime::Keep },
         expiring(2, PAST),
         expiring(4, PAST),
         put(5, vec![8; 30]),
@@ -428,14 +464,39 @@ fn expiry() -> Vec<Op> {
         expiring(36, future()),
         expiring(2, PAST),
         Op::Kill,
-        Op::Swap { key: key(2), expected: None, new: Some(vec![6; 6]) },
+        Op::Swap { key: key(2), expected: None, new: Some(vec![6; 6]), lifetime: Lifetime::Forever },
         expiring(3, PAST),
         Op::Sweep,
         Op::Reopen,
-        Op::Append { key: key(3), bytes: vec![7; 7] },
+        Op::Append { key: key(3), bytes: vec![7; 7], lifetime: Lifetime::Keep },
         expiring(3, future()),
         Op::Delete { key: key(3) },
     ]
+    .into_iter()
+    .chain(lifetimes())
+    .collect()
+}
+
+/// Writes with each lifetime over keys that expire, have expired, are absent, or do not expire.
+fn lifetimes() -> Vec<Op> {
+    let until = Lifetime::Until(Expiry::at_millis(future()));
+    let mut ops = Vec::new();
+    for (round, lifetime) in [Lifetime::Keep, until, Lifetime::Forever].into_iter().enumerate() {
+        for (index, before) in (7..10).zip([Some(Some(future())), Some(Some(PAST)), Some(None)]) {
+            let before = |value: u8| before.map(|expiry| Op::Put { key: key(index), value: vec![value; 12], expiry });
+            ops.extend(before(1));
+            ops.push(Op::Update { key: key(index), value: vec![2; 20], lifetime });
+            ops.extend(before(3));
+            ops.push(Op::Swap { key: key(index), expected: Some(vec![3; 12]), new: Some(vec![4; 12]), lifetime });
+            ops.extend(before(5));
+            ops.push(Op::Append { key: key(index), bytes: vec![6; 7], lifetime });
+            ops.push(Op::Append { key: key(index), bytes: vec![7; 4], lifetime });
+            ops.push(Op::Delete { key: key(index) });
+            ops.push(Op::Insert { key: key(index), value: vec![8; 12], lifetime });
+        }
+        ops.push([Op::Kill, Op::PowerCut, Op::Reopen][round].clone());
+    }
+    ops
 }
 
 /// What a killed process stored and did not flush is there for the next process, which may build on it; then power fails. Mostly that is

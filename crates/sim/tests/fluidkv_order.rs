@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lodestore_contract::testing::HANG_TIMEOUT;
-use lodestore_contract::{Direction, Durability, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Durability, Lifetime, ScanRange, Store, Visit};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Event, LINE, LineModel, Rng, SECTOR, SimImage, SimSpec, Watch, What};
 use lodestore_media::{Pool, PoolOptions};
@@ -307,8 +307,8 @@ fn reads_and_writes_of_an_interval_wait_for_no_sync() {
     let store = Arc::clone(&simulated.store);
     let seen = patiently(move || {
         store.put(b"a", b"new").expect("put");
-        assert!(store.insert(b"b", b"gone").expect("insert") && store.delete(b"b").expect("delete"));
-        assert!(store.insert(b"b", b"new").expect("insert"));
+        assert!(store.insert(b"b", b"gone", Lifetime::Forever).expect("insert") && store.delete(b"b").expect("delete"));
+        assert!(store.insert(b"b", b"new", Lifetime::Forever).expect("insert"));
         all_reads(&store)
     });
     let_go.send(()).expect("it waits");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestore::{Batch, BatchOp, CreateOptions, Error, Handle, OpenOptions, ScanRange, Visit};
+use lodestore::{Batch, BatchOp, CreateOptions, Error, Handle, Lifetime, OpenOptions, ScanRange, Visit};
 use lodestore_media::sim::{Forked, exit_now, fork};
 
 /// The directory of the parent's store, for a process that is a parent.
@@ -78,10 +78,10 @@ fn try_everything(dir: &Path, store: Handle) -> Result<(), String> {
         ("contains", is_foreign(store.contains(own))),
         ("expiry", is_foreign(store.expiry(own))),
         ("multi_get", is_foreign(store.multi_get(&[own.as_slice()], &mut |_, _| {}))),
-        ("insert", is_foreign(store.insert(b"new", b"value"))),
-        ("update", is_foreign(store.update(own, b"value"))),
+        ("insert", is_foreign(store.insert(b"new", b"value", Lifetime::Forever))),
+        ("update", is_foreign(store.update(own, b"value", Lifetime::Forever))),
         ("delete", is_foreign(store.delete(own))),
-        ("compare_and_swap", is_foreign(store.compare_and_swap(own, None, None))),
+        ("compare_and_swap", is_foreign(store.compare_and_swap(own, None, None, Lifetime::Forever))),
         ("write", !store.capabilities().batch || is_foreign(store.write(&batch))),
         ("scan_each", !has_scan || is_foreign(store.scan_each(&ScanRange::all(), visit))),
         ("for_each", is_foreign(store.for_each(visit))),

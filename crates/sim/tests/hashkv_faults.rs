@@ -382,7 +382,7 @@ const READS: [(&str, Read); 7] = [
     ("update_with", |store| {
         let mut found = Vec::new();
         for key in large_keys() {
-            store.update_with(&key, &mut |value| {
+            store.update_with(&key, &mut |value, _| {
                 found.push(value.map(<[u8]>::to_vec));
                 Change::Keep
             })?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lodestore::{CreateOptions, Handle};
-use lodestore_contract::{Result, ScanRange, Visit};
+use lodestore_contract::{Lifetime, Result, ScanRange, Visit};
 
 /// An engine, with the options that would else be drawn at random or follow from the machine's cores.
 pub(crate) struct Subject {
@@ -114,7 +114,7 @@ impl Run<'_> {
     fn write(&mut self, keys: &[Key], new: &[Key]) -> Result<()> {
         let store = self.store;
         let value = [7; VALUE];
-        self.path("update", SINGLE, SINGLE, &mut |at| store.update(&keys[at as usize], &value))?;
+        self.path("update", SINGLE, SINGLE, &mut |at| store.update(&keys[at as usize], &value, Lifetime::Forever))?;
         self.path("put_new", SINGLE, SINGLE, &mut |at| store.put(&new[at as usize], &value).map(|()| true))?;
         self.path("delete", SINGLE, SINGLE, &mut |at| store.delete(&new[at as usize]))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lodestore_contract::{Result, ScanRange, Visit};
+use lodestore_contract::{Lifetime, Result, ScanRange, Visit};
 use serde::{Deserialize, Serialize};
 
 /// What a target says of itself, once it is open.
@@ -188,7 +188,7 @@ impl Target for StoreTarget {
 
     #[inline]
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.store.update(key, value)
+        self.store.update(key, value, Lifetime::Forever)
     }
 
     #[inline]

@@ -30,7 +30,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Create(args) => create::run(&args),
         Command::Put(args) => point::write(&args, point::Mode::Put),
         Command::Insert(args) => point::write(&args, point::Mode::Insert),
-        Command::Update(args) => point::write(&args, point::Mode::Update),
+        Command::Update(args) => point::update(&args),
         Command::Get(args) => point::get(&args),
         Command::Delete(args) => point::delete(&args),
         Command::Count(args) => stats::count(&args.store),

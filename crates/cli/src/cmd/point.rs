@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lodestore::{Change, Expiry, Lodestore, limits};
+use lodestore::{Expiry, Lifetime, Lodestore, limits};
 use serde_json::{Map, Value};
 
 use super::{object, with_store};
-use crate::args::{GetArgs, KeyArgs, WriteArgs};
+use crate::args::{GetArgs, KeyArgs, UpdateArgs, WriteArgs};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::text::{Coding, set_bytes, show};
 
@@ -33,8 +33,23 @@ impl Mode {
     }
 }
 
-/// `put`, `insert`, `update`.
+/// `update`.
+pub fn update(args: &UpdateArgs) -> Outcome {
+    let lifetime = if args.keep_ttl { Lifetime::Keep } else { lifetime_of(&args.write) };
+    write_for(&args.write, Mode::Update, lifetime)
+}
+
+/// `put`, `insert`.
 pub fn write(args: &WriteArgs, mode: Mode) -> Outcome {
+    write_for(args, mode, lifetime_of(args))
+}
+
+/// Returns the lifetime that `--ttl` gives.
+fn lifetime_of(args: &WriteArgs) -> Lifetime {
+    args.ttl.map(Expiry::after).into()
+}
+
+fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
     let coding = Coding::from(args.coding);
     let key = coding.decode("KEY", &args.key)?;
     let value = match (&args.value, &args.value_file) {
@@ -42,9 +57,8 @@ pub fn write(args: &WriteArgs, mode: Mode) -> Outcome {
         (None, Some(file)) => read_value(file)?,
         (None, None) => return Err(Failure::Usage("give VALUE or --value-file".into())),
     };
-    let expiry = args.ttl.map(Expiry::after);
     with_store(&args.store, false, |store, out| {
-        let done = apply(store, mode, &key, value, expiry)?;
+        let done = apply(store, mode, &key, &value, lifetime)?;
         if args.store.json {
             out.json(answer(mode.name(), &key, "done", done))?;
         }
@@ -58,25 +72,13 @@ pub fn write(args: &WriteArgs, mode: Mode) -> Outcome {
     })
 }
 
-/// Writes as `mode` says, as one step; whether it did.
-fn apply(store: &Lodestore, mode: Mode, key: &[u8], value: Vec<u8>, expiry: Option<Expiry>) -> Outcome<bool> {
-    let wanted = match (mode, expiry) {
-        (Mode::Put, _) => return Ok(store.put_expiring(key, &value, expiry).map(|()| true)?),
-        (Mode::Insert, None) => return Ok(store.insert(key, &value)?),
-        (Mode::Update, None) => return Ok(store.update(key, &value)?),
-        (Mode::Insert, Some(_)) => false,
-        (Mode::Update, Some(_)) => true,
-    };
-    let mut value = Some(value);
-    let mut done = false;
-    store.update_with(key, &mut |now| match value.take() {
-        Some(value) if now.is_some() == wanted => {
-            done = true;
-            Change::Put(value, expiry)
-        }
-        _ => Change::Keep,
-    })?;
-    Ok(done)
+/// Writes as `mode` says, in one step. Returns whether the store changed.
+fn apply(store: &Lodestore, mode: Mode, key: &[u8], value: &[u8], lifetime: Lifetime) -> Outcome<bool> {
+    Ok(match mode {
+        Mode::Put => store.put_expiring(key, value, lifetime.resolve(None)).map(|()| true)?,
+        Mode::Insert => store.insert(key, value, lifetime)?,
+        Mode::Update => store.update(key, value, lifetime)?,
+    })
 }
 
 fn read_value(file: &Path) -> Outcome<Vec<u8>> {

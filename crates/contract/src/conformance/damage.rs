@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use super::check::show;
 use super::data::{key, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop};
-use crate::{ScanRange, Store, Visit};
+use crate::{Lifetime, ScanRange, Store, Visit};
 
 /// A store of pairs of several sizes, each written once and none deleted, stopped.
 fn prepare<H: Harness>(case: &Case<H>, rng: &mut Rng, how: Stop) -> Pairs {
@@ -173,7 +173,7 @@ fn write_into_damage<S: Store>(store: &S, what: &str) {
             }
         }
         // Old keys may be gone or refused: anything but a panic.
-        let _ = (store.update(&key("damage", i), b"new"), store.delete(&key("damage", i + 1)));
+        let _ = (store.update(&key("damage", i), b"new", Lifetime::Forever), store.delete(&key("damage", i + 1)));
     }
 }
 

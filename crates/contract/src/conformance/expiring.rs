@@ -2,11 +2,13 @@
 //!
 //! Only two moments are used, long past and far ahead, so that no test waits or races the clock.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use super::data::key;
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
-use crate::{Change, Error, Expiry, ScanRange, Store, Swap, Visit};
+use crate::{Change, Error, Expiry, Lifetime, ScanRange, Store, Swap, Visit};
 
 /// Long past.
 pub(super) const PAST: Expiry = Expiry::at_millis(1);
@@ -67,29 +69,33 @@ pub fn expired_keys_are_absent_to_every_writer<H: Harness>(case: &Case<H>) {
     assert!(!store.delete(b"k").expect("delete"), "delete of an expired key says that it was not there");
     holds(None);
     expire();
-    assert!(!store.update(b"k", b"new").expect("update"), "update sees it absent");
+    assert!(!store.update(b"k", b"new", Lifetime::Forever).expect("update"), "update sees it absent");
     holds(None);
     expire();
-    assert!(store.insert(b"k", b"new").expect("insert"), "insert sees it absent");
+    assert!(store.insert(b"k", b"new", Lifetime::Forever).expect("insert"), "insert sees it absent");
     holds(Some(b"new"));
     expire();
-    let differs = store.compare_and_swap(b"k", Some(b"old"), Some(b"new")).expect("compare_and_swap");
+    let differs =
+        store.compare_and_swap(b"k", Some(b"old"), Some(b"new"), Lifetime::Forever).expect("compare_and_swap");
     assert_eq!(differs, Swap::Differs(None));
     holds(None);
-    assert_eq!(store.compare_and_swap(b"k", None, None).expect("compare_and_swap"), Swap::Done);
+    assert_eq!(store.compare_and_swap(b"k", None, None, Lifetime::Forever).expect("compare_and_swap"), Swap::Done);
     holds(None);
     expire();
-    assert_eq!(store.compare_and_swap(b"k", None, Some(b"new")).expect("compare_and_swap"), Swap::Done);
+    assert_eq!(
+        store.compare_and_swap(b"k", None, Some(b"new"), Lifetime::Forever).expect("compare_and_swap"),
+        Swap::Done
+    );
     holds(Some(b"new"));
     for (change, after) in [
         (Change::Keep, None),
         (Change::Delete, None),
-        (Change::Put(b"made".to_vec(), None), Some(&b"made"[..])),
-        (Change::Put(b"gone".to_vec(), Some(PAST)), None),
+        (Change::Put(b"made".to_vec(), Lifetime::Forever), Some(&b"made"[..])),
+        (Change::Put(b"gone".to_vec(), Lifetime::Until(PAST)), None),
     ] {
         expire();
-        let done = store.update_with(b"k", &mut |now| {
-            assert_eq!(now, None, "update_with sees it absent");
+        let done = store.update_with(b"k", &mut |now, expiry| {
+            assert_eq!((now, expiry), (None, None), "update_with sees it absent");
             change.clone()
         });
         done.expect("update_with");
@@ -108,15 +114,15 @@ pub fn later_expiry_is_told_and_harmless<H: Harness>(case: &Case<H>) {
         store.put_expiring(b"k", b"v", Some(expiry)).expect("put_expiring");
         assert_eq!(store.expiry(b"k").expect("expiry"), Some(Some(expiry)));
         assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"v".to_vec())]));
-        assert!(!store.insert(b"k", b"w").expect("insert"), "it is there");
+        assert!(!store.insert(b"k", b"w", Lifetime::Forever).expect("insert"), "it is there");
         assert_eq!(store.expiry(b"k").expect("expiry"), Some(Some(expiry)), "a refused insert leaves the expiry");
-        store.update_with(b"k", &mut |_| Change::Keep).expect("update_with");
+        store.update_with(b"k", &mut |_, _| Change::Keep).expect("update_with");
         assert_eq!(store.expiry(b"k").expect("expiry"), Some(Some(expiry)), "Keep leaves the expiry");
-        let other = store.compare_and_swap(b"k", Some(b"x"), Some(b"y")).expect("compare_and_swap");
+        let other = store.compare_and_swap(b"k", Some(b"x"), Some(b"y"), Lifetime::Forever).expect("compare_and_swap");
         assert_eq!(other, Swap::Differs(Some(b"v".to_vec())));
         assert_eq!(store.expiry(b"k").expect("expiry"), Some(Some(expiry)), "a failed swap leaves the expiry");
     }
-    store.update_with(b"k", &mut |_| Change::Put(b"w".to_vec(), Some(FAR[0]))).expect("update_with");
+    store.update_with(b"k", &mut |_, _| Change::Put(b"w".to_vec(), Lifetime::Until(FAR[0]))).expect("update_with");
     assert_eq!(store.expiry(b"k").expect("expiry"), Some(Some(FAR[0])), "update_with sets it");
     assert!(store.delete(b"k").expect("delete"), "it was there");
     assert_eq!(store.expiry(b"k").expect("expiry"), None);
@@ -135,18 +141,205 @@ pub fn writes_clear_the_expiry<H: Harness>(case: &Case<H>) {
     store.put(b"k", b"v").expect("put of the same value");
     cleared("put of the same value");
     expiring();
-    assert!(store.update(b"k", b"w").expect("update"));
+    assert!(store.update(b"k", b"w", Lifetime::Forever).expect("update"));
     cleared("update");
     expiring();
-    assert_eq!(store.compare_and_swap(b"k", Some(b"v"), Some(b"w")).expect("compare_and_swap"), Swap::Done);
+    assert_eq!(
+        store.compare_and_swap(b"k", Some(b"v"), Some(b"w"), Lifetime::Forever).expect("compare_and_swap"),
+        Swap::Done
+    );
     cleared("compare_and_swap");
     expiring();
-    store.update_with(b"k", &mut |_| Change::Put(b"w".to_vec(), None)).expect("update_with");
+    store.update_with(b"k", &mut |_, _| Change::Put(b"w".to_vec(), Lifetime::Forever)).expect("update_with");
     cleared("update_with");
     expiring();
     assert!(store.delete(b"k").expect("delete"));
-    assert!(store.insert(b"k", b"w").expect("insert"));
+    assert!(store.insert(b"k", b"w", Lifetime::Forever).expect("insert"));
     cleared("delete and insert");
+}
+
+/// The lifetimes, each with the expiry of a key that had [`FAR`]`[0]` before.
+const LIFETIMES: [(Lifetime, Option<Expiry>); 3] =
+    [(Lifetime::Forever, None), (Lifetime::Keep, Some(FAR[0])), (Lifetime::Until(FAR[1]), Some(FAR[1]))];
+
+/// Returns the expiry that `lifetime` gives a key that has none to keep.
+fn without_expiry(lifetime: Lifetime) -> Option<Expiry> {
+    if lifetime == Lifetime::Until(FAR[1]) { Some(FAR[1]) } else { None }
+}
+
+/// Checks the value of key `k`, and its expiry.
+fn assert_key<S: Store>(store: &S, value: &[u8], expiry: Option<Expiry>, what: &str) {
+    assert_eq!(store.get(b"k").expect("get").as_deref(), Some(value), "the value after {what}");
+    assert_eq!(store.expiry(b"k").expect("expiry"), Some(expiry), "the expiry after {what}");
+}
+
+/// Makes key `k` what it is before a write: with or without an expiry, or absent (outer `None`).
+fn prepare<S: Store>(store: &S, expiry: Option<Option<Expiry>>) {
+    match expiry {
+        Some(expiry) => store.put_expiring(b"k", b"old", expiry).expect("put_expiring"),
+        None => drop(store.delete(b"k").expect("delete")),
+    }
+}
+
+/// Insert gives the expiry of `Until`. `Keep` gives none, also where an expired record is replaced.
+pub fn insert_follows_its_lifetime<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    for (lifetime, _) in LIFETIMES {
+        for before in [None, Some(Some(PAST))] {
+            let what = format!("insert {lifetime:?} over {before:?}");
+            prepare(&store, None);
+            prepare(&store, before);
+            assert!(store.insert(b"k", b"new", lifetime).expect("insert"), "{what}");
+            assert_key(&store, b"new", without_expiry(lifetime), &what);
+        }
+        for before in [Some(FAR[0]), None] {
+            prepare(&store, Some(before));
+            assert!(!store.insert(b"k", b"new", lifetime).expect("insert"), "the key is present");
+            assert_key(&store, b"old", before, &format!("a refused insert {lifetime:?}"));
+        }
+    }
+    prepare(&store, None);
+    assert!(store.insert(b"k", b"new", Lifetime::Until(PAST)).expect("insert"), "the key was absent");
+    assert!(!store.contains(b"k").expect("contains"), "what is inserted has expired");
+    assert_sound(&store);
+}
+
+/// Update removes, keeps and sets the expiry. An expired or absent key is not updated.
+pub fn update_follows_its_lifetime<H: Harness>(case: &Case<H>) {
+    let Some(mut store) = create(case) else { return };
+    for (lifetime, after) in LIFETIMES {
+        for (before, after) in [(Some(FAR[0]), after), (None, without_expiry(lifetime))] {
+            prepare(&store, Some(before));
+            // Shorter, longer, and as long as the value before.
+            for value in [&b"n"[..], &[b'n'; 5000], b"new"] {
+                prepare(&store, Some(before));
+                assert!(store.update(b"k", value, lifetime).expect("update"), "the key is present");
+                assert_key(&store, value, after, &format!("update {lifetime:?} over {before:?}"));
+            }
+        }
+        for before in [None, Some(Some(PAST))] {
+            prepare(&store, before);
+            assert!(!store.update(b"k", b"new", lifetime).expect("update"), "update {lifetime:?} over {before:?}");
+            assert_sees(&store, &Pairs::new());
+        }
+    }
+    prepare(&store, Some(Some(FAR[0])));
+    for how in [Stop::Clean, Stop::Crash] {
+        assert!(store.update(b"k", b"kept", Lifetime::Keep).expect("update"), "the key is present");
+        store = case.reopen(store, how);
+        assert_key(&store, b"kept", Some(FAR[0]), &format!("a kept expiry and {how:?}"));
+    }
+    assert!(store.update(b"k", b"new", Lifetime::Until(PAST)).expect("update"), "the key was present");
+    assert!(!store.contains(b"k").expect("contains"), "what is updated has expired");
+    assert_sound(&store);
+}
+
+/// The lifetime of a swap is that of its new value. A swap that differs leaves the expiry.
+pub fn compare_and_swap_follows_its_lifetime<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    let swap = |expected: Option<&[u8]>, new: Option<&[u8]>, lifetime| {
+        store.compare_and_swap(b"k", expected, new, lifetime).expect("compare_and_swap")
+    };
+    for (lifetime, after) in LIFETIMES {
+        for (before, after) in [(Some(FAR[0]), after), (None, without_expiry(lifetime))] {
+            prepare(&store, Some(before));
+            let differs = swap(Some(b"other"), Some(b"new"), lifetime);
+            assert_eq!(differs, Swap::Differs(Some(b"old".to_vec())));
+            assert_key(&store, b"old", before, "a swap that differs");
+            assert_eq!(swap(Some(b"old"), Some(b"new"), lifetime), Swap::Done);
+            assert_key(&store, b"new", after, &format!("swap {lifetime:?} over {before:?}"));
+            assert_eq!(swap(Some(b"new"), None, lifetime), Swap::Done);
+            assert_sees(&store, &Pairs::new());
+        }
+        for before in [None, Some(Some(PAST))] {
+            prepare(&store, before);
+            assert_eq!(swap(None, Some(b"new"), lifetime), Swap::Done);
+            assert_key(&store, b"new", without_expiry(lifetime), &format!("swap {lifetime:?} over {before:?}"));
+            prepare(&store, None);
+        }
+    }
+    assert_sound(&store);
+}
+
+/// The lifetime in `Change::Put` removes, keeps and sets the expiry.
+pub fn update_with_follows_its_lifetime<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    for (lifetime, after) in LIFETIMES {
+        let absent = without_expiry(lifetime);
+        let all = [(Some(Some(FAR[0])), after), (Some(None), absent), (Some(Some(PAST)), absent), (None, absent)];
+        for (before, after) in all {
+            prepare(&store, None);
+            prepare(&store, before);
+            let put = store.update_with(b"k", &mut |_, _| Change::Put(b"new".to_vec(), lifetime));
+            put.expect("update_with");
+            assert_key(&store, b"new", after, &format!("update_with {lifetime:?} over {before:?}"));
+        }
+    }
+    assert_sound(&store);
+}
+
+/// The closure of `update_with` sees the present expiry, and none of an absent or expired key.
+pub fn update_with_shows_the_expiry<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    for before in [Some(Some(FAR[0])), Some(Some(FAR[1])), Some(None), Some(Some(PAST)), None] {
+        prepare(&store, before);
+        let mut seen = None;
+        let kept = store.update_with(b"k", &mut |value, expiry| {
+            seen = Some((value.map(<[u8]>::to_vec), expiry));
+            Change::Keep
+        });
+        kept.expect("update_with");
+        let live = before.filter(|expiry| *expiry != Some(PAST));
+        assert_eq!(seen, Some((live.map(|_| b"old".to_vec()), live.flatten())), "of a key with {before:?}");
+        assert_eq!(store.expiry(b"k").expect("expiry"), live, "Change::Keep leaves the expiry");
+    }
+    assert_sound(&store);
+}
+
+/// A thread raises the expiry of a key while the others write with `Keep`. A write that keeps an
+/// expiry which it read before another write sets an older expiry again.
+pub fn kept_expiries_never_go_back_under_race<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    let (writers, each) = (case.plan.threads.max(2) - 1, case.plan.thread_ops / 4);
+    let at = |raised: u64| Expiry::at_millis(FAR[0].millis() + raised);
+    let expiry = || store.expiry(b"k").expect("expiry").flatten().expect("the key expires");
+    store.put_expiring(b"k", b"first", Some(at(0))).expect("put_expiring");
+    let start = Barrier::new(writers + 1);
+    thread::scope(|scope| {
+        let spawn = |writer| {
+            let (store, start) = (&store, &start);
+            scope.spawn(move || {
+                start.wait();
+                (0..each).for_each(|step| keep_expiry(store, &[writer as u8; 9], step));
+            })
+        };
+        let running: Vec<_> = (0..writers).map(spawn).collect();
+        start.wait();
+        let mut raised = 0;
+        while !running.iter().all(thread::ScopedJoinHandle::is_finished) {
+            raised += 1;
+            store.put_expiring(b"k", b"raised", Some(at(raised))).expect("put_expiring");
+            thread::yield_now();
+            assert_eq!(expiry(), at(raised), "only this thread changes the expiry");
+        }
+    });
+    assert_sound(&store);
+}
+
+/// Writes `value` under key `k` by one of the writes that keep an expiry.
+fn keep_expiry<S: Store>(store: &S, value: &[u8], step: usize) {
+    match step % 3 {
+        0 => assert!(store.update(b"k", value, Lifetime::Keep).expect("update"), "the key is present"),
+        1 => {
+            let put = store.update_with(b"k", &mut |_, _| Change::Put(value.to_vec(), Lifetime::Keep));
+            put.expect("update_with");
+        }
+        _ => {
+            let now = store.get(b"k").expect("get");
+            let swap = store.compare_and_swap(b"k", now.as_deref(), Some(value), Lifetime::Keep);
+            swap.expect("compare_and_swap");
+        }
+    }
 }
 
 /// Expiry, past and far, is the same after a clean stop and after a crash.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check::show;
 use super::data::{key, versioned};
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
-use crate::{Error, Store};
+use crate::{Error, Lifetime, Store};
 
 /// Puts large, then smaller, then small values until each is refused as `Full`; what was taken.
 fn fill<H: Harness>(case: &Case<H>, store: &H::S) -> Pairs {
@@ -48,8 +48,10 @@ pub fn a_full_store_loses_nothing<H: Harness>(case: &Case<H>) {
         let old = pairs[name].clone();
         let answer = match i % 3 {
             0 => store.put(name, &value),
-            1 => store.update(name, &value).map(|done| assert!(done, "present")),
-            _ => store.compare_and_swap(name, Some(&old), Some(&value)).map(|swap| assert_eq!(swap, crate::Swap::Done)),
+            1 => store.update(name, &value, Lifetime::Forever).map(|done| assert!(done, "present")),
+            _ => store
+                .compare_and_swap(name, Some(&old), Some(&value), Lifetime::Forever)
+                .map(|swap| assert_eq!(swap, crate::Swap::Done)),
         };
         match answer {
             Ok(()) => drop(pairs.insert(name.clone(), value)),

@@ -2,7 +2,7 @@
 
 use super::data::{key, mixed_len, version_of, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_holds, assert_sees, assert_sound};
-use crate::{Change, Error, Result, ScanRange, Store, Visit};
+use crate::{Change, Error, Lifetime, Result, ScanRange, Store, Visit};
 
 /// Opening a place without a store is a typed error, and makes none.
 pub fn opening_where_nothing_is_says_so<H: Harness>(case: &Case<H>) {
@@ -56,7 +56,7 @@ fn populate<H: Harness>(case: &Case<H>, store: &H::S, salt: u64, pairs: &mut Pai
             }
             1 => {
                 let value = versioned(&name, salt + 1, rng.below(100));
-                assert!(store.update(&name, &value).expect("update"));
+                assert!(store.update(&name, &value, Lifetime::Forever).expect("update"));
                 pairs.insert(name, value);
             }
             _ => {}
@@ -168,10 +168,10 @@ pub fn writes_during_recovery_are_kept<H: Harness>(case: &Case<H>) {
             let value = versioned(&name, 50 + round as u64, i % 77);
             match i % 4 {
                 0 => assert_eq!(store.delete(&name).expect("delete"), pairs.remove(&name).is_some()),
-                1 if store.insert(&name, &value).expect("insert") => {
+                1 if store.insert(&name, &value, Lifetime::Forever).expect("insert") => {
                     assert!(pairs.insert(name, value).is_none(), "insert where something is");
                 }
-                2 if store.update(&name, &value).expect("update") => {
+                2 if store.update(&name, &value, Lifetime::Forever).expect("update") => {
                     assert!(pairs.insert(name, value).is_some(), "update where nothing is");
                 }
                 1 | 2 => {}
@@ -216,11 +216,11 @@ pub fn a_closed_store_says_closed<H: Harness>(case: &Case<H>) {
     assert_closed("expiry", store.expiry(b"k"));
     assert_closed("put", store.put(b"k", b"w"));
     assert_closed("put_expiring", store.put_expiring(b"k", b"w", None));
-    assert_closed("insert", store.insert(b"new", b"w"));
-    assert_closed("update", store.update(b"k", b"w"));
+    assert_closed("insert", store.insert(b"new", b"w", Lifetime::Forever));
+    assert_closed("update", store.update(b"k", b"w", Lifetime::Forever));
     assert_closed("delete", store.delete(b"k"));
-    assert_closed("compare_and_swap", store.compare_and_swap(b"k", Some(b"v"), None));
-    assert_closed("update_with", store.update_with(b"k", &mut |_| Change::Delete));
+    assert_closed("compare_and_swap", store.compare_and_swap(b"k", Some(b"v"), None, Lifetime::Forever));
+    assert_closed("update_with", store.update_with(b"k", &mut |_, _| Change::Delete));
     assert_closed("for_each", store.for_each(&mut |_, _| Visit::More));
     assert_closed("len", store.len());
     assert_closed("is_empty", store.is_empty());

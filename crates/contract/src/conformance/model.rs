@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use super::check::{assert_order, scanned, show};
 use super::expiring::{FAR, PAST};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_sees, assert_sound};
-use crate::{Change, Direction, Expiry, ScanRange, Store, Swap, Visit};
+use crate::{Change, Direction, Expiry, Lifetime, ScanRange, Store, Swap, Visit};
 
 /// A key by number: few, so that operations meet; short, long, and prefixes of each other.
 type Name = u8;
@@ -34,17 +34,20 @@ enum When {
     Far,
 }
 
+/// The lifetime of a write: `None` keeps the expiry.
+type Life = Option<When>;
+
 #[derive(Debug, Clone)]
 enum Op {
     Put(Name, Value),
     PutExpiring(Name, Value, When),
-    Insert(Name, Value),
-    Update(Name, Value),
+    Insert(Name, Value, Life),
+    Update(Name, Value, Life),
     Delete(Name),
     /// Expecting what is there (`true`) or something else; the new value, if any.
-    Swap(Name, bool, Option<Value>),
+    Swap(Name, bool, Option<Value>, Life),
     /// `None` keeps; an inner `None` deletes.
-    UpdateWith(Name, Option<Option<(Value, When)>>),
+    UpdateWith(Name, Option<Option<(Value, Life)>>),
     Get(Name),
     MultiGet(Vec<Name>),
     Scan(Bound<Name>, Bound<Name>, bool, u8),
@@ -80,6 +83,10 @@ fn expiry_of(when: When) -> Option<Expiry> {
     }
 }
 
+fn lifetime_of(life: Life) -> Lifetime {
+    life.map_or(Lifetime::Keep, |when| expiry_of(when).into())
+}
+
 fn values() -> impl Strategy<Value = Value> {
     let len = prop_oneof![3 => 0..40_u16, 3 => 200..400_u16, 1 => 1000..5000_u16, 1 => Just(0), 1 => Just(20_000)];
     (any::<u8>(), len).prop_map(|(seed, len)| Value { seed, len })
@@ -92,14 +99,16 @@ fn bounds() -> impl Strategy<Value = Bound<Name>> {
 fn ops() -> impl Strategy<Value = Op> {
     let names = || 0..NAMES;
     let moments = || prop_oneof![Just(When::Never), Just(When::Past), Just(When::Far)];
-    let changes = proptest::option::of(proptest::option::of((values(), moments())));
+    let lives = || proptest::option::of(moments());
+    let changes = proptest::option::of(proptest::option::of((values(), lives())));
     prop_oneof![
         6 => (names(), values()).prop_map(|(name, value)| Op::Put(name, value)),
         2 => (names(), values(), moments()).prop_map(|(name, value, when)| Op::PutExpiring(name, value, when)),
-        3 => (names(), values()).prop_map(|(name, value)| Op::Insert(name, value)),
-        3 => (names(), values()).prop_map(|(name, value)| Op::Update(name, value)),
+        3 => (names(), values(), lives()).prop_map(|(name, value, life)| Op::Insert(name, value, life)),
+        3 => (names(), values(), lives()).prop_map(|(name, value, life)| Op::Update(name, value, life)),
         4 => names().prop_map(Op::Delete),
-        3 => (names(), any::<bool>(), proptest::option::of(values())).prop_map(|(n, meets, new)| Op::Swap(n, meets, new)),
+        3 => (names(), any::<bool>(), proptest::option::of(values()), lives())
+            .prop_map(|(name, meets, new, life)| Op::Swap(name, meets, new, life)),
         3 => (names(), changes).prop_map(|(name, change)| Op::UpdateWith(name, change)),
         3 => names().prop_map(Op::Get),
         1 => vec(names(), 0..20).prop_map(Op::MultiGet),
@@ -132,6 +141,12 @@ impl Model {
         } else {
             self.live.insert(name, (value, when));
         }
+    }
+
+    /// As [`Self::put`]; without a moment the key keeps the one that it has.
+    fn put_for(&mut self, name: Vec<u8>, value: Vec<u8>, life: Life) {
+        let present = self.live.get(&name).map_or(When::Never, |(_, when)| *when);
+        self.put(name, value, life.unwrap_or(present));
     }
 
     fn pairs(&self) -> Pairs {
@@ -205,6 +220,7 @@ fn check_scan<S: Store>(store: &S, model: &Model, range: &ScanRange) {
 fn write<S: Store>(store: &S, model: &mut Model, op: &Op) {
     let expiring = store.capabilities().expiry;
     let when_of = |when: When| if expiring { when } else { When::Never };
+    let life_of = |life: Life| life.map(when_of);
     match op {
         Op::Put(name, value) => {
             let (name, value) = (bytes_of_name(*name), bytes_of_value(*value));
@@ -216,20 +232,30 @@ fn write<S: Store>(store: &S, model: &mut Model, op: &Op) {
             store.put_expiring(&name, &value, expiry_of(when)).expect("put_expiring");
             model.put(name, value, when);
         }
-        Op::Insert(name, value) => {
-            let (name, value) = (bytes_of_name(*name), bytes_of_value(*value));
+        Op::Insert(name, value, life) => {
+            let (name, value, life) = (bytes_of_name(*name), bytes_of_value(*value), life_of(*life));
             let absent = model.get(&name).is_none();
-            assert_eq!(store.insert(&name, &value).expect("insert"), absent, "insert {}", show(&name));
+            assert_eq!(
+                store.insert(&name, &value, lifetime_of(life)).expect("insert"),
+                absent,
+                "insert {}",
+                show(&name)
+            );
             if absent {
-                model.put(name, value, When::Never);
+                model.put_for(name, value, life);
             }
         }
-        Op::Update(name, value) => {
-            let (name, value) = (bytes_of_name(*name), bytes_of_value(*value));
+        Op::Update(name, value, life) => {
+            let (name, value, life) = (bytes_of_name(*name), bytes_of_value(*value), life_of(*life));
             let there = model.get(&name).is_some();
-            assert_eq!(store.update(&name, &value).expect("update"), there, "update {}", show(&name));
+            assert_eq!(
+                store.update(&name, &value, lifetime_of(life)).expect("update"),
+                there,
+                "update {}",
+                show(&name)
+            );
             if there {
-                model.put(name, value, When::Never);
+                model.put_for(name, value, life);
             }
         }
         Op::Delete(name) => {
@@ -237,38 +263,45 @@ fn write<S: Store>(store: &S, model: &mut Model, op: &Op) {
             let there = model.live.remove(&name).is_some();
             assert_eq!(store.delete(&name).expect("delete"), there, "delete {}", show(&name));
         }
-        Op::Swap(name, meets, new) => swap(store, model, bytes_of_name(*name), *meets, new.map(bytes_of_value)),
+        Op::Swap(name, meets, new, life) => {
+            let new = new.map(|new| (bytes_of_value(new), life_of(*life)));
+            swap(store, model, bytes_of_name(*name), *meets, new);
+        }
         Op::UpdateWith(name, change) => {
-            let change = change.map(|put| put.map(|(value, when)| (bytes_of_value(value), when_of(when))));
+            let change = change.map(|put| put.map(|(value, life)| (bytes_of_value(value), life_of(life))));
             update_with(store, model, bytes_of_name(*name), change);
         }
         _ => unreachable!("{op:?} does not write"),
     }
 }
 
-fn swap<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, meets: bool, new: Option<Vec<u8>>) {
+fn swap<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, meets: bool, new: Option<(Vec<u8>, Life)>) {
     let now = model.get(&name).map(<[u8]>::to_vec);
     let other = if now.is_some() { None } else { Some(b"not this".to_vec()) };
     let expected = if meets { &now } else { &other };
-    let answer = store.compare_and_swap(&name, expected.as_deref(), new.as_deref()).expect("compare_and_swap");
+    let (value, lifetime) =
+        new.as_ref().map_or((None, Lifetime::Forever), |(value, life)| (Some(&value[..]), lifetime_of(*life)));
+    let answer = store.compare_and_swap(&name, expected.as_deref(), value, lifetime).expect("compare_and_swap");
     let right = if meets { Swap::Done } else { Swap::Differs(now) };
     assert!(answer == right, "compare_and_swap {}: {answer:?}", show(&name));
     match new {
         _ if !meets => {}
-        Some(value) => model.put(name, value, When::Never),
+        Some((value, life)) => model.put_for(name, value, life),
         None => drop(model.live.remove(&name)),
     }
 }
 
-fn update_with<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, change: Option<Option<(Vec<u8>, When)>>) {
+fn update_with<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, change: Option<Option<(Vec<u8>, Life)>>) {
     let mut runs = 0;
-    let done = store.update_with(&name, &mut |now| {
+    let present = model.live.get(&name).and_then(|(_, when)| expiry_of(*when));
+    let done = store.update_with(&name, &mut |now, expiry| {
         runs += 1;
+        assert_eq!(expiry, present, "the expiry that update_with sees of {}", show(&name));
         assert!(now == model.get(&name), "update_with sees {} of {}", now.map_or("nothing".into(), show), show(&name));
         match &change {
             None => Change::Keep,
             Some(None) => Change::Delete,
-            Some(Some((value, when))) => Change::Put(value.clone(), expiry_of(*when)),
+            Some(Some((value, life))) => Change::Put(value.clone(), lifetime_of(*life)),
         }
     });
     done.expect("update_with");
@@ -276,7 +309,7 @@ fn update_with<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, change: Op
     match change {
         None => {}
         Some(None) => drop(model.live.remove(&name)),
-        Some(Some((value, when))) => model.put(name, value, when),
+        Some(Some((value, life))) => model.put_for(name, value, life),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::check::show;
 use super::data::{key, mixed_len};
 use super::{Case, Harness, Pairs, assert_holds, assert_sound};
-use crate::Store;
+use crate::{Lifetime, Store};
 
 /// A fresh store holds nothing, in every reader's eyes.
 pub fn a_fresh_store_is_empty<H: Harness>(case: &Case<H>) {
@@ -54,11 +54,11 @@ pub fn delete_says_whether_it_was_there<H: Harness>(case: &Case<H>) {
 /// Insert writes where there is nothing, and changes nothing where there is something.
 pub fn insert_only_where_absent<H: Harness>(case: &Case<H>) {
     let store = case.create();
-    assert!(store.insert(b"k", b"first").expect("insert"));
-    assert!(!store.insert(b"k", b"second").expect("insert"));
+    assert!(store.insert(b"k", b"first", Lifetime::Forever).expect("insert"));
+    assert!(!store.insert(b"k", b"second", Lifetime::Forever).expect("insert"));
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"first"[..]));
     assert!(store.delete(b"k").expect("delete"));
-    assert!(store.insert(b"k", b"third").expect("insert after delete"));
+    assert!(store.insert(b"k", b"third", Lifetime::Forever).expect("insert after delete"));
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"third".to_vec())]));
     assert_sound(&store);
 }
@@ -66,13 +66,13 @@ pub fn insert_only_where_absent<H: Harness>(case: &Case<H>) {
 /// Update writes where there is something, and makes nothing where there is nothing.
 pub fn update_only_where_present<H: Harness>(case: &Case<H>) {
     let store = case.create();
-    assert!(!store.update(b"k", b"first").expect("update"));
+    assert!(!store.update(b"k", b"first", Lifetime::Forever).expect("update"));
     assert_holds(&store, &Pairs::new());
     store.put(b"k", b"put").expect("put");
-    assert!(store.update(b"k", b"updated").expect("update"));
+    assert!(store.update(b"k", b"updated", Lifetime::Forever).expect("update"));
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"updated".to_vec())]));
     assert!(store.delete(b"k").expect("delete"));
-    assert!(!store.update(b"k", b"late").expect("update after delete"));
+    assert!(!store.update(b"k", b"late", Lifetime::Forever).expect("update after delete"));
     assert_holds(&store, &Pairs::new());
     assert_sound(&store);
 }
@@ -108,7 +108,11 @@ pub fn keys_that_begin_with_each_other_are_apart<H: Harness>(case: &Case<H>) {
         for len in (1..40).chain([63, 64, 65, 255, 256, 257]) {
             let name = vec![byte; len];
             let value = len.to_string().into_bytes();
-            assert!(store.insert(&name, &value).expect("insert"), "{} is not there yet", show(&name));
+            assert!(
+                store.insert(&name, &value, Lifetime::Forever).expect("insert"),
+                "{} is not there yet",
+                show(&name)
+            );
             pairs.insert(name, value);
         }
     }
@@ -127,12 +131,12 @@ pub fn empty_values_are_values<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"").expect("put");
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), Vec::new())]));
-    assert!(!store.insert(b"k", b"x").expect("insert"), "an empty value is present");
-    assert!(store.update(b"k", b"x").expect("update"));
-    assert!(store.update(b"k", b"").expect("update to empty"));
+    assert!(!store.insert(b"k", b"x", Lifetime::Forever).expect("insert"), "an empty value is present");
+    assert!(store.update(b"k", b"x", Lifetime::Forever).expect("update"));
+    assert!(store.update(b"k", b"", Lifetime::Forever).expect("update to empty"));
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), Vec::new())]));
     assert!(store.delete(b"k").expect("delete"));
-    assert!(store.insert(b"k", b"").expect("insert empty"));
+    assert!(store.insert(b"k", b"", Lifetime::Forever).expect("insert empty"));
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), Vec::new())]));
     assert_sound(&store);
 }

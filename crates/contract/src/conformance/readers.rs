@@ -2,7 +2,7 @@
 
 use super::data::key;
 use super::{Case, Harness, Pairs, assert_sound};
-use crate::{Error, Store, Visit};
+use crate::{Error, Lifetime, Store, Visit};
 
 /// `get_into` replaces what the buffer held, keeps its allocation, and empties it on a miss.
 pub fn get_into_reuses_and_empties_its_buffer<H: Harness>(case: &Case<H>) {
@@ -86,7 +86,7 @@ pub fn for_each_visits_every_key_once<H: Harness>(case: &Case<H>) {
             1 => drop(pairs.insert(name, b"first".to_vec())),
             _ => {
                 let value = i.to_string().into_bytes();
-                assert!(store.update(&name, &value).expect("update"));
+                assert!(store.update(&name, &value, Lifetime::Forever).expect("update"));
                 pairs.insert(name, value);
             }
         }

@@ -46,6 +46,12 @@ macro_rules! conformance_behaviours {
             expiring expired_keys_are_absent_to_every_writer;
             expiring later_expiry_is_told_and_harmless;
             expiring writes_clear_the_expiry;
+            expiring insert_follows_its_lifetime;
+            expiring update_follows_its_lifetime;
+            expiring compare_and_swap_follows_its_lifetime;
+            expiring update_with_follows_its_lifetime;
+            expiring update_with_shows_the_expiry;
+            expiring kept_expiries_never_go_back_under_race;
             expiring expiry_survives_reopening;
             expiring expired_keys_may_linger_in_len_only;
             scans scan_without_order_names_another_engine;

@@ -3,7 +3,7 @@
 use super::check::show;
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sound};
 use crate::limits::{KEY_MAX, VALUE_MAX};
-use crate::{Change, Error, Result, Store, Swap};
+use crate::{Change, Error, Lifetime, Result, Store, Swap};
 
 /// Keys of 1 B and of 64 KiB, and around the powers of two between, are kept.
 pub fn keys_of_least_and_greatest_length<H: Harness>(case: &Case<H>) {
@@ -21,7 +21,7 @@ pub fn keys_of_least_and_greatest_length<H: Harness>(case: &Case<H>) {
     for last in [0, 1] {
         let mut name = vec![b'z'; KEY_MAX];
         name[KEY_MAX - 1] = last;
-        assert!(store.insert(&name, &[last]).expect("insert"));
+        assert!(store.insert(&name, &[last], Lifetime::Forever).expect("insert"));
         pairs.insert(name, vec![last]);
     }
     assert_holds(&store, &pairs);
@@ -57,11 +57,11 @@ pub fn keys_beyond_the_limits_are_refused<H: Harness>(case: &Case<H>) {
         assert_key_refused("expiry", len, store.expiry(name));
         assert_key_refused("put", len, store.put(name, b"v"));
         assert_key_refused("put_expiring", len, store.put_expiring(name, b"v", None));
-        assert_key_refused("insert", len, store.insert(name, b"v"));
-        assert_key_refused("update", len, store.update(name, b"v"));
+        assert_key_refused("insert", len, store.insert(name, b"v", Lifetime::Forever));
+        assert_key_refused("update", len, store.update(name, b"v", Lifetime::Forever));
         assert_key_refused("delete", len, store.delete(name));
-        assert_key_refused("compare_and_swap", len, store.compare_and_swap(name, None, Some(b"v")));
-        assert_key_refused("update_with", len, store.update_with(name, &mut |_| panic!("ran for a refused key")));
+        assert_key_refused("compare_and_swap", len, store.compare_and_swap(name, None, Some(b"v"), Lifetime::Forever));
+        assert_key_refused("update_with", len, store.update_with(name, &mut |_, _| panic!("ran for a refused key")));
         assert_holds(&store, &before);
     }
     assert_sound(&store);
@@ -112,15 +112,15 @@ pub fn values_beyond_the_limit_are_refused<H: Harness>(case: &Case<H>) {
     assert_value_refused("put", store.put(b"k", &huge));
     assert_value_refused("put of a new key", store.put(b"new", &huge));
     assert_value_refused("put_expiring", store.put_expiring(b"k", &huge, None));
-    assert_value_refused("insert", store.insert(b"new", &huge));
-    assert_value_refused("update", store.update(b"k", &huge));
-    assert_value_refused("compare_and_swap", store.compare_and_swap(b"k", Some(b"v"), Some(&huge)));
+    assert_value_refused("insert", store.insert(b"new", &huge, Lifetime::Forever));
+    assert_value_refused("update", store.update(b"k", &huge, Lifetime::Forever));
+    assert_value_refused("compare_and_swap", store.compare_and_swap(b"k", Some(b"v"), Some(&huge), Lifetime::Forever));
     for name in [b"k", b"n"] {
-        let answer = store.update_with(name, &mut |_| Change::Put(std::mem::take(&mut huge), None));
+        let answer = store.update_with(name, &mut |_, _| Change::Put(std::mem::take(&mut huge), Lifetime::Forever));
         assert_value_refused("update_with", answer);
         huge = vec![0; VALUE_MAX + 1];
     }
-    let differs = store.compare_and_swap(b"k", Some(&huge), Some(b"w"));
+    let differs = store.compare_and_swap(b"k", Some(&huge), Some(b"w"), Lifetime::Forever);
     assert!(
         matches!(differs, Ok(Swap::Differs(Some(_))) | Err(Error::ValueLength { .. })),
         "no value can be that long"

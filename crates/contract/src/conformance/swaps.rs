@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::{Case, Harness, Pairs, assert_holds, assert_sound};
-use crate::{Change, Store, Swap};
+use crate::{Change, Lifetime, Store, Swap};
 
 /// Expected and new, each a value or absence: all combinations, met and not met.
 pub fn compare_and_swap_all_cases<H: Harness>(case: &Case<H>) {
@@ -38,7 +38,7 @@ pub fn compare_and_swap_all_cases<H: Harness>(case: &Case<H>) {
             Some(value) => store.put(b"k", value).expect("put"),
             None => drop(store.delete(b"k").expect("delete")),
         }
-        let answer = store.compare_and_swap(b"k", expected, new).expect("compare_and_swap");
+        let answer = store.compare_and_swap(b"k", expected, new, Lifetime::Forever).expect("compare_and_swap");
         let (right, after) =
             if now == expected { (Swap::Done, new) } else { (Swap::Differs(now.map(<[u8]>::to_vec)), now) };
         assert_eq!(answer, right, "row {row}: {now:?} {expected:?} {new:?}");
@@ -66,7 +66,8 @@ pub fn compare_and_swap_counts_under_race<H: Harness>(case: &Case<H>) {
                     let mut now = store.get(b"count").expect("get");
                     loop {
                         let next = (number(now.as_deref()) + 1).to_string();
-                        match store.compare_and_swap(b"count", now.as_deref(), Some(next.as_bytes())) {
+                        match store.compare_and_swap(b"count", now.as_deref(), Some(next.as_bytes()), Lifetime::Forever)
+                        {
                             Ok(Swap::Done) => break,
                             Ok(Swap::Differs(other)) => now = other,
                             Err(error) => panic!("compare_and_swap: {error}"),
@@ -104,7 +105,9 @@ fn winners<H: Harness>(case: &Case<H>, keys: usize, act: impl Fn(usize, &[u8]) -
 pub fn one_insert_of_many_wins<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let keys = case.plan.thread_ops / 8;
-    let won = winners(case, keys, |thread, name| store.insert(name, thread.to_string().as_bytes()).expect("insert"));
+    let won = winners(case, keys, |thread, name| {
+        store.insert(name, thread.to_string().as_bytes(), Lifetime::Forever).expect("insert")
+    });
     assert!(won.iter().all(|won| *won == 1), "winners a key: {won:?}");
     assert_eq!(store.len().expect("len"), keys as u64);
     assert_sound(&store);
@@ -128,7 +131,7 @@ pub fn update_with_keeps_puts_and_deletes<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let step = |expected: Option<&[u8]>, change: Change| {
         let mut runs = 0;
-        let done = store.update_with(b"k", &mut |now| {
+        let done = store.update_with(b"k", &mut |now, _| {
             runs += 1;
             assert_eq!(now, expected, "what the closure sees before {change:?}");
             change.clone()
@@ -143,13 +146,13 @@ pub fn update_with_keeps_puts_and_deletes<H: Harness>(case: &Case<H>) {
     holds(None);
     step(None, Change::Delete);
     holds(None);
-    step(None, Change::Put(b"one".to_vec(), None));
+    step(None, Change::Put(b"one".to_vec(), Lifetime::Forever));
     holds(Some(b"one"));
     step(Some(b"one"), Change::Keep);
     holds(Some(b"one"));
-    step(Some(b"one"), Change::Put(Vec::new(), None));
+    step(Some(b"one"), Change::Put(Vec::new(), Lifetime::Forever));
     holds(Some(b""));
-    step(Some(b""), Change::Put(vec![3; 5000], None));
+    step(Some(b""), Change::Put(vec![3; 5000], Lifetime::Forever));
     holds(Some(&[3; 5000]));
     step(Some(&[3; 5000]), Change::Delete);
     holds(None);
@@ -175,10 +178,14 @@ pub fn update_with_counts_under_race<H: Harness>(case: &Case<H>) {
                     let name = [b'c', u8::try_from(rng.below(KEYS)).expect("few")];
                     // The closure may run again: what its last run says is what counts.
                     let mut carry = 0;
-                    let done = store.update_with(&name, &mut |now| {
+                    let done = store.update_with(&name, &mut |now, _| {
                         let next = number(now) + 1;
                         carry = if next == CARRY { CARRY } else { 0 };
-                        if next == CARRY { Change::Delete } else { Change::Put(next.to_string().into_bytes(), None) }
+                        if next == CARRY {
+                            Change::Delete
+                        } else {
+                            Change::Put(next.to_string().into_bytes(), Lifetime::Forever)
+                        }
                     });
                     done.expect("update_with");
                     carried.fetch_add(carry, Ordering::Relaxed);

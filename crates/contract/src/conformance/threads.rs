@@ -9,7 +9,7 @@ use std::thread;
 use super::check::show;
 use super::data::{key, mixed_len, version_of, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_holds, assert_sound};
-use crate::{Change, ScanRange, Store, Swap, Visit};
+use crate::{Change, Lifetime, ScanRange, Store, Swap, Visit};
 
 /// Sets its flag when dropped, by a panic as well, so that nobody waits for ever.
 pub(super) struct EndsOnDrop<'a>(pub(super) &'a AtomicBool);
@@ -32,11 +32,21 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
             model.insert(name, value);
         }
         2 => {
-            assert_eq!(store.insert(&name, &value).expect("insert"), there.is_none(), "insert {}", what());
+            assert_eq!(
+                store.insert(&name, &value, Lifetime::Forever).expect("insert"),
+                there.is_none(),
+                "insert {}",
+                what()
+            );
             model.entry(name).or_insert(value);
         }
         3 => {
-            assert_eq!(store.update(&name, &value).expect("update"), there.is_some(), "update {}", what());
+            assert_eq!(
+                store.update(&name, &value, Lifetime::Forever).expect("update"),
+                there.is_some(),
+                "update {}",
+                what()
+            );
             model.entry(name).and_modify(|old| *old = value);
         }
         4 => {
@@ -44,13 +54,16 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
             model.remove(&name);
         }
         5 => {
-            let swap = store.compare_and_swap(&name, there.as_deref(), Some(&value)).expect("compare_and_swap");
+            let swap = store
+                .compare_and_swap(&name, there.as_deref(), Some(&value), Lifetime::Forever)
+                .expect("compare_and_swap");
             assert_eq!(swap, Swap::Done, "compare_and_swap {}", what());
             model.insert(name, value);
         }
         6 => {
-            let change = if round.is_multiple_of(2) { Change::Delete } else { Change::Put(value.clone(), None) };
-            let done = store.update_with(&name, &mut |now| {
+            let change =
+                if round.is_multiple_of(2) { Change::Delete } else { Change::Put(value.clone(), Lifetime::Forever) };
+            let done = store.update_with(&name, &mut |now, _| {
                 assert!(now == there.as_deref(), "update_with {}", what());
                 change.clone()
             });
@@ -185,9 +198,11 @@ pub fn readers_never_see_time_go_back<H: Harness>(case: &Case<H>) {
                     let name = key("grow", i);
                     let value = versioned(&name, version, rng.below(700));
                     match version % 3 {
-                        0 => assert!(store.update(&name, &value).expect("update"), "it is there"),
+                        0 => assert!(store.update(&name, &value, Lifetime::Forever).expect("update"), "it is there"),
                         1 => store.put(&name, &value).expect("put"),
-                        _ => store.update_with(&name, &mut |_| Change::Put(value.clone(), None)).expect("update_with"),
+                        _ => store
+                            .update_with(&name, &mut |_, _| Change::Put(value.clone(), Lifetime::Forever))
+                            .expect("update_with"),
                     }
                     acknowledged[i].store(version, Ordering::Release);
                 }
@@ -278,7 +293,10 @@ pub fn growth_under_readers_loses_nothing<H: Harness>(case: &Case<H>) {
                 let ends = EndsOnDrop(done);
                 for i in 0..each {
                     let name = key(&format!("g{writer}"), i);
-                    assert!(store.insert(&name, &versioned(&name, 1, i % 30)).expect("insert"), "each key is new");
+                    assert!(
+                        store.insert(&name, &versioned(&name, 1, i % 30), Lifetime::Forever).expect("insert"),
+                        "each key is new"
+                    );
                     counts[writer].store(i as u64 + 1, Ordering::Release);
                 }
                 drop(ends);

@@ -92,9 +92,9 @@ flaws! {
     ExpiryShowsExpired,
     /// Put keeps the old expiry.
     PutKeepsExpiry,
-    /// Update keeps the old expiry.
+    /// Update takes `Forever` for `Keep`.
     UpdateKeepsExpiry,
-    /// `compare_and_swap` keeps the old expiry.
+    /// `compare_and_swap` takes `Forever` for `Keep`.
     SwapKeepsExpiry,
     /// `compare_and_swap` sees expired values.
     SwapSeesExpired,
@@ -102,6 +102,24 @@ flaws! {
     UpdateWithSeesExpired,
     /// `update_with` drops the expiry it is given.
     UpdateWithDropsExpiry,
+    /// Insert drops the expiry it is given.
+    InsertDropsExpiry,
+    /// Insert with `Keep` takes the expiry of the expired record that it replaces.
+    InsertKeepsExpired,
+    /// Update takes `Keep` for `Forever`.
+    UpdateForgetsKept,
+    /// Update drops the expiry it is given.
+    UpdateDropsExpiry,
+    /// Update reads the expiry that it keeps, lets others run, then writes.
+    UpdateKeepNotAtomic,
+    /// `compare_and_swap` takes `Keep` for `Forever`.
+    SwapForgetsKept,
+    /// `compare_and_swap` drops the expiry it is given.
+    SwapDropsExpiry,
+    /// `update_with` takes `Keep` for `Forever`.
+    UpdateWithForgetsKept,
+    /// `update_with` shows no expiry to its closure.
+    UpdateWithHidesExpiry,
     /// A clean stop forgets when keys expire.
     CloseForgetsExpiry,
     /// An expiry of u64::MAX overflows into the past.

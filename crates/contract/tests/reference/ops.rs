@@ -6,8 +6,8 @@ use std::thread;
 
 use lodestore_contract::limits::{KEY_MAX, check_batch, check_key, check_value};
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, Direction, Durability, Entry, Error, Expiry, MediumUse, Progress,
-    RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Direction, Durability, Entry, Error, Expiry, Lifetime, MediumUse,
+    Progress, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 use super::{Flaw, Record, Reference, State, capabilities};
@@ -312,25 +312,36 @@ impl Store for Reference {
         self.write(&mut state, key, value, expiry.or(kept))
     }
 
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.check_key(key)?;
         check_value(value)?;
         let state = self.open_state()?;
         let there = self.seen(&state, key, Flaw::InsertSeesExpired).is_some() && !self.has(Flaw::InsertOverwrites);
         let mut state = self.pause(state, Flaw::InsertNotAtomic);
         if !there {
-            self.write(&mut state, key, value, None)?;
+            let expired = state.map.get(&self.name(key)).and_then(|old| old.expiry);
+            let present = expired.filter(|_| self.has(Flaw::InsertKeepsExpired));
+            let given = lifetime.resolve(present).filter(|_| !self.has(Flaw::InsertDropsExpiry));
+            self.write(&mut state, key, value, given)?;
         }
         Ok(!there)
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.check_key(key)?;
         check_value(value)?;
-        let mut state = self.open_state()?;
+        let state = self.open_state()?;
         let found = self.seen(&state, key, Flaw::UpdateSeesExpired);
-        let expiry = found.and_then(|record| record.expiry).filter(|_| self.has(Flaw::UpdateKeepsExpiry));
+        let present = found.and_then(|record| record.expiry);
         let there = found.is_some();
+        let lifetime = match lifetime {
+            Lifetime::Forever if self.has(Flaw::UpdateKeepsExpiry) => Lifetime::Keep,
+            Lifetime::Keep if self.has(Flaw::UpdateForgetsKept) => Lifetime::Forever,
+            Lifetime::Until(_) if self.has(Flaw::UpdateDropsExpiry) => Lifetime::Forever,
+            lifetime => lifetime,
+        };
+        let expiry = lifetime.resolve(present);
+        let mut state = self.pause(state, Flaw::UpdateKeepNotAtomic);
         if there || self.has(Flaw::UpdateInserts) {
             self.write(&mut state, key, value, expiry)?;
         }
@@ -356,7 +367,13 @@ impl Store for Reference {
         Ok(there || self.has(Flaw::DeleteAlwaysTrue))
     }
 
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         self.check_key(key)?;
         check_value(new.unwrap_or_default())?;
         let state = self.open_state()?;
@@ -372,7 +389,13 @@ impl Store for Reference {
             return Ok(Swap::Differs(told.map(<[u8]>::to_vec)));
         }
         let mut state = self.pause(state, Flaw::SwapNotAtomic);
-        let expiry = found.and_then(|record| record.expiry).filter(|_| self.has(Flaw::SwapKeepsExpiry));
+        let lifetime = match lifetime {
+            Lifetime::Forever if self.has(Flaw::SwapKeepsExpiry) => Lifetime::Keep,
+            Lifetime::Keep if self.has(Flaw::SwapForgetsKept) => Lifetime::Forever,
+            Lifetime::Until(_) if self.has(Flaw::SwapDropsExpiry) => Lifetime::Forever,
+            lifetime => lifetime,
+        };
+        let expiry = lifetime.resolve(found.and_then(|record| record.expiry));
         match new {
             Some(value) => self.write(&mut state, key, value, expiry)?,
             None if self.has(Flaw::SwapNeverDeletes) => {}
@@ -381,22 +404,28 @@ impl Store for Reference {
         Ok(Swap::Done)
     }
 
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.check_key(key)?;
         let state = self.open_state()?;
-        let found = self.seen(&state, key, Flaw::UpdateWithSeesExpired).map(|record| record.value.clone());
+        let found = self.seen(&state, key, Flaw::UpdateWithSeesExpired).cloned();
+        let (value, expiry) = found.map_or((None, None), |record| (Some(record.value), record.expiry));
+        let shown = expiry.filter(|_| !self.has(Flaw::UpdateWithHidesExpiry));
         if self.has(Flaw::UpdateWithRunsTwice) {
-            change(found.as_deref());
+            change(value.as_deref(), shown);
         }
-        let wanted = change(found.as_deref());
+        let wanted = change(value.as_deref(), shown);
         let mut state = self.pause(state, Flaw::UpdateWithNotAtomic);
         match wanted {
             Change::Keep if self.has(Flaw::UpdateWithKeepDeletes) => self.remove(&mut state, key),
             Change::Keep => {}
-            Change::Put(value, expiry) => {
+            Change::Put(value, lifetime) => {
                 check_value(&value)?;
-                let expiry = expiry.filter(|_| !self.has(Flaw::UpdateWithDropsExpiry));
-                self.write(&mut state, key, &value, expiry)?;
+                let lifetime = match lifetime {
+                    Lifetime::Until(_) if self.has(Flaw::UpdateWithDropsExpiry) => Lifetime::Forever,
+                    Lifetime::Keep if self.has(Flaw::UpdateWithForgetsKept) => Lifetime::Forever,
+                    lifetime => lifetime,
+                };
+                self.write(&mut state, key, &value, lifetime.resolve(expiry))?;
             }
             Change::Delete => self.remove(&mut state, key),
         }

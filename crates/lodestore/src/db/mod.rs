@@ -30,7 +30,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lodestore_contract::{
-    Batch, Change, Durability, Expiry, Progress, Result, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, ScanRange, Snapshot, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
 
 pub use builder::Builder;
@@ -228,19 +229,43 @@ impl Db {
 
     /// Stores `value` under `key` if the key is absent. Returns whether it was.
     ///
-    /// # Errors
-    /// Those of every write ([`Store`]).
-    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.store().insert(key.as_ref(), value.as_ref())
-    }
-
-    /// Stores `value` under `key`, without an expiry, if the key is present. Returns whether it
-    /// was.
+    /// With [`Lifetime::Until`] the key expires. With [`Lifetime::Forever`] it does not, nor with
+    /// [`Lifetime::Keep`], since an absent key has no expiry to keep.
     ///
     /// # Errors
     /// Those of every write ([`Store`]).
-    pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.store().update(key.as_ref(), value.as_ref())
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
+        self.store().insert(key.as_ref(), value.as_ref(), lifetime)
+    }
+
+    /// Stores `value` under `key` if the key is present. Returns whether it was.
+    ///
+    /// [`Lifetime::Keep`] keeps the expiry of the key, [`Lifetime::Forever`] removes it, and
+    /// [`Lifetime::Until`] sets a new one.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// use std::time::Duration;
+    ///
+    /// use lodestore::{Expiry, Lifetime};
+    ///
+    /// let expiry = Expiry::after(Duration::from_secs(1800));
+    /// db.put_expiring("session:17", "signed in", expiry)?;
+    /// db.update("session:17", "reading", Lifetime::Keep)?;
+    /// assert_eq!(db.expiry("session:17")?, Some(Some(expiry)));
+    /// db.update("session:17", "remembered", Lifetime::Forever)?;
+    /// assert_eq!(db.expiry("session:17")?, Some(None));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of every write ([`Store`]).
+    pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
+        self.store().update(key.as_ref(), value.as_ref(), lifetime)
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -254,18 +279,36 @@ impl Db {
     /// Gives `key` the value `new` (`None`: absent) if it has the value `expected` (`None`:
     /// absent), in one step.
     ///
-    /// # Errors
-    /// Those of every write ([`Store`]).
-    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.store().compare_and_swap(key.as_ref(), expected, new)
-    }
-
-    /// Changes `key` by what `change` answers to its present value, in one step. See
-    /// [`Store::update_with`] for what `change` may do.
+    /// `lifetime` applies to `new`: [`Lifetime::Keep`] keeps the expiry of `expected`,
+    /// [`Lifetime::Forever`] removes it, and [`Lifetime::Until`] sets a new one. If the value
+    /// differs, the key keeps its value and its expiry.
     ///
     /// # Errors
     /// Those of every write ([`Store`]).
-    pub fn update_with(&self, key: impl AsRef<[u8]>, mut change: impl FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
+        self.store().compare_and_swap(key.as_ref(), expected, new, lifetime)
+    }
+
+    /// Changes `key` as `change` answers to its present value and expiry, in one step. See
+    /// [`Store::update_with`] for what `change` may do.
+    ///
+    /// The lifetime in [`Change::Put`] says what happens to the expiry: [`Lifetime::Keep`] keeps
+    /// the expiry that `change` was given, [`Lifetime::Forever`] removes it, and
+    /// [`Lifetime::Until`] sets a new one.
+    ///
+    /// # Errors
+    /// Those of every write ([`Store`]).
+    pub fn update_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut change: impl FnMut(Option<&[u8]>, Option<Expiry>) -> Change,
+    ) -> Result<()> {
         self.store().update_with(key.as_ref(), &mut change)
     }
 

@@ -159,23 +159,29 @@ impl Store for Faulty {
         self.switch.ask(Touch::Write, key)?;
         self.store.put_expiring(key, value, expiry)
     }
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.switch.ask(Touch::Write, key)?;
-        self.store.insert(key, value)
+        self.store.insert(key, value, lifetime)
     }
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.switch.ask(Touch::Write, key)?;
-        self.store.update(key, value)
+        self.store.update(key, value, lifetime)
     }
     fn delete(&self, key: &[u8]) -> Result<bool> {
         self.switch.ask(Touch::Write, key)?;
         self.store.delete(key)
     }
-    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        lifetime: Lifetime,
+    ) -> Result<Swap> {
         self.switch.ask(Touch::Write, key)?;
-        self.store.compare_and_swap(key, expected, new)
+        self.store.compare_and_swap(key, expected, new, lifetime)
     }
-    fn update_with(&self, key: &[u8], change: &mut dyn FnMut(Option<&[u8]>) -> Change) -> Result<()> {
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.switch.ask(Touch::Write, key)?;
         self.store.update_with(key, change)
     }

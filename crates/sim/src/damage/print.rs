@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lodestore_contract::BatchOp;
+use lodestore_contract::{BatchOp, Expiry, Lifetime};
 use lodestore_media::Mutant;
 
 use super::base::End;
@@ -11,10 +11,11 @@ use super::{Case, Failure};
 use crate::op::Op;
 
 /// Names that a printed case may use, each with its path.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 13] = [
     ("Batch {", "lodestore_contract::Batch"),
     ("BatchOp::", "lodestore_contract::BatchOp"),
     ("Expiry::", "lodestore_contract::Expiry"),
+    ("Lifetime::", "lodestore_contract::Lifetime"),
     ("Mutant::", "lodestore_media::Mutant"),
     ("End::", "lodestore_sim::damage::base::End"),
     ("History {", "lodestore_sim::damage::base::History"),
@@ -48,21 +49,35 @@ fn option(value: Option<&Vec<u8>>) -> String {
     value.map_or_else(|| "None".into(), |value| format!("Some({})", bytes(value)))
 }
 
+fn lifetime(lifetime: Lifetime) -> String {
+    match lifetime {
+        Lifetime::Until(expiry) => format!("Lifetime::Until(Expiry::at_millis({}))", expiry.millis()),
+        lifetime => format!("Lifetime::{lifetime:?}"),
+    }
+}
+
 fn op(op: &Op) -> String {
     match op {
         Op::Put { key, value, expiry } => {
             format!("Op::Put {{ key: {}, value: {}, expiry: {expiry:?} }}", bytes(key), bytes(value))
         }
-        Op::Insert { key, value } => format!("Op::Insert {{ key: {}, value: {} }}", bytes(key), bytes(value)),
-        Op::Update { key, value } => format!("Op::Update {{ key: {}, value: {} }}", bytes(key), bytes(value)),
+        Op::Insert { key, value, lifetime: given } => {
+            format!("Op::Insert {{ key: {}, value: {}, lifetime: {} }}", bytes(key), bytes(value), lifetime(*given))
+        }
+        Op::Update { key, value, lifetime: given } => {
+            format!("Op::Update {{ key: {}, value: {}, lifetime: {} }}", bytes(key), bytes(value), lifetime(*given))
+        }
         Op::Delete { key } => format!("Op::Delete {{ key: {} }}", bytes(key)),
-        Op::Swap { key, expected, new } => format!(
-            "Op::Swap {{ key: {}, expected: {}, new: {} }}",
+        Op::Swap { key, expected, new, lifetime: given } => format!(
+            "Op::Swap {{ key: {}, expected: {}, new: {}, lifetime: {} }}",
             bytes(key),
             option(expected.as_ref()),
-            option(new.as_ref())
+            option(new.as_ref()),
+            lifetime(*given)
         ),
-        Op::Append { key, bytes: more } => format!("Op::Append {{ key: {}, bytes: {} }}", bytes(key), bytes(more)),
+        Op::Append { key, bytes: more, lifetime: given } => {
+            format!("Op::Append {{ key: {}, bytes: {}, lifetime: {} }}", bytes(key), bytes(more), lifetime(*given))
+        }
         Op::Remove { key } => format!("Op::Remove {{ key: {} }}", bytes(key)),
         Op::Get { key } => format!("Op::Get {{ key: {} }}", bytes(key)),
         Op::Batch { batch } => {
@@ -76,7 +91,7 @@ fn op(op: &Op) -> String {
 fn batch_op(op: &BatchOp) -> String {
     match op {
         BatchOp::Put { key, value, expiry } => {
-            let at = expiry.map(lodestore_contract::Expiry::millis);
+            let at = expiry.map(Expiry::millis);
             let expiry = at.map_or_else(|| "None".into(), |at| format!("Some(Expiry::at_millis({at}))"));
             format!("BatchOp::Put {{ key: {}, value: {}, expiry: {expiry} }}", bytes(key), bytes(value))
         }

@@ -1,5 +1,6 @@
 //! Histories of stores that are to be damaged.
 
+use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
 use super::base::{End, History};
@@ -83,7 +84,7 @@ fn own(rng: &mut Rng) -> (Shape, Vec<Op>) {
             0 => Op::Delete { key: key(index) },
             1 => Op::Put { key: key(index), value, expiry: Some(future()) },
             2 if rng.one_in(4) => Op::Sweep,
-            2 => Op::Insert { key: key(index), value },
+            2 => Op::Insert { key: key(index), value, lifetime: Lifetime::Forever },
             3 if rng.one_in(4) => [Op::Reopen, Op::Kill][rng.index(2)].clone(),
             _ => put(index, value),
         });

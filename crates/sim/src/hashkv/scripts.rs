@@ -1,5 +1,6 @@
 //! Scripts for values kept apart: what scatters, collects and splits, and what crosses the threshold meanwhile.
 
+use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
 use super::{MODE_CHANGING, MODE_VLOG, THRESHOLD};
@@ -100,7 +101,7 @@ fn beside_the_log(rng: &mut Rng, round: u64) -> Vec<Op> {
         ops.push(match rng.below(6) {
             0 => put(at, small(step)),
             1 => Op::Delete { key: key(at) },
-            2 => Op::Append { key: key(at), bytes: vec![step as u8; 40] },
+            2 => Op::Append { key: key(at), bytes: vec![step as u8; 40], lifetime: Lifetime::Keep },
             _ => put(at, large(rng, step, 900)),
         });
         if step % 50 == 49 {

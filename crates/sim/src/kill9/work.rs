@@ -4,13 +4,13 @@ use std::fs::{File, OpenOptions as FileOptions};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use lodestore::{Batch, BatchOp, Change, Expiry, Handle, Swap};
+use lodestore::{Batch, BatchOp, Change, Expiry, Handle, Lifetime, Swap};
 use lodestore_media::sim::Rng;
 
 use super::changes::change;
 use super::losses::Opened;
 use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number};
-use crate::op::{Op, Outcome};
+use crate::op::{Op, Outcome, append_lifetime};
 
 /// One in this many operations increments it.
 const COUNT_EVERY: u64 = 16;
@@ -67,6 +67,14 @@ impl Stream {
         fill.iter().copied().cycle().take(len as usize).collect()
     }
 
+    fn lifetime(&mut self) -> Lifetime {
+        match self.rng.below(4) {
+            0 => Lifetime::Forever,
+            1 => Lifetime::Until(Expiry::at_millis(FAR)),
+            _ => Lifetime::Keep,
+        }
+    }
+
     pub(super) fn next(&mut self) -> Step {
         if self.rng.one_in(COUNT_EVERY) {
             return Step::Count;
@@ -78,11 +86,11 @@ impl Stream {
         Step::Do(match self.rng.below(12) {
             0..=3 => Op::Put { key, value: self.value(), expiry: None },
             4 => Op::Put { key, value: self.value(), expiry: Some(FAR) },
-            5 => Op::Insert { key, value: self.value() },
-            6..=7 => Op::Update { key, value: self.value() },
+            5 => Op::Insert { key, value: self.value(), lifetime: self.lifetime() },
+            6..=7 => Op::Update { key, value: self.value(), lifetime: self.lifetime() },
             8..=9 => Op::Delete { key },
-            10 => Op::Swap { key, expected: None, new: Some(self.value()) },
-            _ => Op::Append { key, bytes: vec![b'+'; 1 + self.rng.index(9)] },
+            10 => Op::Swap { key, expected: None, new: Some(self.value()), lifetime: self.lifetime() },
+            _ => Op::Append { key, bytes: vec![b'+'; 1 + self.rng.index(9)], lifetime: self.lifetime() },
         })
     }
 }
@@ -132,8 +140,8 @@ fn work(plan: &Plan, store: &Handle, acks: &File, round: u64, thread: u64) -> Re
 fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
     Ok(match step {
         Step::Count => {
-            store.update_with(COUNTER, &mut |value| {
-                Change::Put((number(value.unwrap_or_default()) + 1).to_le_bytes().to_vec(), None)
+            store.update_with(COUNTER, &mut |value, _| {
+                Change::Put((number(value.unwrap_or_default()) + 1).to_le_bytes().to_vec(), Lifetime::Forever)
             })?;
             Outcome::Done
         }
@@ -141,21 +149,20 @@ fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
             store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
             Outcome::Done
         }
-        Step::Do(Op::Insert { key, value }) => Outcome::Changed(store.insert(key, value)?),
-        Step::Do(Op::Update { key, value }) => Outcome::Changed(store.update(key, value)?),
+        Step::Do(Op::Insert { key, value, lifetime }) => Outcome::Changed(store.insert(key, value, *lifetime)?),
+        Step::Do(Op::Update { key, value, lifetime }) => Outcome::Changed(store.update(key, value, *lifetime)?),
         Step::Do(Op::Delete { key }) => Outcome::Changed(store.delete(key)?),
-        Step::Do(Op::Swap { key, expected, new }) => {
-            match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
+        Step::Do(Op::Swap { key, expected, new, lifetime }) => {
+            match store.compare_and_swap(key, expected.as_deref(), new.as_deref(), *lifetime)? {
                 Swap::Done => Outcome::Changed(true),
                 Swap::Differs(there) => Outcome::Value(there),
             }
         }
-        Step::Do(Op::Append { key, bytes }) => {
-            let expiry = store.expiry(key)?.flatten();
-            store.update_with(key, &mut |value| {
+        Step::Do(Op::Append { key, bytes, lifetime }) => {
+            store.update_with(key, &mut |value, expiry| {
                 let mut value = value.unwrap_or_default().to_vec();
                 value.extend_from_slice(bytes);
-                Change::Put(value, expiry)
+                Change::Put(value, append_lifetime(bytes, *lifetime, expiry))
             })?;
             Outcome::Done
         }

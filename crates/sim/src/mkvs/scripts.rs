@@ -1,5 +1,6 @@
 //! Scripts for a matrix: logs that turn, devices that trail and come back, devices that are taken away, filters that a clean stop leaves.
 
+use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
 use super::{ACKS_ALL, ACKS_ONE, MODE_LOSSES, SOLE_DEVICES, TWO_GROUPS, TWO_OF_THREE};
@@ -63,8 +64,8 @@ fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64, most: u64) -
         let at = first + rng.below(7);
         ops.push(match rng.below(8) {
             0 | 1 => Op::Delete { key: key(at) },
-            2 => Op::Insert { key: key(at), value: vec![step as u8; 5] },
-            3 => Op::Append { key: key(at), bytes: vec![step as u8; 8] },
+            2 => Op::Insert { key: key(at), value: vec![step as u8; 5], lifetime: Lifetime::Forever },
+            3 => Op::Append { key: key(at), bytes: vec![step as u8; 8], lifetime: Lifetime::Keep },
             _ => put(at, vec![step as u8; 1 + rng.below(most) as usize]),
         });
         if rng.one_in(9) {

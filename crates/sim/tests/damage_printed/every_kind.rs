@@ -1,6 +1,7 @@
 use lodestore_contract::Batch;
 use lodestore_contract::BatchOp;
 use lodestore_contract::Expiry;
+use lodestore_contract::Lifetime;
 use lodestore_sim::damage::base::End;
 use lodestore_sim::damage::base::History;
 use lodestore_sim::damage::fault::Fault;
@@ -17,10 +18,10 @@ fn case_of_damage_hikv_0_0() -> Case {
             shape: Shape { capacity: 131072, region_bytes: 131072, chunk_bytes: 512, partitions: 1, mode: 0 },
             ops: vec![
                 Op::Put { key: b"k0".to_vec(), value: vec![7; 20], expiry: Some(4102444800000) },
-                Op::Insert { key: b"k1".to_vec(), value: b"a\x00\"\\b".to_vec() },
-                Op::Update { key: b"k1".to_vec(), value: b"".to_vec() },
-                Op::Swap { key: b"k1".to_vec(), expected: Some(b"".to_vec()), new: None },
-                Op::Append { key: b"k2".to_vec(), bytes: b"tail".to_vec() },
+                Op::Insert { key: b"k1".to_vec(), value: b"a\x00\"\\b".to_vec(), lifetime: Lifetime::Forever },
+                Op::Update { key: b"k1".to_vec(), value: b"".to_vec(), lifetime: Lifetime::Until(Expiry::at_millis(4102444800000)) },
+                Op::Swap { key: b"k1".to_vec(), expected: Some(b"".to_vec()), new: None, lifetime: Lifetime::Forever },
+                Op::Append { key: b"k2".to_vec(), bytes: b"tail".to_vec(), lifetime: Lifetime::Keep },
                 Op::Remove { key: b"k2".to_vec() },
                 Op::Get { key: b"k0".to_vec() },
                 Op::Batch { batch: Batch { ops: vec![BatchOp::Put { key: b"k3".to_vec(), value: b"v".to_vec(), expiry: Some(Expiry::at_millis(4102444800000)) }, BatchOp::Delete { key: b"k0".to_vec() }] } },

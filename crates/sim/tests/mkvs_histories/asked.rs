@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lodestore_contract::{Change, Direction, Expiry, Result, ScanRange, Store, Swap, Visit};
+use lodestore_contract::{Change, Direction, Expiry, Lifetime, Result, ScanRange, Store, Swap, Visit};
 use lodestore_mkvs::Mkvs;
 use lodestore_sim::concurrent::{key_bytes, value_bytes, value_number};
 use lodestore_sim::op::{Op, Outcome};
@@ -12,13 +12,18 @@ use lodestore_sim::subject::Pair;
 const FAR: u64 = 1 << 52;
 /// A moment that has come.
 const PAST: u64 = 1;
-/// One in this many values has an expiry where it is put.
+/// One in this many values has an expiry.
 const EXPIRING: u64 = 4;
 
-/// The expiry that a value is put with.
+/// The expiry that a value is written with.
 fn expiry_of(value: &[u8]) -> Option<Expiry> {
     let number = value_number(value);
     number.is_multiple_of(EXPIRING).then(|| Expiry::at_millis(FAR + number))
+}
+
+/// The same as a lifetime.
+fn lifetime_of(value: &[u8]) -> Lifetime {
+    expiry_of(value).into()
 }
 
 /// Does `op`. A key that is to be read may be asked whether it is there, and one that is to be removed given an expiry that has come.
@@ -27,23 +32,26 @@ pub fn apply(store: &Mkvs, op: &Op, way: u64) -> Result<Outcome> {
         Op::Put { key, value, .. } => {
             let expiry = expiry_of(value);
             if way.is_multiple_of(3) {
-                store.update_with(key, &mut |_| Change::Put(value.clone(), expiry))?;
+                store.update_with(key, &mut |_, _| Change::Put(value.clone(), expiry.into()))?;
             } else {
                 store.put_expiring(key, value, expiry)?;
             }
             Outcome::Done
         }
-        Op::Insert { key, value } => Outcome::Changed(store.insert(key, value)?),
-        Op::Update { key, value } => Outcome::Changed(store.update(key, value)?),
+        Op::Insert { key, value, .. } => Outcome::Changed(store.insert(key, value, lifetime_of(value))?),
+        Op::Update { key, value, .. } => Outcome::Changed(store.update(key, value, lifetime_of(value))?),
         Op::Delete { key } if way.is_multiple_of(3) => {
             store.put_expiring(key, b"over", Some(Expiry::at_millis(PAST)))?;
             Outcome::Done
         }
         Op::Delete { key } => Outcome::Changed(store.delete(key)?),
-        Op::Swap { key, expected, new } => match store.compare_and_swap(key, expected.as_deref(), new.as_deref())? {
-            Swap::Done => Outcome::Changed(true),
-            Swap::Differs(found) => Outcome::Value(found),
-        },
+        Op::Swap { key, expected, new, .. } => {
+            let lifetime = new.as_deref().map_or(Lifetime::Forever, lifetime_of);
+            match store.compare_and_swap(key, expected.as_deref(), new.as_deref(), lifetime)? {
+                Swap::Done => Outcome::Changed(true),
+                Swap::Differs(found) => Outcome::Value(found),
+            }
+        }
         Op::Get { key } => read(store, key, way)?,
         other => panic!("{other:?} is not asked"),
     })
@@ -53,7 +61,7 @@ fn read(store: &Mkvs, key: &[u8], way: u64) -> Result<Outcome> {
     Ok(match way % 6 {
         0 => {
             let mut seen = None;
-            store.update_with(key, &mut |value| {
+            store.update_with(key, &mut |value, _| {
                 seen = value.map(<[u8]>::to_vec);
                 Change::Keep
             })?;
@@ -95,13 +103,18 @@ pub fn scan(store: &Mkvs, way: u64) -> Option<Vec<Pair>> {
     Some(pairs)
 }
 
-/// Whether a write puts a value with an expiry, and which.
+/// Whether an operation writes a value with an expiry, and which.
 pub fn expiring(op: &Op) -> Option<u64> {
-    let Op::Put { value, .. } = op else { return None };
+    let value = match op {
+        Op::Put { value, .. } | Op::Insert { value, .. } | Op::Update { value, .. } => value,
+        Op::Swap { new: Some(value), .. } => value,
+        _ => return None,
+    };
     expiry_of(value).map(|expiry| expiry.millis() - FAR)
 }
 
-/// Looks whether values have the expiries that they were put with, of which `expiring` are the numbers, where nobody writes any more.
+/// Checks that each value has the expiry that it was written with, after the last write. `expiring`
+/// has the numbers of the values that expire.
 pub fn check_expiries(store: &Mkvs, keys: u64, expiring: &BTreeSet<u64>) {
     for key in (0..keys).map(key_bytes) {
         let number = store.get(&key).expect("get").map(|value| value_number(&value));
