@@ -34,7 +34,7 @@ pub(crate) const SEAL: Seal =
 
 /// Bytes of a line of slots: one of the processor's.
 pub(crate) const LINE: u64 = 64;
-/// Slots of a line; the eighth word is its reach.
+/// Slots of a line. Its first word is the reach of the line (`line.rs`).
 pub(crate) const LINE_SLOTS: usize = 7;
 /// Most lines that are probed for a key.
 pub(crate) const PROBE_LINES_MAX: u32 = 64;

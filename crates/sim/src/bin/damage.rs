@@ -201,8 +201,10 @@ fn run() -> Result<bool, String> {
     }
     let is_unknown = |signature: &&Signature| !args.known || !is_known(engine.name(), signature);
     let unknown: Vec<_> = report.failures.keys().filter(is_unknown).collect();
-    for (breach, structure, kind, end) in &unknown {
-        println!("not a known breach: {breach:?}, {structure}, {kind} after {end}");
+    for signature in &unknown {
+        let (breach, structure, kind, end) = signature;
+        let known = if is_known(engine.name(), signature) { "a known breach" } else { "not a known breach" };
+        println!("{known}: {breach:?}, {structure}, {kind} after {end}");
     }
     let are_few = are_few(engine.name(), &report);
     if !are_few {
