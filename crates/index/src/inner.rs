@@ -83,11 +83,12 @@ impl<'g> Inner<'g> {
         Self { at: unsafe { NonNull::new_unchecked(at.cast()) }, live: PhantomData }
     }
 
-    /// The latch of a node that [`Plan::build_locked`] made in this thread under `guard`. None: a planted fault unlocked it.
-    pub(crate) fn hold_new(node: *mut Node, _guard: &'g Guard) -> Option<Held<'g>> {
+    /// The latch of a node that this thread made, locked, under `guard`. None: `fault` is planted, and
+    /// unlocked it.
+    pub(crate) fn hold_new(node: *mut Node, fault: Mutant, _guard: &'g Guard) -> Option<Held<'g>> {
         // SAFETY: Inv 4 and 9: this thread made the node and holds its latch, so nobody has retired it; the guard keeps it.
         let held = Held::new(unsafe { Self::from_raw(node) }.latch());
-        if mutant(Mutant::NewNodeUnlockedEarly) {
+        if mutant(fault) {
             held.unlock();
             return None;
         }
@@ -365,7 +366,7 @@ impl Replacement {
             Self::One(node) => [Some(*node), None],
             Self::Two(left, _, right) => [Some(*left), Some(*right)],
         };
-        nodes.map(|node| Inner::hold_new(node?, guard))
+        nodes.map(|node| Inner::hold_new(node?, Mutant::NewNodeUnlockedEarly, guard))
     }
 }
 

@@ -161,7 +161,7 @@ impl BPlusTree {
         joined.append(above.separator(at), right);
         let mut plan = Plan::of(above);
         let joined = joined.build_locked(&space);
-        let joined_held = Inner::hold_new(joined, guard);
+        let joined_held = Inner::hold_new(joined, Mutant::JoinedNodeUnlockedEarly, guard);
         plan.merge_children(at, joined);
         self.install(key, above, above_held, Replacement::One(plan.build_locked(&space)), guard);
         for (gone, held) in [left, right].into_iter().zip(held) {

@@ -15,8 +15,10 @@ pub(crate) enum Mutant {
     LeafFreedEarly,
     /// A merge lets go of the emptied leaf without marking it, and its parent stands.
     MergedParentStands,
-    /// A new inner node can be locked before the nodes that it replaces are marked.
+    /// A new inner node can be locked before the node that it replaces is marked.
     NewNodeUnlockedEarly,
+    /// The node that a merge makes can be locked before the two that it replaces are marked.
+    JoinedNodeUnlockedEarly,
     /// A scan that must descend again starts at the leaf's upper bound.
     ScanSkipsLeaf,
 }
