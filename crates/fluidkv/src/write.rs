@@ -159,7 +159,9 @@ impl Inner {
         }
     }
 
-    /// As [`Self::update`], of a key that keeps its expiry.
+    /// As [`Self::update`], of a key that keeps its expiry. Not inlined, so that the other lifetimes
+    /// do not pay for it.
+    #[inline(never)]
     fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_key(key)?;
         self.check_value(value)?;
@@ -167,8 +169,8 @@ impl Inner {
         let op = Op { key, payload: Payload::Value(value), expiry: None };
         self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY), |view| {
             let slot = Slot::new();
-            let known = self.known_live(view, key, hash, &slot)?;
-            let Some(known) = known else { return Ok(false) };
+            let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
+            let Some(known) = known.filter(|known| known.is_live()) else { return Ok(false) };
             self.apply(&view.active, &Op { expiry: known.expiry().map(Expiry::at_millis), ..op }, hash)?;
             Ok(true)
         })
@@ -201,14 +203,8 @@ impl Inner {
     /// Whether a key whose stripe is held has a live value, which need not be whole for it.
     fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
         let slot = Slot::new();
-        Ok(self.known_live(view, key, hash, &slot)?.is_some())
-    }
-
-    /// Finds the live version of a key whose stripe is held; `slot` is this lookup's own.
-    #[inline]
-    fn known_live<'v>(&'v self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
-        let known = view.find(key, hash, u64::MAX, self.how(), slot).inspect_err(|error| self.corrupt(error))?;
-        Ok(known.filter(|known| known.is_live()))
+        let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
+        Ok(known.is_some_and(Known::is_live))
     }
 
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
