@@ -63,7 +63,8 @@ fn is_report(error: &Error) -> bool {
 fn is_refusal(error: &Error) -> bool {
     // A simulated pool without a whole header is missing. An open of a directory calls it damaged.
     let is_of_header = matches!(error, Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::Missing { .. });
-    is_report(error) || is_of_header || matches!(error, Error::WrongEngine { .. })
+    // A device of a matrix is foreign in the place of another.
+    is_report(error) || is_of_header || matches!(error, Error::WrongEngine { .. } | Error::Foreign { .. })
 }
 
 /// Judges one damaged image.

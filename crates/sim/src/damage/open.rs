@@ -107,9 +107,9 @@ fn known_breaches(engine: &str) -> &'static [KnownBreach] {
 /// Most violations of 10,000 images that may be known breaches.
 fn violations_per_10_000_max(engine: &str) -> u64 {
     match engine {
-        "hikv" | "nvht" => 1,
+        "hikv" | "nvht" => 5,
         "fluidkv" | "hashkv" => 4,
-        _ => 20,
+        _ => 60,
     }
 }
 
