@@ -72,8 +72,20 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
     value
 }
 
+/// Returns the lifetime of a random write of `value`. The length of the value chooses, so that no
+/// random number is drawn for it.
+fn lifetime_of(value: &[u8]) -> Lifetime {
+    match value.len() % 8 {
+        0 | 4 => Lifetime::Forever,
+        1 | 3 | 5 => Lifetime::Keep,
+        7 => Lifetime::Until(Expiry::at_millis(PAST)),
+        _ => Lifetime::Until(Expiry::at_millis(future())),
+    }
+}
+
 fn swap(key: Vec<u8>, expected: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Op {
-    Op::Swap { key, expected, new, lifetime: Lifetime::Forever }
+    let lifetime = new.as_deref().map_or(Lifetime::Forever, lifetime_of);
+    Op::Swap { key, expected, new, lifetime }
 }
 
 /// One random operation on one of `keys`.
@@ -84,14 +96,21 @@ pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         0..=4 => Op::Put { key, value: value(rng, most), expiry: None },
         5 => Op::Put { key, value: value(rng, most), expiry: Some(future()) },
         6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST) },
-        // The script of `lifetimes` writes with the other lifetimes. Random writes that expire hide
-        // faults of members that differ in few keys.
-        7..=8 => Op::Insert { key, value: value(rng, most), lifetime: Lifetime::Forever },
-        9..=11 => Op::Update { key, value: value(rng, most), lifetime: Lifetime::Forever },
+        7..=8 => {
+            let value = value(rng, most);
+            Op::Insert { key, lifetime: lifetime_of(&value), value }
+        }
+        9..=11 => {
+            let value = value(rng, most);
+            Op::Update { key, lifetime: lifetime_of(&value), value }
+        }
         12..=14 => Op::Delete { key },
         15 => swap(key, None, Some(value(rng, most))),
         16 => swap(key, Some(value(rng, 2)), None),
-        17 => Op::Append { key, bytes: value(rng, most.min(16)), lifetime: Lifetime::Keep },
+        17 => {
+            let bytes = value(rng, most.min(16));
+            Op::Append { key, lifetime: lifetime_of(&bytes), bytes }
+        }
         18 => Op::Remove { key },
         _ => Op::Get { key },
     }
