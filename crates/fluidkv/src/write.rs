@@ -159,8 +159,8 @@ impl Inner {
         }
     }
 
-    /// As [`Self::update`], of a key that keeps its expiry. Not inlined, so that the other lifetimes
-    /// do not pay for it.
+    /// Updates a key that keeps its expiry. The function is not inlined, so that the other
+    /// lifetimes take no more instructions.
     #[inline(never)]
     fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_key(key)?;

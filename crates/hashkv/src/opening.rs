@@ -10,10 +10,12 @@
 //! The numbers stand twice in the root area, at bytes 3328 and 3840, behind what the LSM has there.
 //! Each is one word of 8 bytes with its own checksum (`layout::seal_opening`).
 //!
-//! Persist order of an open: the file with its present superblock is synced; then the root area,
-//! **fence**; then the new superblock, which the next sync of the values file makes durable. In a
-//! copy of the root area the file's number is stored first: with either number of the last opening,
-//! the file's present number is one of the two.
+//! Persist order of an open: the file is synced, if the root area has another file number; then the
+//! root area, **fence**; then the new superblock, which the next sync of the values file makes
+//! durable. At durability `process` nothing is synced: no power failure is survived.
+//!
+//! In a copy of the root area the file's number is stored first. With either number of the last
+//! opening, the file's present number is one of the two.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, NvPtr, Pool};

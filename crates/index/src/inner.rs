@@ -83,10 +83,11 @@ impl<'g> Inner<'g> {
         Self { at: unsafe { NonNull::new_unchecked(at.cast()) }, live: PhantomData }
     }
 
-    /// The latch of a node that this thread made, locked, under `guard`. None: `fault` is planted, and
-    /// unlocked it.
+    /// Returns the latch of a locked node that this thread made under `guard`. Returns `None` if
+    /// the planted `fault` unlocked it.
     pub(crate) fn hold_new(node: *mut Node, fault: Mutant, _guard: &'g Guard) -> Option<Held<'g>> {
-        // SAFETY: Inv 4 and 9: this thread made the node and holds its latch, so nobody has retired it; the guard keeps it.
+        // SAFETY: Inv 4 and 9: this thread made the node under the guard and holds its latch, so
+        // nobody has retired it.
         let held = Held::new(unsafe { Self::from_raw(node) }.latch());
         if mutant(fault) {
             held.unlock();
@@ -351,7 +352,7 @@ pub(crate) struct Plan {
     children: Vec<*mut Node>,
 }
 
-/// What takes the place of a node. The new nodes are locked.
+/// The nodes that replace a node. They are locked.
 pub(crate) enum Replacement {
     /// One node of the same range.
     One(*mut Node),
@@ -360,7 +361,7 @@ pub(crate) enum Replacement {
 }
 
 impl Replacement {
-    /// The latches of the new nodes. Dropping the answer unlocks them.
+    /// Returns the latches of the new nodes. Dropping them unlocks the nodes.
     pub(crate) fn hold<'g>(&self, guard: &'g Guard) -> [Option<Held<'g>>; 2] {
         let nodes = match self {
             Self::One(node) => [Some(*node), None],
@@ -460,7 +461,8 @@ impl Plan {
         count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
     }
 
-    /// Makes the node, or two if it is too big, locked. `appended`: the newest separator is the last, so leave the left one full.
+    /// Makes a locked node, or two if it would be too big. `appended`: the newest separator is the
+    /// last, so the left node stays full.
     pub(crate) fn finish(mut self, appended: bool, space: &Space<'_>) -> Replacement {
         if !self.too_big() {
             return Replacement::One(self.build_locked(space));

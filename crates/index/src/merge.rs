@@ -1,7 +1,8 @@
 //! Shrinking: merging leaves and inner nodes that hold little, and taking levels off.
 //!
-//! A merge locks the left node, the right node, then their parent; the parent's copy without the separator is published, the
-//! old parent and the emptied nodes are marked obsolete, and only then are the copy and the leaves let go (Inv 10).
+//! A merge locks the left node, the right node, then their parent. It publishes a locked copy of
+//! the parent without the separator, and marks the old parent and the emptied nodes obsolete. Then
+//! it unlocks the copy and the leaves (Inv 10).
 //! A leaf merge keeps the left leaf and retires the right one; an inner merge makes a new node and retires both.
 
 use crossbeam_epoch::Guard;

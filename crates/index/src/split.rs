@@ -3,13 +3,15 @@
 //! Order of one split, the full leaf being locked:
 //! 1. the new leaf is filled while nobody knows it; entries leave the old leaf (optimistic readers of it will fail);
 //! 2. the level-1 parent is locked; if it is obsolete, a new descent finds its successor;
-//! 3. a locked copy of the parent with one separator more is published in the slot above it (upwards as far as nodes overflow);
-//! 4. the old parents are marked obsolete, from the top down to level 1, and then the copies are unlocked;
+//! 3. a locked copy of the parent with one separator more is published in the slot above it
+//!    (upwards as far as nodes overflow);
+//! 4. the old parents are marked obsolete, from the top down to level 1; then their copies are
+//!    unlocked;
 //! 5. the leaf is let go.
 //!
 //! A reader that gets the leaf's new version (5) therefore sees the mark of the old parent (4) and descends again (Inv 10).
-//! Another leaf of the parent can split only under the copy, so after the mark. Without the copy's lock a reader at the old
-//! parent could believe that other leaf's new version.
+//! Another leaf of the parent can split only under the unlocked copy, so after the mark. Without
+//! that lock a reader at the old parent could believe the new version of that other leaf.
 //!
 //! Records may change under the tree (a damaged medium): keys are believed only where they agree with what the leaf knows of them, so that separators stay
 //! in their order. Whoever panics nevertheless lets its latches go: nobody waits for it.
@@ -103,7 +105,8 @@ impl BPlusTree {
         }
     }
 
-    /// Puts `new` in the place of `old`, whose latch is `held`; `key` is in its range. Marks and retires `old`, then unlocks `new`.
+    /// Puts `new` in the place of `old`, whose latch is `held`; `key` is in its range. Marks `old`,
+    /// unlocks `new` and retires `old`.
     pub(crate) fn install(&self, key: &[u8], old: Inner<'_>, held: Held<'_>, new: Replacement, guard: &Guard) {
         let space = self.space(guard);
         let level = old.level();

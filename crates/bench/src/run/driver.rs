@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A map that another thread grows by the records beside it, just behind each scan.
+    /// A map to which the records are added after each scan, as by another thread.
     struct Growing(Box<dyn Target>, Vec<(Vec<u8>, Vec<u8>)>);
 
     impl Target for Growing {

@@ -236,7 +236,8 @@ impl<'a> Server<'a> {
                 last.clear();
                 last.extend_from_slice(key);
             })?;
-            // Inserts of other threads since then can make the second scan whole, which ends before the greatest key.
+            // Inserts since the first scan can make the second one whole: it then ends before the
+            // greatest key.
             if visited == length {
                 return Ok(());
             }
