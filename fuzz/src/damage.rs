@@ -124,8 +124,9 @@ impl Base {
             }
         }
         let records = (SEGMENTS.0..image.values.len()).step_by(8);
-        let is_record =
-            |at: &usize| values_record(&image.values, *at).is_some_and(|sum| read(&image.values, *at) == Some(sum));
+        let is_record = |at: &usize| {
+            values_record(&image.values, *at, identity).is_some_and(|sum| read(&image.values, *at) == Some(sum))
+        };
         let records: Vec<_> = records.filter(is_record).collect();
         Self { image, sealed, identity, records, chunk_bytes }
     }
@@ -154,7 +155,7 @@ impl Base {
                 }
             }
             for at in &self.records {
-                if let Some(sum) = values_record(&image.values, *at) {
+                if let Some(sum) = values_record(&image.values, *at, self.identity) {
                     write(&mut image.values, *at, &sum.to_le_bytes());
                 }
             }
@@ -350,14 +351,16 @@ fn first_log_record(bytes: &[u8]) -> Option<(usize, u32)> {
     Some((AT, crc32c(&[bytes.get(32..40)?, &((AT / 8) as u32).to_le_bytes(), record])))
 }
 
-/// The checksum that a record of `hashkv` at this place of the values file ought to have: over its segment, the use of that which the header names, its place in it, and itself.
-fn values_record(bytes: &[u8], at: usize) -> Option<u32> {
+/// Returns the right checksum of a record of `hashkv` at this place of the values file.
+/// It covers the low half of the pool's identity, the segment, the generation that the segment's
+/// header names, the place in the segment, and the record.
+fn values_record(bytes: &[u8], at: usize, identity: u64) -> Option<u32> {
     let (segment, place) = ((at - SEGMENTS.0) / SEGMENTS.1, (at - SEGMENTS.0) % SEGMENTS.1);
     let generation = read(bytes, at - place + 20)?;
     let key = usize::from(*bytes.get(at + 6)?) + 256 * usize::from(*bytes.get(at + 7)?) + 1;
     (*bytes.get(at + 4)? == 1).then_some(())?;
     let record = bytes.get(at + 4..(at + 16 + key).checked_add(read(bytes, at + 8)? as usize)?)?;
-    let place = [segment as u32, generation, place as u32].map(u32::to_le_bytes);
+    let place = [identity as u32, segment as u32, generation, place as u32].map(u32::to_le_bytes);
     Some(crc32c(&[place.as_flattened(), record]))
 }
 
