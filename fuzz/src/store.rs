@@ -139,7 +139,7 @@ fn judge(store: &impl Engine, honest: bool) {
     let _ = store.for_each(&mut seen);
     if let Ok(walk) = store.scan(&ScanRange::all()) {
         for entry in walk.take(4 * KEYS as usize).flatten() {
-            seen(&entry.key, &entry.value);
+            seen(entry.key(), entry.value());
         }
     }
     let _ = store.verify(&mut |_| {});

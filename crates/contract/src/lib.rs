@@ -9,6 +9,7 @@ mod capability;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod durability;
+mod entry;
 mod error;
 mod event;
 mod expiry;
@@ -28,6 +29,7 @@ mod verify;
 
 pub use capability::Capabilities;
 pub use durability::Durability;
+pub use entry::{Entry, EntryChunk};
 pub use error::{Error, Result, io_advice};
 pub use event::{Event, EventSink};
 #[cfg(feature = "conformance")]
@@ -37,5 +39,5 @@ pub use options::{OptionSpec, Options};
 pub use range::{Direction, ScanRange};
 pub use size::{format_size, parse_size};
 pub use stats::{MediumUse, RecoveryState, SegmentWear, Stats, Wear};
-pub use store::{Batch, BatchOp, Change, ChangeFn, Entry, Scan, Snapshot, Store, Swap, Visit};
+pub use store::{Batch, BatchOp, Change, ChangeFn, Scan, Snapshot, Store, Swap, Visit};
 pub use verify::{Finding, Progress, VerifyReport};

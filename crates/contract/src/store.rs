@@ -1,20 +1,12 @@
 //! The contract of every engine.
 
 use crate::capability::Capabilities;
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, Lifetime};
 use crate::range::ScanRange;
 use crate::stats::Stats;
 use crate::verify::{Progress, VerifyReport};
-
-/// A key with its value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
-}
 
 /// An ordered walk that owns what it needs: it may move to another thread and outlive the caller's handle.
 pub type Scan = Box<dyn Iterator<Item = Result<Entry>> + Send + 'static>;

@@ -8,11 +8,11 @@
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Visit};
+use lodestore_contract::{Direction, Entry, EntryChunk, Error, Result, Scan, ScanRange, Snapshot, Visit};
 use lodestore_media::{Mutant, Quiet};
 
 use crate::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
@@ -28,9 +28,6 @@ const CHUNK_PAIRS_MIN: usize = 16;
 /// search in every source. A longer chunk leaves the processor's cache.
 const CHUNK_PAIRS_MAX: usize = 1024;
 const CHUNK_BYTES_MAX: usize = 128 << 10;
-
-/// Pairs of at most this many bytes are copied into one buffer.
-const PACKED_BYTES_MAX: usize = 256;
 
 /// The store as it was at a number: while it lives, what it shows stays.
 pub(crate) struct Moment {
@@ -130,83 +127,11 @@ fn scan(
     outcome.map(|()| visited)
 }
 
-/// Lengths of a pair in a [`Chunk`]. A large pair has [`LARGE`] as both.
-#[derive(Clone, Copy)]
-struct PairLens {
-    key: u16,
-    value: u16,
-}
-
-/// The lengths that stand for a pair of more than [`PACKED_BYTES_MAX`] bytes.
-const LARGE: PairLens = PairLens { key: u16::MAX, value: u16::MAX };
-
-const _: () = assert!(PACKED_BYTES_MAX < LARGE.key as usize);
-
-/// Copied pairs. A small pair gets its own allocations when it is taken. The allocator serves them
-/// from those that the last pair freed, several times faster than the allocations of a whole chunk.
-#[derive(Default)]
-struct Chunk {
-    lens: Vec<PairLens>,
-    /// Keys and values of the small pairs.
-    packed: Vec<u8>,
-    large: VecDeque<Entry>,
-    /// Pairs and bytes of `packed` that were taken.
-    pairs_taken: usize,
-    bytes_taken: usize,
-    /// The key of the last pair, if that is a large one.
-    last_large: Option<Vec<u8>>,
-}
-
-impl Chunk {
-    #[inline]
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        if key.len() + value.len() > PACKED_BYTES_MAX {
-            self.lens.push(LARGE);
-            self.last_large = Some(key.to_vec());
-            self.large.push_back(Entry { key: key.to_vec(), value: value.to_vec() });
-            return;
-        }
-        self.packed.extend_from_slice(key);
-        self.packed.extend_from_slice(value);
-        self.lens.push(PairLens { key: key.len() as u16, value: value.len() as u16 });
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Entry> {
-        let lens = *self.lens.get(self.pairs_taken)?;
-        self.pairs_taken += 1;
-        if lens.key == LARGE.key {
-            return self.large.pop_front();
-        }
-        let (key_len, value_len) = (usize::from(lens.key), usize::from(lens.value));
-        let (key, value) = self.packed[self.bytes_taken..][..key_len + value_len].split_at(key_len);
-        self.bytes_taken += key_len + value_len;
-        Some(Entry { key: key.to_vec(), value: value.to_vec() })
-    }
-
-    /// Forgets pairs that were taken, when all were.
-    fn clear(&mut self) {
-        self.lens.clear();
-        self.packed.clear();
-        (self.pairs_taken, self.bytes_taken) = (0, 0);
-    }
-
-    /// The key of the last pair.
-    fn last_key(&self) -> Option<&[u8]> {
-        let lens = self.lens.last()?;
-        if lens.key == LARGE.key {
-            return self.last_large.as_deref();
-        }
-        let pair = &self.packed[self.packed.len() - usize::from(lens.key) - usize::from(lens.value)..];
-        Some(&pair[..usize::from(lens.key)])
-    }
-}
-
 /// An owned scan: pairs are copied by the chunk.
 struct Owned {
     moment: Moment,
     range: ScanRange,
-    chunk: Chunk,
+    chunk: EntryChunk,
     size: usize,
     ended: bool,
     /// What ended it, behind the pairs that were found before.
@@ -293,7 +218,7 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
     Box::new(Owned {
         moment,
         range: range.clone(),
-        chunk: Chunk::default(),
+        chunk: EntryChunk::default(),
         size: CHUNK_PAIRS_MIN,
         ended: range.excludes_all() || range.limit == 0,
         failed: None,

@@ -117,7 +117,7 @@ fn writes_that_read_first_see_what_waits_for_its_sync() {
 
 fn pairs(snapshot: &dyn Snapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
     let range = ScanRange { direction, ..ScanRange::all() };
-    let pairs = snapshot.scan(&range).expect("scan").map(|entry| entry.map(|entry| (entry.key, entry.value)));
+    let pairs = snapshot.scan(&range).expect("scan").map(|entry| entry.map(lodestore_contract::Entry::into_pair));
     pairs.collect::<Result<_>>().expect("read")
 }
 

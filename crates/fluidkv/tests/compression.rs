@@ -74,7 +74,7 @@ fn assert_all(store: &FluidKv, version: impl Fn(u64) -> Option<u64>) {
     };
     assert!(collect(&ScanRange::all()) == pairs, "forward");
     let owned = store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("entry"));
-    assert!(owned.map(|entry| (entry.key, entry.value)).eq(pairs.iter().cloned()), "by chunks");
+    assert!(owned.map(lodestore_contract::Entry::into_pair).eq(pairs.iter().cloned()), "by chunks");
     pairs.reverse();
     let back = ScanRange { direction: Direction::Backward, ..ScanRange::all() };
     assert!(collect(&back) == pairs, "backward");
@@ -259,6 +259,7 @@ fn runs_on_both_sides_of_a_stable_table_are_compacted() {
     assert_eq!(counter(&store, "runs_most"), 2);
     store.settle().expect("settle");
     assert_eq!(counter(&store, "runs_most"), 0, "compacted");
-    let found: Vec<_> = store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("entry").key).collect();
+    let found: Vec<_> =
+        store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("entry").into_pair().0).collect();
     assert_eq!(found, [b"a", b"m", b"x"]);
 }

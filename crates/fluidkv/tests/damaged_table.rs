@@ -59,7 +59,7 @@ fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
         let (store, told) = damaged(&scratch);
         let range = ScanRange { direction, ..ScanRange::all() };
         let mut scan = store.scan(&range).expect("scan");
-        let before: Vec<_> = scan.by_ref().map_while(Result::ok).map(|entry| (entry.key, entry.value)).collect();
+        let before: Vec<_> = scan.by_ref().map_while(Result::ok).map(lodestore_contract::Entry::into_pair).collect();
         assert_eq!(told.load(Ordering::SeqCst), 1);
         assert!(scan.next().is_none(), "behind the damage");
         let mut expected: Vec<_> = (0..KEYS).map(|index| (ascending(index), value(index))).collect();

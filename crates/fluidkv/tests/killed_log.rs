@@ -79,7 +79,7 @@ fn is_refused(scratch: &Scratch, damaged: &[u8], keys: u64, durability: Durabili
     });
     assert!(walked.is_err() || shown == keys, "{what}: for_each shows {shown}");
     let scan: Vec<_> = store.scan(&ScanRange::all()).expect("a scan").collect();
-    scan.iter().flatten().for_each(|entry| right(&entry.key, &entry.value));
+    scan.iter().flatten().for_each(|entry| right(entry.key(), entry.value()));
     assert!(scan.iter().any(Result::is_err) || scan.len() as u64 == keys, "{what}: a scan shows {}", scan.len());
     false
 }

@@ -149,7 +149,7 @@ fn a_scan_sees_all_stages_with_values_both_ways() {
             .scan(&range)
             .expect("scan")
             .map(|entry| entry.expect("entry"))
-            .map(|entry| (entry.key, entry.value))
+            .map(lodestore_contract::Entry::into_pair)
             .collect();
         assert!(found == expected, "{direction:?}: {} of {}", found.len(), expected.len());
         expected.reverse();
@@ -263,7 +263,7 @@ fn assert_stretch(store: &FluidKv, keys: std::ops::Range<u64>) {
     let found: Vec<_> = store
         .scan(&ScanRange::all())
         .expect("scan")
-        .map(|entry| entry.map(|entry| (entry.key, entry.value)).expect("an entry"))
+        .map(|entry| entry.map(lodestore_contract::Entry::into_pair).expect("an entry"))
         .collect();
     let expected: Vec<_> = keys.map(|index| (ascending(index), value(index, 1))).collect();
     assert!(found == expected, "{} of {}", found.len(), expected.len());
@@ -310,8 +310,11 @@ fn keys_that_ascend_and_go_leave_few_ranges_and_lose_nothing() {
         let (store, done) = (&store, &done);
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                let keys: Vec<_> =
-                    store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("an entry").key).collect();
+                let keys: Vec<_> = store
+                    .scan(&ScanRange::all())
+                    .expect("scan")
+                    .map(|entry| entry.expect("an entry").into_pair().0)
+                    .collect();
                 let number = |key: &[u8]| std::str::from_utf8(key).expect("text").parse::<u64>().expect("a number");
                 assert!(keys.windows(2).all(|two| number(&two[0]) + 1 == number(&two[1])), "a hole in the queue");
             }

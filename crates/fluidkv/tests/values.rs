@@ -96,7 +96,7 @@ fn every_kind_of_write_and_read_knows_large_values() {
         }
         assert_eq!(store.get(b"a").expect("get"), Some(longer.clone()), "{stage}");
         let found: Vec<_> = store.scan(&ScanRange::all()).expect("scan").map(|entry| entry.expect("entry")).collect();
-        let found: Vec<_> = found.iter().map(|entry| (&entry.key[..], &entry.value[..])).collect();
+        let found: Vec<_> = found.iter().map(|entry| (entry.key(), entry.value())).collect();
         assert!(found == [(&b"a"[..], &longer[..]), (b"c", &large), (b"d", &other), (b"e", &small)], "{stage}");
         assert_eq!(store.expiry(b"c").expect("expiry"), Some(Some(far)), "{stage}");
         assert!(!store.contains(b"b").expect("contains") && store.contains(b"d").expect("contains"), "{stage}");
@@ -182,7 +182,7 @@ fn a_snapshot_keeps_the_segments_that_it_can_see_and_lets_them_go() {
     }
     let rest: Vec<_> = scan.map(|entry| entry.expect("entry")).collect();
     let right = |entry: &lodestore_contract::Entry| {
-        (0..300).any(|index| key(index) == entry.key && value(index, 1) == entry.value)
+        (0..300).any(|index| key(index) == entry.key() && value(index, 1) == entry.value())
     };
     assert!(rest.len() == 299 && right(&first) && rest.iter().all(right));
     let held = counter(&store, "value_bytes");

@@ -114,7 +114,7 @@ fn unlimited(range: &ScanRange) -> ScanRange {
 
 /// Bytes of the value that a pair of the LSM points to.
 fn pointed_bytes(entry: &Entry) -> usize {
-    match Stored::read(&entry.value) {
+    match Stored::read(entry.value()) {
         Ok(Stored::Pointer(pointer)) => pointer.len as usize,
         Ok(Stored::Value(_)) | Err(_) => 0,
     }
@@ -140,14 +140,14 @@ impl Owned {
     /// Reads a window of pairs, the first of which has its value in the value log, or is damaged.
     fn fill(&mut self, first: Entry) {
         let Some(scan) = &mut self.scan else { return };
-        let mut bytes = first.key.len() + first.value.len() + pointed_bytes(&first);
+        let mut bytes = first.key().len() + first.value().len() + pointed_bytes(&first);
         let mut found = vec![first];
         let mut failed = None;
         let mut ended = false;
         while !ended && found.len() < self.size.min(self.left) && bytes < WINDOW_BYTES {
             match scan.next() {
                 Some(Ok(entry)) => {
-                    bytes += entry.key.len() + entry.value.len() + pointed_bytes(&entry);
+                    bytes += entry.key().len() + entry.value().len() + pointed_bytes(&entry);
                     found.push(entry);
                 }
                 Some(Err(error)) => (failed, ended) = (Some(error), true),
@@ -158,7 +158,7 @@ impl Owned {
         let mut values = Vec::with_capacity(found.len());
         let mut visit = |key: &[u8], value: &[u8]| {
             // Those between are gone.
-            while found[values.len()].key != key {
+            while found[values.len()].key() != key {
                 values.push(None);
             }
             values.push(Some(value.to_vec()));
@@ -168,7 +168,7 @@ impl Owned {
         let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
         // It stops where a value cannot be read.
         for entry in &found {
-            if walk.pair(&entry.key, &entry.value) == Visit::Stop {
+            if walk.pair(entry.key(), entry.value()) == Visit::Stop {
                 break;
             }
         }
@@ -177,7 +177,7 @@ impl Owned {
         // What a value's error ended comes before what ended the LSM's walk.
         failed = outcome.err().or(failed);
         let shown = found.into_iter().zip(values);
-        self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry { value: value?, ..entry }))));
+        self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry::new(entry.key(), &value?)))));
         self.left -= self.ready.len();
         self.ready.extend(failed.map(Err));
         if ended || self.left == 0 {
@@ -193,8 +193,8 @@ impl Iterator for Owned {
         // All pairs of a window may be gone.
         while self.ready.is_empty() {
             match self.scan.as_mut()?.next() {
-                Some(Ok(mut entry)) if matches!(Stored::read(&entry.value), Ok(Stored::Value(_))) => {
-                    entry.value.pop();
+                Some(Ok(mut entry)) if matches!(Stored::read(entry.value()), Ok(Stored::Value(_))) => {
+                    entry.truncate_value(entry.value().len() - 1);
                     self.left -= 1;
                     if self.left == 0 {
                         self.scan = None;

@@ -102,7 +102,7 @@ fn look(store: &HashKv, version: u32) -> usize {
             wanted.truncate(limit);
             assert_eq!(shown, wanted, "{direction:?}, {limit}");
             for scan in [store.scan(&range), store.snapshot().expect("a snapshot").scan(&range)] {
-                let owned = scan.expect("a scan").map(|entry| entry.map(|entry| (entry.key, entry.value)));
+                let owned = scan.expect("a scan").map(|entry| entry.map(lodestore_contract::Entry::into_pair));
                 assert_eq!(owned.collect::<Result<Vec<_>, Error>>().expect("pairs"), wanted, "{direction:?}, {limit}");
             }
         }

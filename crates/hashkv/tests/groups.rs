@@ -112,7 +112,13 @@ fn a_snapshot_reads_what_it_showed_at_its_beginning() {
         assert_eq!(snapshot.get(key).expect("get").as_ref(), Some(value));
     }
     let walked: Vec<_> = snapshot.scan(&ScanRange::all()).expect("scan").map(|pair| pair.expect("a pair")).collect();
-    assert!(walked.iter().map(|pair| (&pair.key, &pair.value)).eq(then.iter()), "refused {refused}");
+    assert!(
+        walked
+            .iter()
+            .map(|pair| (pair.key(), pair.value()))
+            .eq(then.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))),
+        "refused {refused}"
+    );
     drop((snapshot, walked));
     store.settle().expect("settle");
     for index in 0..300 {

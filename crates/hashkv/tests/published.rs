@@ -216,8 +216,8 @@ fn a_scan_shows_what_is_buffered_small_large_and_moved() {
     assert_all(&store, &model);
     let range = ScanRange { limit: 7, ..ScanRange::from(key(10)) };
     let some: Vec<_> = store.scan(&range).expect("scan").map(|pair| pair.expect("a pair")).collect();
-    let wanted: Vec<_> = model.range(key(10)..).take(7).collect();
-    assert!(some.iter().map(|pair| (&pair.key, &pair.value)).eq(wanted));
+    let wanted = model.range(key(10)..).take(7).map(|(key, value)| (key.as_slice(), value.as_slice()));
+    assert!(some.iter().map(|pair| (pair.key(), pair.value())).eq(wanted));
 }
 
 /// No. 9: a first byte of zero was taken for padding, and the process ended.

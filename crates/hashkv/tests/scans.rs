@@ -145,7 +145,7 @@ fn values_wherever_they_stand_are_shown_in_the_order_of_their_keys() {
             for source in
                 [place.store.scan(&all(direction)), place.store.snapshot().and_then(|now| now.scan(&all(direction)))]
             {
-                let owned = source.expect("scan").map(|pair| pair.map(|pair| (pair.key, pair.value)));
+                let owned = source.expect("scan").map(|pair| pair.map(lodestore_contract::Entry::into_pair));
                 assert!(owned.collect::<Result<Pairs, _>>().expect("whole") == *wanted, "{direction:?}");
             }
         }
@@ -217,7 +217,7 @@ fn a_walk_over_long_values_reads_a_few_of_them_ahead() {
         // An owned walk as well: its first value is there before the rest is read.
         let before = place.counter("values_read_bytes");
         let mut scan = place.store.scan(&ScanRange::all()).expect("scan");
-        assert_eq!(scan.next().expect("one").expect("whole").value.len(), LONG);
+        assert_eq!(scan.next().expect("one").expect("whole").value().len(), LONG);
         let read = place.counter("values_read_bytes") - before;
         assert!(read < 4 << 20, "{read} bytes read for one value");
     }
@@ -273,7 +273,7 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
                 let mut shown: Pairs = scan
                     .by_ref()
                     .take(20)
-                    .map(|pair| pair.map(|pair| (pair.key, pair.value)))
+                    .map(|pair| pair.map(lodestore_contract::Entry::into_pair))
                     .collect::<Result<_, _>>()
                     .expect("whole");
                 // Of each three keys two are written over, and the third moves.
@@ -285,8 +285,9 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
                         place.put(&mut then, scattered(index % KEYS), value(index % KEYS, index as u32, LARGE));
                     }
                 }
-                shown
-                    .extend(scan.map(|pair| pair.expect("a pair of its beginning")).map(|pair| (pair.key, pair.value)));
+                shown.extend(
+                    scan.map(|pair| pair.expect("a pair of its beginning")).map(lodestore_contract::Entry::into_pair),
+                );
                 assert!(shown == wanted, "{direction:?}, {workers} workers");
             }
         }

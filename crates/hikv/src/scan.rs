@@ -11,7 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, Error, Expiry, Result, Scan, ScanRange, Visit};
+use lodestore_contract::{Direction, Entry, EntryChunk, Error, Expiry, Result, Scan, ScanRange, Visit};
 use lodestore_inplace::Running;
 use lodestore_media::NvPtr;
 
@@ -254,7 +254,11 @@ type Visitor<'v> = &'v mut dyn FnMut(Result<(&[u8], &[u8])>) -> Result<bool>;
 pub(crate) struct OwnedScan {
     running: Arc<Running<Inner>>,
     walk: TreeWalk,
-    ready: VecDeque<Result<Entry>>,
+    chunk: EntryChunk,
+    /// Pairs of the chunk that were shown.
+    shown: usize,
+    /// Errors of the chunk, each with the number of pairs before it.
+    errors: VecDeque<(usize, Error)>,
     left: usize,
     more: bool,
 }
@@ -266,8 +270,40 @@ impl OwnedScan {
         drop(inner.enter()?);
         inner.settle()?;
         let walk = TreeWalk::new(inner, range.clone());
-        let scan = Self { running: Arc::clone(running), walk, ready: VecDeque::new(), left: range.limit, more: true };
+        let (running, chunk) = (Arc::clone(running), EntryChunk::default());
+        let scan = Self { running, walk, chunk, shown: 0, errors: VecDeque::new(), left: range.limit, more: true };
         Ok(Box::new(scan))
+    }
+
+    /// Reads the next chunk.
+    fn fill(&mut self) {
+        let (chunk, errors) = (&mut self.chunk, &mut self.errors);
+        chunk.clear();
+        self.shown = 0;
+        let want = self.left.min(OWNED_CHUNK);
+        let more = self.walk.chunk(&self.running.inner, want, &mut |pair| {
+            match pair {
+                Ok((key, value)) => chunk.push(key, value),
+                Err(error) => errors.push_back((chunk.len(), error)),
+            }
+            Ok(true)
+        });
+        self.more = matches!(more, Ok(true));
+        let end = match more {
+            Ok(true) => None,
+            Ok(false) if chunk.len() + errors.len() >= self.left => None,
+            Ok(false) => self.running.inner.check_tree_complete().err(),
+            Err(error) => Some(error),
+        };
+        errors.extend(end.map(|error| (chunk.len(), error)));
+    }
+
+    fn pop(&mut self) -> Option<Result<Entry>> {
+        if self.errors.front().is_some_and(|(before, _)| *before == self.shown) {
+            return self.errors.pop_front().map(|(_, error)| Err(error));
+        }
+        self.shown += 1;
+        self.chunk.pop().map(Ok)
     }
 }
 
@@ -276,32 +312,17 @@ impl Iterator for OwnedScan {
 
     /// A record that is wrong is an error in its place; the walk goes on behind it.
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() {
+        loop {
+            if self.left > 0
+                && let Some(shown) = self.pop()
+            {
+                self.left -= 1;
+                return Some(shown);
+            }
             if !self.more || self.left == 0 {
                 return None;
             }
-            let ready = &mut self.ready;
-            let want = self.left.min(OWNED_CHUNK);
-            let chunk = self.walk.chunk(&self.running.inner, want, &mut |pair| {
-                ready.push_back(pair.map(|(key, value)| Entry { key: key.to_vec(), value: value.to_vec() }));
-                Ok(true)
-            });
-            match chunk {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.more = false;
-                    let is_limited = self.ready.len() >= self.left;
-                    if !is_limited && let Err(error) = self.running.inner.check_tree_complete() {
-                        self.ready.push_back(Err(error));
-                    }
-                }
-                Err(error) => {
-                    self.ready.push_back(Err(error));
-                    self.more = false;
-                }
-            }
+            self.fill();
         }
-        self.left -= 1;
-        self.ready.pop_front()
     }
 }

@@ -153,7 +153,7 @@ fn a_scan_goes_on_behind_many_damaged_records_in_a_row_and_tells_of_each_once() 
     let (mut right, mut wrong) = (Vec::new(), 0);
     for entry in store.scan(&ScanRange::all()).expect("scan") {
         match entry {
-            Ok(entry) => right.push(String::from_utf8(entry.key).expect("text")),
+            Ok(entry) => right.push(String::from_utf8(entry.key().to_vec()).expect("text")),
             Err(Error::Corrupt { .. }) => wrong += 1,
             Err(other) => panic!("{other}"),
         }

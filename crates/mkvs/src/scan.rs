@@ -292,7 +292,7 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let pair = self.pair().transpose()?;
-        Some(pair.map(|(key, value)| Entry { key, value }))
+        Some(pair.map(|(key, value)| Entry::new(&key, &value)))
     }
 }
 
@@ -321,7 +321,8 @@ impl Iterator for SoleWalk {
         }
         if let Some(Ok(entry)) = &next {
             self.shown += 1;
-            self.last.clone_from(&entry.key);
+            self.last.clear();
+            self.last.extend_from_slice(entry.key());
         }
         next
     }

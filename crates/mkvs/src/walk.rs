@@ -78,7 +78,7 @@ fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result
     for entry in store.scan(&ScanRange { limit: usize::MAX, ..range.clone() })? {
         is_cut = matches!(entry, Err(Error::Corrupt { .. }));
         match entry {
-            Ok(entry) if page.take(&entry.key, &entry.value, most) => {}
+            Ok(entry) if page.take(entry.key(), entry.value(), most) => {}
             Ok(_) => return Ok(page),
             Err(error @ Error::Corrupt { .. }) => page.miss(error),
             Err(error) => return Err(error),

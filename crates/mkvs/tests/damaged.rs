@@ -78,7 +78,7 @@ fn scanned(store: &Mkvs, range: &ScanRange) -> (Vec<Vec<u8>>, usize) {
     let (mut keys, mut damage) = (Vec::new(), 0);
     for entry in store.scan(range).expect("scan") {
         match entry {
-            Ok(entry) => keys.push(entry.key),
+            Ok(entry) => keys.push(entry.key().to_vec()),
             Err(Error::Corrupt { .. }) => damage += 1,
             Err(error) => panic!("{error}"),
         }

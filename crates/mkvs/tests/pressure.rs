@@ -366,9 +366,10 @@ fn a_scan_shows_each_key_once_though_a_group_is_added_in_the_middle() {
     let all: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let (matrix, store) = sole("scanned", KEYS);
     let mut scan = store.scan(&ScanRange::all()).expect("scan");
-    let mut shown: Vec<Vec<u8>> = scan.by_ref().take(1000).map(|entry| entry.expect("an entry").key).collect();
+    let mut shown: Vec<Vec<u8>> =
+        scan.by_ref().take(1000).map(|entry| entry.expect("an entry").into_pair().0).collect();
     add_group(&matrix, &store);
-    shown.extend(scan.map(|entry| entry.expect("an entry").key));
+    shown.extend(scan.map(|entry| entry.expect("an entry").into_pair().0));
     assert!(shown == all, "{} keys of {KEYS}", shown.len());
 
     let (matrix, store) = sole("visited", KEYS);

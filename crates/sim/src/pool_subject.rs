@@ -33,7 +33,7 @@ impl PoolSubject {
         let (mut first, mut errors) = (None, 0);
         for entry in self.store.scan(&ScanRange::all())? {
             match entry {
-                Ok(entry) => into.push((entry.key, entry.value)),
+                Ok(entry) => into.push(entry.into_pair()),
                 Err(error) => {
                     errors += 1;
                     assert!(errors < SCAN_ERRORS_MAX, "an owned scan that never ends: {error}");

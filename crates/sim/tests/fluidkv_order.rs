@@ -243,9 +243,7 @@ fn all_reads(store: &FluidKv) -> Vec<Read> {
     store.for_each(&mut visit).expect("for_each");
     let snapshot = store.snapshot().expect("snapshot");
     let range = ScanRange { direction: Direction::Forward, ..ScanRange::all() };
-    let pairs = |scan: lodestore_contract::Scan| {
-        scan.map(|entry| entry.map(|entry| (entry.key, entry.value)).expect("an entry")).collect()
-    };
+    let pairs = |scan: lodestore_contract::Scan| scan.map(|entry| entry.expect("an entry").into_pair()).collect();
     let of_snapshot = |key: &Vec<u8>| snapshot.get(key).expect("get").map(|value| (key.clone(), value));
     vec![
         ("get", keys.iter().filter_map(one).collect()),

@@ -374,7 +374,7 @@ const READS: [(&str, Read); 7] = [
         })?;
         Ok(found.into_values().collect())
     }),
-    ("scan", |store| store.scan(&ScanRange::all())?.map(|pair| pair.map(|pair| Some(pair.value))).collect()),
+    ("scan", |store| store.scan(&ScanRange::all())?.map(|pair| pair.map(|pair| Some(pair.into_pair().1))).collect()),
     ("snapshot", |store| {
         let snapshot = store.snapshot()?;
         large_keys().map(|key| snapshot.get(&key)).collect()

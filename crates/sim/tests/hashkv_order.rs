@@ -147,7 +147,7 @@ fn what_a_snapshot_showed_stays_readable(mutant: Option<Mutant>) -> bool {
         let got = (0..KEYS[0]).all(|index| snapshot.get(&key(index)).is_ok_and(|value| value == Some(large(round))));
         let scanned: Option<Vec<_>> = scan.map(Result::ok).collect();
         let scanned = scanned.is_some_and(|pairs| {
-            pairs.len() >= usize::from(KEYS[0]) && pairs.iter().all(|pair| is_old(pair.key[1], &pair.value))
+            pairs.len() >= usize::from(KEYS[0]) && pairs.iter().all(|pair| is_old(pair.key()[1], pair.value()))
         });
         got && scanned
     })

@@ -113,12 +113,14 @@ fn count(store: &Lodestore) -> Outcome<u64> {
 
 /// Walks in the order of keys.
 fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: u64) -> Outcome {
-    let (mut last, mut seen, mut damage) = (Vec::new(), 0, None);
+    let (mut last, mut seen, mut damage) = (Vec::<u8>::new(), 0, None);
     for entry in store.scan(&ScanRange::all())? {
         match entry {
             Ok(entry) => {
-                each(out, &entry.key, &entry.value)?;
-                (last, seen) = (entry.key, seen + 1);
+                each(out, entry.key(), entry.value())?;
+                last.clear();
+                last.extend_from_slice(entry.key());
+                seen += 1;
                 damage.take().into_iter().for_each(|error| wrong.add(error, 1));
             }
             Err(error @ Error::Corrupt { .. }) => {

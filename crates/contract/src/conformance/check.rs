@@ -87,30 +87,31 @@ pub(super) fn scanned<S: Store>(store: &S, range: &ScanRange) -> Vec<Entry> {
         store.scan(range).expect("scan").map(|entry| entry.unwrap_or_else(|error| panic!("scan: {error}"))).collect();
     let mut visited = Vec::new();
     let count = store.scan_each(range, &mut |key, value| {
-        visited.push(Entry { key: key.to_vec(), value: value.to_vec() });
+        visited.push(Entry::new(key, value));
         Visit::More
     });
     assert_eq!(count.expect("scan_each"), visited.len(), "scan_each counts what it visits");
-    assert_order("scan against scan_each", &owned, visited.iter().map(|entry| (&entry.key, &entry.value)));
+    assert_order("scan against scan_each", &owned, visited.iter().map(|entry| (entry.key(), entry.value())));
     owned
 }
 
 /// `found` is `expected`, in this order.
-pub(super) fn assert_order<'a>(
+pub(super) fn assert_order<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     reader: &str,
     found: &[Entry],
-    expected: impl ExactSizeIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+    expected: impl ExactSizeIterator<Item = (K, V)>,
 ) {
     let len = expected.len();
     for (at, (key, value)) in expected.enumerate() {
+        let (key, value) = (key.as_ref(), value.as_ref());
         let entry = found.get(at).unwrap_or_else(|| panic!("{reader} ends after {at} of {len}, before {}", show(key)));
-        assert!(entry.key == *key, "{reader} at {at}: key {}, should be {}", show(&entry.key), show(key));
-        assert_same(reader, key, Some(&entry.value), value);
+        assert!(entry.key() == key, "{reader} at {at}: key {}, should be {}", show(entry.key()), show(key));
+        assert_same(reader, key, Some(entry.value()), value);
     }
     assert!(
         found.len() == len,
         "{reader} goes on after {len} entries, with {}",
-        show(&found[len.min(found.len() - 1)].key)
+        show(found[len.min(found.len() - 1)].key())
     );
 }
 

@@ -138,7 +138,7 @@ fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, erased: bool, what: &str) 
     if store.capabilities().scan {
         match store.scan(&ScanRange::all()) {
             Ok(scan) => scan.take(pairs.len() * 2).for_each(|entry| match entry {
-                Ok(entry) => right("scan", &entry.key, &entry.value),
+                Ok(entry) => right("scan", entry.key(), entry.value()),
                 Err(_) => scan_failed = true,
             }),
             Err(_) => scan_failed = true,

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::data::key;
 use super::{Case, Harness, Pairs, assert_sound};
-use crate::{Error, ScanRange, Store};
+use crate::{Entry, Error, ScanRange, Store};
 
 /// A snapshot answers get and scan as of its moment, whatever is written afterwards.
 pub fn snapshots_stand_still<H: Harness>(case: &Case<H>) {
@@ -46,8 +46,7 @@ pub fn snapshots_stand_still<H: Harness>(case: &Case<H>) {
             assert_eq!(view.get(b"a").expect("get of a snapshot"), None);
             if store.capabilities().scan {
                 let seen = view.scan(&ScanRange::all()).expect("scan of a snapshot");
-                let seen: Pairs =
-                    seen.map(|entry| entry.map(|entry| (entry.key, entry.value)).expect("scan")).collect();
+                let seen: Pairs = seen.map(|entry| entry.map(Entry::into_pair).expect("scan")).collect();
                 assert!(seen == pairs, "a scan of a snapshot shows {} keys, not its {}", seen.len(), pairs.len());
             }
         }

@@ -169,7 +169,7 @@ pub fn empty_ranges_are_empty<H: Harness>(case: &Case<H>) {
     }
     let one =
         ScanRange { from: Bound::Included(b"b".to_vec()), to: Bound::Included(b"b".to_vec()), ..ScanRange::all() };
-    assert_eq!(scanned(&store, &one), [Entry { key: b"b".to_vec(), value: b"b".to_vec() }]);
+    assert_eq!(scanned(&store, &one), [Entry::new(b"b", b"b")]);
 }
 
 /// `scan_each` ends at the visitor's word; the entry at which it did is counted.
@@ -194,12 +194,12 @@ fn assert_walk(entries: impl Iterator<Item = crate::Result<Entry>>, direction: D
     let mut names: Vec<Vec<u8>> = Vec::new();
     for entry in entries {
         let entry = entry.unwrap_or_else(|error| panic!("scan: {error}"));
-        assert!(version_of(&entry.key, &entry.value).is_some(), "a value that {} never had", show(&entry.key));
+        assert!(version_of(entry.key(), entry.value()).is_some(), "a value that {} never had", show(entry.key()));
         if let Some(last) = names.last() {
-            let right = if direction == Direction::Forward { *last < entry.key } else { *last > entry.key };
-            assert!(right, "{} comes after {} ({direction:?})", show(&entry.key), show(last));
+            let right = if direction == Direction::Forward { **last < *entry.key() } else { **last > *entry.key() };
+            assert!(right, "{} comes after {} ({direction:?})", show(entry.key()), show(last));
         }
-        names.push(entry.key);
+        names.push(entry.key().to_vec());
     }
     names
 }
@@ -245,7 +245,7 @@ pub fn an_owned_scan_outlives_its_store<H: Harness>(case: &Case<H>) {
     }
     let mut scan = store.scan(&ScanRange::all()).expect("scan");
     let first = scan.next().expect("an entry").expect("scan");
-    assert_eq!(first.key, key("outlive", 0));
+    assert_eq!(first.key(), key("outlive", 0));
     store.close().expect("close");
     drop(store);
     let seen = assert_walk(scan.map_while(|entry| entry.ok().map(Ok)), Direction::Forward);

@@ -146,7 +146,7 @@ impl Reference {
         if self.has(Flaw::ScanCountsExpired) {
             found.retain(|(_, record)| self.is_live(record));
         }
-        found.into_iter().map(|(key, record)| Entry { key: key.clone(), value: record.value.clone() }).collect()
+        found.into_iter().map(|(key, record)| Entry::new(key, &record.value)).collect()
     }
 
     fn unordered(&self, what: &str) -> Error {
@@ -437,7 +437,7 @@ impl Store for Reference {
         for entry in self.scan(range)? {
             let entry = entry?;
             visited += 1;
-            if visit(&entry.key, &entry.value) == Visit::Stop {
+            if visit(entry.key(), entry.value()) == Visit::Stop {
                 return Ok(visited - usize::from(self.has(Flaw::ScanEachCountsShort)));
             }
         }
@@ -464,7 +464,7 @@ impl Store for Reference {
             }
             let (key, record) = inside.get(at)?;
             at += 1;
-            Some(Ok(Entry { key: (*key).clone(), value: record.value.clone() }))
+            Some(Ok(Entry::new(key, &record.value)))
         })))
     }
 

@@ -47,8 +47,8 @@ fn visits_of(scan: Scan, direction: Direction) -> u64 {
     if direction == Direction::Backward {
         keys.reverse();
     }
-    assert!(found.iter().map(|entry| &entry.key).eq(&keys), "the scan shows the snapshot's keys in order");
-    assert!(found.iter().all(|entry| entry.value == b"old"), "the scan shows the snapshot's values");
+    assert!(found.iter().map(|entry| entry.key()).eq(&keys), "the scan shows the snapshot's keys in order");
+    assert!(found.iter().all(|entry| entry.value() == b"old"), "the scan shows the snapshot's values");
     visits::count() - before
 }
 

@@ -162,7 +162,7 @@ impl Toyed {
     pub fn pairs(&self, snapshot: &dyn Snapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
         let range = ScanRange { direction, ..ScanRange::all() };
         let scan = snapshot.scan(&range).expect("scan");
-        scan.map(|entry| entry.map(|entry| (entry.key, self.toy.decode(&entry.value))))
+        scan.map(|entry| entry.map(|entry| (entry.key().to_vec(), self.toy.decode(entry.value()))))
             .collect::<Result<_>>()
             .expect("read")
     }

@@ -211,7 +211,7 @@ impl Store for Faulty {
         let (switch, mut is_over) = (self.switch.clone(), false);
         let shown = self.store.scan(range)?.filter_map(move |entry| {
             let Ok(entry) = entry else { return Some(entry) };
-            switch.shows(&entry.key).filter(|_| !is_over).map(|shown| {
+            switch.shows(entry.key()).filter(|_| !is_over).map(|shown| {
                 let ends = matches!(shown, Err(Error::Corrupt { .. })) && switch.cuts.load(Ordering::Acquire);
                 is_over |= ends || matches!(shown, Err(ref error) if !matches!(error, Error::Corrupt { .. }));
                 shown.map(|()| entry)
