@@ -18,7 +18,7 @@
 //! leave something out (`segment.rs`): an end that is not sure is told and counted, and refuses nothing, since mostly it is one.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,8 @@ pub(crate) struct Recovery {
     pub(crate) took: Mutex<Duration>,
     /// Ends of logs that may be damage.
     pub(crate) unsure_ends: Mutex<Vec<Error>>,
+    /// A salvage left out what a log held: any other open would have been refused.
+    pub(crate) is_lossy: AtomicBool,
 }
 
 impl Recovery {
@@ -162,6 +164,9 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     damage.extend(value_log::recover::check(pool, &values, &reach));
     damage.append(&mut lock(&recovery.unsure_ends));
     recovery.corrupt.fetch_add(damage.len() as u64 + pool.damage_at_open(), Ordering::Relaxed);
+    if how.salvage && recovery.is_lossy.load(Ordering::Relaxed) {
+        pool.mark_damaged()?;
+    }
     Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, manifest })
 }
 
@@ -232,6 +237,7 @@ fn find_segments(
             Err(error) if !how.salvage => return Err(error),
             Err(_) => {
                 recovery.corrupt.fetch_add(1, Ordering::Relaxed);
+                recovery.is_lossy.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -240,7 +246,11 @@ fn find_segments(
     for answer in [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &found)] {
         match answer {
             Err(error) if !how.salvage => return Err(advised(error)),
-            answer => damage.extend(answer.err()),
+            Err(error) => {
+                damage.push(error);
+                recovery.is_lossy.store(true, Ordering::Relaxed);
+            }
+            Ok(()) => {}
         }
     }
     for index in 0..segments.len() {
@@ -250,6 +260,7 @@ fn find_segments(
         let expected = same_log.map_or(0, |other| other.number + 1);
         if header.number != expected {
             recovery.corrupt.fetch_add(1, Ordering::Relaxed);
+            recovery.is_lossy.store(true, Ordering::Relaxed);
             if !how.salvage {
                 let place = format!("log of slot {}, generation {}", header.slot, header.generation);
                 return Err(Error::corrupt(
@@ -411,6 +422,7 @@ impl Job<'_> {
             }
             self.recovery.corrupt.fetch_add(outcome.lost_places, Ordering::Relaxed);
             self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
+            self.recovery.is_lossy.fetch_or(outcome.lost_places > 0, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
                 self.pool.flush(segment.at, outcome.end as usize);
                 self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE);

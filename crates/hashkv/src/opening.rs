@@ -4,8 +4,9 @@
 //! two numbers: that of the last opening, and that which the file had when this opening began. Any
 //! other file is one of another store or of another time.
 //!
-//! A number is drawn: it exceeds the one before by a random step. So two stores, or two copies of
-//! one store that were opened apart, have different numbers but for 1 in [`STEP_MAX`].
+//! A number is drawn: it follows the one before by a random step, modulo 2^32, and is never 0. So
+//! two stores, or two copies of one store that were opened apart, have different numbers but for
+//! 1 in [`STEP_MAX`].
 //!
 //! The numbers stand twice in the root area, at bytes 3328 and 3840, behind what the LSM has there.
 //! Each is one word of 8 bytes with its own checksum (`layout::seal_opening`).
@@ -44,6 +45,23 @@ struct Numbers {
     of_file: u32,
 }
 
+/// A copy of the numbers, each `None` if it is damaged.
+#[derive(Debug, Clone, Copy)]
+struct StoredCopy {
+    last: Option<u32>,
+    of_file: Option<u32>,
+}
+
+/// Returns whether a number was drawn after another one, in the same store.
+fn is_after(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) > 0
+}
+
+/// Returns the number that follows `last` by `step`. It is not 0, which stands for no number.
+fn number_after(last: u32, step: u32) -> u32 {
+    last.wrapping_add(step).max(1)
+}
+
 impl Numbers {
     /// Reads the numbers of the pool's last opening.
     ///
@@ -51,12 +69,24 @@ impl Numbers {
     /// [`Error::Corrupt`] if no copy is whole.
     fn read(pool: &Pool) -> Result<Self> {
         let number = |at: NvPtr| unseal_opening(pool.load_u64(at));
-        let copy = |at: NvPtr| {
-            let last = number(at)?;
-            Some(Self { last, of_file: number(at.add(FILE_NUMBER_AT)).unwrap_or(last) })
-        };
-        let newest = copies(pool).into_iter().filter_map(copy).max_by_key(|numbers| numbers.last);
+        let copy = |at: NvPtr| StoredCopy { last: number(at), of_file: number(at.add(FILE_NUMBER_AT)) };
+        let newest = Self::newest(copies(pool).map(copy));
         newest.ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is lost: {ADVICE}")))
+    }
+
+    /// Returns the numbers of the copy that was stored last. `None` if no copy has its first number.
+    fn newest(copies: [StoredCopy; 2]) -> Option<Self> {
+        let [first, second] = copies;
+        let later = match (first.last, second.last) {
+            (None, None) => return None,
+            (Some(_), None) => first,
+            (None, Some(_)) => second,
+            // The same opening: a damaged number of one copy stands in the other.
+            (Some(one), Some(other)) if one == other => StoredCopy { of_file: first.of_file.or(second.of_file), ..first },
+            (Some(one), Some(other)) if is_after(one, other) => first,
+            (Some(_), Some(_)) => second,
+        };
+        later.last.map(|last| Self { last, of_file: later.of_file.unwrap_or(last) })
     }
 
     /// Stores the numbers, durably.
@@ -108,8 +138,48 @@ pub(crate) fn begin_next(pool: &Pool, file: &BlockFile, superblock: Superblock) 
         file.sync()?;
     }
     let step = 1 + pool.draw()? % STEP_MAX;
-    let superblock = Superblock { opening: found.last.saturating_add(step), ..superblock };
+    let superblock = Superblock { opening: number_after(found.last, step), ..superblock };
     Numbers { last: superblock.opening, of_file }.store(pool);
     write_superblock(file, superblock)?;
     Ok(superblock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(last: impl Into<Option<u32>>, of_file: impl Into<Option<u32>>) -> StoredCopy {
+        StoredCopy { last: last.into(), of_file: of_file.into() }
+    }
+
+    fn newest(first: StoredCopy, second: StoredCopy) -> Option<(u32, u32)> {
+        Numbers::newest([first, second]).map(|found| (found.last, found.of_file))
+    }
+
+    #[test]
+    fn one_damaged_number_changes_nothing() {
+        let whole = copy(9, 5);
+        for damaged in [copy(None, 5), copy(9, None), copy(None, None)] {
+            assert_eq!(newest(damaged, whole), Some((9, 5)), "{damaged:?}");
+            assert_eq!(newest(whole, damaged), Some((9, 5)), "{damaged:?}");
+        }
+        assert_eq!(newest(copy(None, 5), copy(None, 5)), None);
+    }
+
+    #[test]
+    fn the_copy_of_the_later_opening_counts() {
+        assert_eq!(newest(copy(9, 5), copy(5, 5)), Some((9, 5)));
+        assert_eq!(newest(copy(5, 5), copy(9, 5)), Some((9, 5)));
+    }
+
+    #[test]
+    fn numbers_never_end_and_are_never_zero() {
+        let last = u32::MAX - 2;
+        for step in 1..=STEP_MAX {
+            let next = number_after(last, step);
+            assert_ne!(next, 0);
+            assert!(is_after(next, last), "{step}");
+            assert_eq!(newest(copy(last, last), copy(next, last)), Some((next, last)));
+        }
+    }
 }

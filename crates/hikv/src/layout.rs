@@ -24,7 +24,7 @@ use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 use crate::options::MODES;
 
 /// Version of the engine's format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The engine's name in the pool header.
 pub const ENGINE: &str = "hikv";
 

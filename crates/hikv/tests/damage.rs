@@ -108,7 +108,7 @@ fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
                 bytes[copy.offset() as usize..][..8].fill(0);
             }
         });
-        for _again in 0..2 {
+        for is_second in [false, true] {
             let mut options = small_dax();
             if clean {
                 // The table fails the seal of the clean stop.
@@ -122,8 +122,15 @@ fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
                 other => panic!("{other:?}"),
             }
             assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));
-            assert_eq!(store.for_each(&mut |_, _| Visit::More).expect("walk"), 1);
-            assert_eq!(store.scan(&lodestore_contract::ScanRange::all()).expect("scan").count(), 1);
+            let mut visited = 0;
+            let walked = store.for_each(&mut |_, _| {
+                visited += 1;
+                Visit::More
+            });
+            // A second salvage knows that the first left something out, but not what.
+            assert_eq!((visited, walked.is_err()), (1, clean && is_second), "{walked:?}");
+            let scanned = store.scan(&lodestore_contract::ScanRange::all()).expect("scan");
+            assert_eq!(scanned.filter(Result::is_ok).count(), 1);
             let _ = store.close();
         }
     }
@@ -174,7 +181,7 @@ fn a_store_of_an_older_format_is_refused_as_such() {
         superblock[32..36].copy_from_slice(&crc.to_le_bytes());
     });
     match HiKv::open(&path, &small_dax()).map(|_| ()) {
-        Err(Error::OlderFormat { found: 1, oldest: 2, .. }) => {}
+        Err(Error::OlderFormat { found: 1, oldest: lodestore_hikv::FORMAT, .. }) => {}
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@
 //! ```text
 //! head, the last line of the root area
 //! 0          8       16               24         32           40       48        56
-//! | LODESEAL | state | first position | body len | body crc   | extents | head crc | damaged |
+//! | LODESEAL | state | first position | body len | body crc   | extents | head crc | 0       |
 //!
 //! an extent of the seal
 //! 0          8      16      24
@@ -22,8 +22,8 @@
 //! seal). All other fields of a head in use are 0. A head that is not valid, or in use, is damage
 //! after a clean stop. After an unclean one it says that no seal is in force.
 //!
-//! `damaged` is a word of its own. A salvage open sets it to `DAMAGED!` when the seal does not fit,
-//! before it serves anything, so that no later open takes the index for whole.
+//! A salvage open marks the store as damaged when the seal does not fit, before it serves anything
+//! (`Pool::mark_damaged`). So no later open takes the index for whole.
 //!
 //! Persist order of a stop: the extents; fence; the head; flush; fence; then the pool's clean flag.
 //! Persist order of an open: the comparison; the head in use; flush; fence; then the first store to
@@ -41,11 +41,6 @@ use crate::recovery::share_out;
 const HEAD_AT: u64 = Pool::ROOT_BYTES - 64;
 const HEAD_BYTES: usize = 56;
 const HEAD_CRC_AT: usize = 48;
-/// Offset of the damaged word in the root area.
-const DAMAGED_AT: u64 = HEAD_AT + HEAD_BYTES as u64;
-const DAMAGED: u64 = u64::from_le_bytes(*b"DAMAGED!");
-/// Most flipped bits of a damaged word that is still taken for set. 0 differs in 21.
-const MARK_FLIPS_MAX: u32 = 8;
 const HEAD_MAGIC: [u8; 8] = *b"LODESEAL";
 const EXTENT_MAGIC: [u8; 8] = *b"LODESEA1";
 const EXTENT_HEADER: usize = 24;
@@ -120,17 +115,15 @@ impl Seal {
         if report.created {
             return Ok(SealCheck::Whole);
         }
-        let mark = DamageMark::load(pool);
-        let outcome = match mark {
-            DamageMark::Set => Err(refused("the store's index", "a salvage open found damage in it")),
-            DamageMark::Clear | DamageMark::Flipped => self.compare_in_force(pool, report, threads),
+        let outcome = if report.is_marked_damaged {
+            Err(refused("the store's index", "an earlier salvage open found damage"))
+        } else {
+            self.compare_in_force(pool, report, threads)
         };
         match outcome {
             Err(error) if pool.options().salvage => {
                 tell_corrupt(pool, &error);
-                if mark != DamageMark::Set {
-                    store_damage_mark(pool, DAMAGED)?;
-                }
+                pool.mark_damaged()?;
                 self.free_extents(pool);
                 Ok(SealCheck::Damaged)
             }
@@ -142,12 +135,6 @@ impl Seal {
                 Err(error)
             }
             Ok(found) => {
-                if mark == DamageMark::Flipped {
-                    tell_corrupt(pool, &Error::corrupt("the damaged word of the store's index", "it is damaged"));
-                    if found == SealCheck::Whole {
-                        store_damage_mark(pool, 0)?;
-                    }
-                }
                 set_in_use(pool, report)?;
                 self.free_extents(pool);
                 Ok(found)
@@ -267,35 +254,6 @@ impl Seal {
         }
         Ok(())
     }
-}
-
-/// What the damaged word says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DamageMark {
-    Clear,
-    /// A salvage open found damage.
-    Set,
-    /// Neither: bits of the word changed.
-    Flipped,
-}
-
-impl DamageMark {
-    fn load(pool: &Pool) -> Self {
-        match pool.load_u64(pool.root().add(DAMAGED_AT)) {
-            0 => Self::Clear,
-            // A mark with a few flipped bits is still set: its store is damaged.
-            word if (word ^ DAMAGED).count_ones() <= MARK_FLIPS_MAX => Self::Set,
-            _ => Self::Flipped,
-        }
-    }
-}
-
-/// Stores the damaged word, durably.
-fn store_damage_mark(pool: &Pool, mark: u64) -> Result<()> {
-    let word = pool.root().add(DAMAGED_AT);
-    pool.publish_u64(word, mark);
-    pool.flush(word, 8);
-    pool.fence_checked()
 }
 
 /// What the head says of the seal.
@@ -573,7 +531,8 @@ mod tests {
         let table = sealed(&dir);
         edit(&dir, |bytes| bytes[table + 5000] = 0);
         assert_eq!(check(&dir, true).expect("salvage"), SealCheck::Damaged);
-        assert!(matches!(check(&dir, false), Err(Error::Corrupt { .. })), "after an unclean stop");
+        let refused = Pool::open(&dir, "test", 1, options(false)).map(|_| ());
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "after an unclean stop: {refused:?}");
         assert_eq!(check(&dir, true).expect("salvage"), SealCheck::Damaged);
     }
 
@@ -589,7 +548,7 @@ mod tests {
         assert_eq!(check(&dir, false).expect("open"), SealCheck::Absent);
     }
 
-    /// The bytes of the head and of the damaged word.
+    /// The bytes of the head's line.
     fn head_line(dir: &Path) -> Vec<u8> {
         let mut line = Vec::new();
         edit(dir, |bytes| line = bytes[HEAD_IN_FILE..HEAD_IN_FILE + 64].to_vec());
@@ -658,35 +617,21 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_of_the_damaged_word_neither_refuses_a_store_nor_hides_a_salvage() {
+    fn no_zeroed_line_hides_a_salvage() {
         let scratch = Scratch::new();
         let dir = scratch.store();
         let table = sealed(&dir);
-        let flip = |bit: usize| {
-            edit(&dir, |bytes| bytes[HEAD_IN_FILE + HEAD_BYTES + bit / 8] ^= 1 << (bit % 8));
-        };
-        let word = || head_line(&dir)[HEAD_BYTES..].to_vec();
-        for bit in 0..64 {
-            flip(bit);
-            let (pool, report) = open(&dir, false);
-            assert_eq!(SEAL.check(&pool, &report, 1).expect("sound"), SealCheck::Whole, "bit {bit}");
-            assert_eq!(word(), [0; 8], "the seal fits, so the word is right again");
-            SEAL.save(&pool, &[]).expect("save");
-            pool.close(true).expect("close");
-        }
-        assert_eq!(check(&dir, false).expect("whole"), SealCheck::Whole);
-        for bit in 0..64 {
-            flip(bit);
-            assert_eq!(check(&dir, false).expect("sound, after a kill"), SealCheck::Absent, "bit {bit}");
-            flip(bit);
-        }
-        drop(scratch);
-        let scratch = Scratch::new();
-        let dir = scratch.store();
-        assert_eq!(sealed(&dir), table);
         edit(&dir, |bytes| bytes[table + 5000] = 0);
         assert_eq!(check(&dir, true).expect("salvage"), SealCheck::Damaged);
-        edit(&dir, |bytes| bytes[HEAD_IN_FILE + HEAD_BYTES] ^= 1);
-        assert!(matches!(check(&dir, false), Err(Error::Corrupt { .. })), "a salvage found damage");
+        for line in (0..HEAD_IN_FILE + 64).step_by(64) {
+            let mut kept = Vec::new();
+            edit(&dir, |bytes| {
+                kept = bytes[line..line + 64].to_vec();
+                bytes[line..line + 64].fill(0);
+            });
+            let refused = Pool::open(&dir, "test", 1, options(false)).map(|_| ());
+            assert!(matches!(refused, Err(Error::Corrupt { .. })), "line at {line}: {refused:?}");
+            edit(&dir, |bytes| bytes[line..line + 64].copy_from_slice(&kept));
+        }
     }
 }

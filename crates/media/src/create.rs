@@ -177,6 +177,7 @@ impl OpenReport {
             created: true,
             engine_created: false,
             settled: true,
+            is_marked_damaged: false,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::region_layout::PAGE_BYTES;
 use crate::store_dir::{Access, FileId, StoreDir};
 
 /// Bytes from the start of a file that are looked at before it is removed.
-const LOOK_BYTES: usize = 64 << 10;
+pub(crate) const LOOK_BYTES: usize = 64 << 10;
 
 /// Bytes touched between two looks at whether to stop.
 const SLICE_BYTES: u64 = 16 << 20;

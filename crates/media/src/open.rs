@@ -1,6 +1,6 @@
 //! Opening a pool. The persist order is in `pool.rs`; creation is in `create.rs`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Finding, Result};
@@ -187,6 +187,7 @@ fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
         created: false,
         engine_created: header.engine_created,
         settled: true,
+        is_marked_damaged: header.is_damaged,
     }
 }
 
@@ -231,8 +232,8 @@ impl Opening {
     fn of(header: &PoolHeader, place: &str, opts: &PoolOptions) -> Result<Self> {
         let mut opening = Self { clean: header.clean, seals: vec![header.table_seal], ..Self::default() };
         if header.is_damaged {
-            let what = "an earlier salvage found damage in the extent table or in a region: \
-                        export what is left with salvage, and import it into a new store";
+            let what = "an earlier salvage open left out what it could not read: export what is left \
+                        (`lodestore export --salvage`), and import it into a new store";
             if !opts.salvage {
                 return Err(Error::corrupt(place, what));
             }
@@ -343,6 +344,23 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
         return Ok(());
     }
     let (bytes, len) = files::look_into(dir, &name)?;
+    let place = dir.path_of(&files::region_name(0)).display().to_string();
+    check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
+    dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
+    // The file must not come back beside a header of a later generation.
+    dir.sync()
+}
+
+/// Checks that a region that the header does not count is no more than a growth cut short. `bytes`
+/// are its first ones.
+///
+/// Its generation may be an earlier one: a power failure can undo the removal of the file.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the pool header is older than the region. [`Error::Foreign`].
+fn check_unnamed_region(header: &PoolHeader, bytes: &[u8], len: u64, place: &str, region: PathBuf) -> Result<()> {
+    let index = header.regions as u16;
+    let found = RegionHeader::generation_in_pool(bytes, header.pool_id);
     let own = RegionHeader {
         pool_id: header.pool_id,
         index,
@@ -351,14 +369,16 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
         generation: header.generation,
         table_seal: 0,
     };
-    if !own.is_all_of(&bytes) && RegionHeader::is_of_pool(&bytes, header.pool_id) {
-        return Err(older_header(dir.path_of(&files::region_name(0)).display().to_string(), header, &name));
+    let is_newer = found.is_some_and(|generation| generation > header.generation);
+    if !is_newer && own.is_all_but_generation_of(bytes) {
+        return Ok(());
     }
-    if !own.is_all_of(&bytes) {
-        let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
-        return Err(Error::Foreign { path: dir.path_of(&name), what });
+    let name = region.file_name().map_or_else(String::new, |name| name.display().to_string());
+    if found.is_some() {
+        return Err(older_header(place.into(), header, &name));
     }
-    dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))
+    let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
+    Err(Error::Foreign { path: region, what })
 }
 
 /// Returns the error of a pool header that does not count a later region of the same pool.

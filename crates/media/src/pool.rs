@@ -63,6 +63,8 @@ pub struct OpenReport {
     /// What the open found is durable. Where it is not, a process was killed between a store and its flush: power that fails now may
     /// take back what this open reads. The engine makes durable what it answers from and what it builds on.
     pub settled: bool,
+    /// An earlier salvage open left out what it could not read ([`Pool::mark_damaged`]).
+    pub is_marked_damaged: bool,
 }
 
 /// What only one thread at a time may change.
@@ -180,10 +182,7 @@ impl Pool {
             crate::open::mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
             self.generation.store(control.header.generation, Ordering::Release);
         }
-        if matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
-            let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
-            self.memory.sync_header().map_err(|refused| Error::io("syncing the header of", path, refused))?;
-        }
+        self.sync_header()?;
         tables.findings().iter().for_each(|found| {
             self.tell(&Event::Corruption { place: found.place.clone(), what: found.what.clone() });
         });
@@ -568,6 +567,34 @@ impl Pool {
             write_header(&self.memory, &mut control.header);
         }
         self.check()
+    }
+
+    /// Marks the store as damaged, durably: from now on only a salvage opens it. To be called by a
+    /// salvage open that leaves out what it cannot read, before it serves anything.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
+    pub fn mark_damaged(&self) -> Result<()> {
+        {
+            let mut control = self.control();
+            self.check()?;
+            if control.header.is_damaged {
+                return Ok(());
+            }
+            control.header.is_damaged = true;
+            write_header(&self.memory, &mut control.header);
+        }
+        self.sync_header()?;
+        self.check()
+    }
+
+    /// Makes the header durable on a medium whose file system syncs files.
+    fn sync_header(&self) -> Result<()> {
+        if !matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
+            return Ok(());
+        }
+        let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
+        self.memory.sync_header().map_err(|refused| Error::io("syncing the header of", path, refused))
     }
 
     /// Writes must go no further where this fails: call it at the end (and the start) of each.

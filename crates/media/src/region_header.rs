@@ -14,6 +14,8 @@
 //!
 //! Nothing here panics on any bytes.
 
+use std::ops::Range;
+
 use lodestore_contract::{Error, Finding, Result};
 
 use crate::header::{POOL_FORMAT, PoolHeader, checksum, id_at, put};
@@ -25,6 +27,9 @@ use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
 
 /// Bytes of a region header copy, all of them under its checksum.
 pub(crate) const REGION_HEADER_USED: usize = REGION_HEADER_BYTES as usize;
+/// Where the checksum and the generation are in it.
+const CHECKSUM: Range<usize> = 12..16;
+const GENERATION: Range<usize> = 48..56;
 const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
 
 /// What the header of a region other than 0 says.
@@ -58,7 +63,7 @@ impl<'a> HeaderCopies<'a> {
         [self.first, self.last].into_iter().filter(|bytes| {
             bytes.len() == REGION_HEADER_USED
                 && u64_at(bytes, 0) == REGION_MAGIC
-                && u32_at(bytes, 12) == checksum(bytes)
+                && u32_at(bytes, CHECKSUM.start) == checksum(bytes)
         })
     }
 }
@@ -82,26 +87,31 @@ impl RegionHeader {
         put(&mut bytes, 32, &u32::from(self.index).to_le_bytes());
         put(&mut bytes, 36, &self.chunk_bytes.to_le_bytes());
         put(&mut bytes, 40, &self.bytes.to_le_bytes());
-        put(&mut bytes, 48, &self.generation.to_le_bytes());
+        put(&mut bytes, GENERATION.start, &self.generation.to_le_bytes());
         put(&mut bytes, 56, &self.table_seal.to_le_bytes());
         let sum = checksum(&bytes);
-        put(&mut bytes, 12, &sum.to_le_bytes());
+        put(&mut bytes, CHECKSUM.start, &sum.to_le_bytes());
         bytes
     }
 
-    /// Whether these first bytes of a file hold this header's copies, or what was stored of them,
-    /// and nothing else.
-    pub(crate) fn is_all_of(&self, bytes: &[u8]) -> bool {
+    /// Returns whether these first bytes of a file hold this header's copies, or what was stored of
+    /// them, and nothing else. Generation and checksum may be others.
+    pub(crate) fn is_all_but_generation_of(&self, bytes: &[u8]) -> bool {
         let own = self.encode();
         let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
-        let expected = |at: usize| own.get(at).or_else(|| own.get(at.checked_sub(second)?));
-        bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || expected(at) == Some(byte))
+        bytes.iter().enumerate().all(|(at, byte)| {
+            let at = if at < REGION_HEADER_USED { Some(at) } else { at.checked_sub(second) };
+            let is_free = |at: usize| CHECKSUM.contains(&at) || GENERATION.contains(&at);
+            *byte == 0 || at.is_some_and(|at| is_free(at) || own.get(at) == Some(byte))
+        })
     }
 
-    /// Whether a file that begins with these bytes is a region of this pool.
-    pub(crate) fn is_of_pool(bytes: &[u8], pool_id: [u8; 16]) -> bool {
+    /// Returns the generation of a file that begins with these bytes. `None` if it is no region of
+    /// this pool.
+    pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
         let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
-        HeaderCopies { first, last: &[] }.valid().any(|bytes| id_at(bytes, 16) == pool_id)
+        let mut own = HeaderCopies { first, last: &[] }.valid().filter(|bytes| id_at(bytes, 16) == pool_id);
+        own.next().map(|bytes| u64_at(bytes, GENERATION.start))
     }
 
     /// Checks the header copies of region `index` of the pool that `pool` describes, in a file of
@@ -253,15 +263,15 @@ mod tests {
     fn what_an_interrupted_growth_leaves_is_told_from_what_others_wrote() {
         let made = RegionHeader { bytes: 65536, ..made() };
         let mut bytes = vec![0; 65536];
-        assert!(made.is_all_of(&bytes), "not yet stored");
+        assert!(made.is_all_but_generation_of(&bytes), "not yet stored");
         bytes[..30].copy_from_slice(&made.encode()[..30]);
-        assert!(made.is_all_of(&bytes), "stored in part");
+        assert!(made.is_all_but_generation_of(&bytes), "stored in part");
         bytes[..64].copy_from_slice(&made.encode());
         bytes[65536 - 64..].copy_from_slice(&made.encode());
-        assert!(made.is_all_of(&bytes));
-        assert!(!RegionHeader { pool_id: [4; 16], ..made }.is_all_of(&bytes));
+        assert!(made.is_all_but_generation_of(&bytes));
+        assert!(!RegionHeader { pool_id: [4; 16], ..made }.is_all_but_generation_of(&bytes));
         bytes[5000] = 1;
-        assert!(!made.is_all_of(&bytes), "an extent's word: it is in use");
+        assert!(!made.is_all_but_generation_of(&bytes), "an extent's word: it is in use");
     }
 
     #[test]

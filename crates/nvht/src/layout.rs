@@ -18,7 +18,7 @@ use crate::hash::{HashKind, PARTITIONS_MAX};
 use crate::slot::{OFFSET_BITS_MAX, OFFSET_BITS_MIN, SlotForm};
 
 /// Version of the engine's format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The engine's name in the pool header.
 pub const ENGINE: &str = "nvht";
 

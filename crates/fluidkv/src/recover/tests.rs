@@ -98,6 +98,14 @@ fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     let (store, _) = open(&scratch, true);
     let recovery = store.expect("salvaged").stats().recovery;
     assert!(recovery.corrupt > 0 && recovery.left_out > 0, "{recovery:?}");
+    for _ in 0..2 {
+        let (store, _) = open(&scratch, false);
+        let refused = store.err();
+        assert!(matches!(refused, Some(Error::Corrupt { .. })), "what was left out is not forgotten: {refused:?}");
+        let (store, _) = open(&scratch, true);
+        let recovery = store.expect("salvaged again").stats().recovery;
+        assert!(recovery.corrupt > 0, "{recovery:?}");
+    }
 }
 
 /// Every key was absent, or had the value of an older table; `verify` was clean, and a close

@@ -1,5 +1,7 @@
 //! Pools in heap memory under the recorder.
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::create::{first_header, write_first_header};
 use crate::region::Mapping;
@@ -128,22 +130,13 @@ impl Pool {
 }
 
 /// Refuses a region that the header does not count and that is more than a growth cut short, as
-/// the open of a directory does: the header is older than the region. Of pools that share a
-/// recorder none can grow.
+/// the open of a directory does. Of pools that share a recorder none can grow.
 fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
     let can_grow = header.capacity > header.region0_bytes;
     let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
-    let end = region.len().saturating_sub(REGION_HEADER_USED).min(64 << 10);
-    let content = region.get(REGION_HEADER_USED..end).unwrap_or_default();
-    if content.iter().any(|byte| *byte != 0) && RegionHeader::is_of_pool(region, header.pool_id) {
-        return Err(super::older_header("region 0".into(), header, &format!("region {}", header.regions)));
-    }
-    if content.iter().any(|byte| *byte != 0) {
-        let what =
-            format!("the store has {} regions, and this is not one whose making was interrupted", header.regions);
-        return Err(Error::Foreign { path: format!("region {}", header.regions).into(), what });
-    }
-    Ok(())
+    let begins = &region[..region.len().min(files::LOOK_BYTES)];
+    let path = PathBuf::from(format!("region {}", header.regions));
+    super::check_unnamed_region(header, begins, region.len() as u64, "region 0", path)
 }
 
 fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
