@@ -10,6 +10,11 @@ use lodestore::{Error, io_advice};
 const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
 /// What to do about damage of a store that only a salvage opens.
 const SEE_ALL_OF_REFUSED: &str = "see all that is wrong with `lodestore verify --salvage`";
+/// What to do about a store that is refused for damage.
+const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or copy its directory and export what can be read \
+                                  from the copy (`lodestore export --salvage`)";
+/// What to do about a store that even a salvage does not open.
+const RESTORE: &str = "restore the store from a copy";
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -64,7 +69,12 @@ pub enum Failure {
         imported: u64,
     },
     /// `verify` found something.
-    Findings(usize),
+    Findings {
+        /// How much.
+        count: usize,
+        /// Whether the open was a salvage.
+        salvage: bool,
+    },
     /// A signal ended the work, and the store is closed.
     Signal {
         /// Its number.
@@ -97,7 +107,7 @@ impl Failure {
                 store_code(error)
             }
             Self::Line { .. } => 10,
-            Self::Findings(_) => 7,
+            Self::Findings { .. } => 7,
             Self::Signal { number, .. } => 128u8.saturating_add(u8::try_from(*number).unwrap_or(0)),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::File { .. } | Self::Output(_) | Self::Other(_) => 8,
@@ -118,6 +128,11 @@ impl Failure {
 pub fn note(text: &str) {
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(io::stderr(), "lodestore: {text}");
+}
+
+/// Returns whether the text of an error says what to do.
+fn has_advice(what: &str) -> bool {
+    ["restore", "salvage", "put ", "export"].iter().any(|word| what.contains(word))
 }
 
 /// Makes a failure of this file from the system's word.
@@ -157,8 +172,12 @@ impl fmt::Display for Failure {
                 write!(f, "import stopped at line {line}, {imported} records are in: {error}")
             }
             Self::Open { error: Error::Corrupt { place, what }, salvage } => {
-                let advice = if *salvage { "restore the store from a copy" } else { SEE_ALL_OF_REFUSED };
-                write!(f, "corrupt data at {place}: {what}; {advice}")
+                write!(f, "corrupt data at {place}: {what}")?;
+                // Most errors of an open have advice of their own.
+                if has_advice(what) {
+                    return Ok(());
+                }
+                write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
             Self::Open { error, .. } => error.fmt(f),
             Self::Export { error, exported, total, damaged, salvage } => {
@@ -184,11 +203,13 @@ impl fmt::Display for Failure {
                 "line {line} of {}: {what}; {imported} records before it are in: mend the line and import again",
                 file.display()
             ),
-            Self::Findings(count) => {
+            Self::Findings { count, salvage } => {
                 let things = if *count == 1 { "thing" } else { "things" };
+                let option = if *salvage { " --salvage" } else { "" };
                 write!(
                     f,
-                    "verify found {count} {things} wrong: export what can be read, and restore what the list names"
+                    "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
+                     (`lodestore export{option}`) and import it into a new store"
                 )
             }
             Self::Signal { number, imported } => {

@@ -14,6 +14,7 @@ mod input;
 mod jsonl;
 mod long_json;
 mod long_line;
+mod open_damage;
 mod out;
 mod sample;
 mod text;

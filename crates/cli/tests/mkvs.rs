@@ -230,3 +230,83 @@ fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
         assert_eq!(place.ok(&["get", "matrix", "key", "--raw"]), "value");
     }
 }
+
+/// The directory that the advice of an error names, relative to the place.
+const FIRST_STORE: &str = "matrix/group0.device0/store";
+
+#[test]
+fn the_pairs_of_a_matrix_without_its_host_are_exported_as_the_error_says() {
+    let place = matrix();
+    std::fs::remove_dir_all(place.path("matrix/host")).expect("lose the host");
+    for command in [&["count", "matrix"][..], &["verify", "matrix", "--salvage"], &["export", "matrix", "--salvage"]] {
+        place.fails(command, 7, "the matrix's own store is missing");
+        place.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
+    }
+    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+}
+
+#[test]
+fn a_damaged_description_of_a_matrix_says_how_to_reach_the_pairs() {
+    let place = matrix();
+    let path = place.path("matrix/host/pool.0000");
+    let mut region = std::fs::read(&path).expect("the host");
+    // The description holds the directories of the devices. Its older versions are there, too.
+    let name = b"group0.device1";
+    for at in 0..region.len() - name.len() {
+        region[at] ^= u8::from(region[at..].starts_with(name));
+    }
+    std::fs::write(&path, region).expect("damage it");
+    place.fails(&["verify", "matrix"], 7, "It is the matrix's own store");
+    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+}
+
+#[test]
+fn verify_checks_the_host_of_a_killed_matrix() {
+    let place = Place::new();
+    place.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
+    std::os::unix::fs::symlink("matrix", place.path("store")).expect("linked");
+    let mut importer = place.importer();
+    importer.send("a\tthe value of a\n");
+    importer.acknowledged(1);
+    importer.kill();
+    let path = place.path("matrix/host/pool.0000");
+    let mut region = std::fs::read(&path).expect("the host");
+    region[5 * 4096..6 * 4096].fill(0);
+    std::fs::write(&path, region).expect("damage it");
+    let verified = place.run(&["verify", "matrix"]);
+    let said = common::text(&verified.stdout) + &common::text(&verified.stderr);
+    assert_eq!(verified.status.code(), Some(7), "{said}");
+    assert!(said.contains("the matrix's own store: "), "{said}");
+}
+
+#[test]
+fn the_pairs_of_devices_without_logs_are_exported_as_the_error_says() {
+    let place = matrix();
+    for device in 0..3 {
+        std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}/log"))).expect("lose a log");
+    }
+    for command in [&["get", "matrix", "key01"][..], &["export", "matrix", "--salvage"]] {
+        place.fails(command, 7, "none of its devices can be opened");
+        place.fails(command, 7, "no store at matrix/group0.device2/log");
+        place.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
+    }
+    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+}
+
+#[test]
+fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
+    let place = matrix();
+    let (away, matrix) = (place.path("away"), place.path("matrix"));
+    std::fs::create_dir(&away).expect("a directory");
+    let carry = |device: &str, out: bool| {
+        let places = [matrix.join(device), away.join(device)];
+        let [from, to] = if out { [&places[0], &places[1]] } else { [&places[1], &places[0]] };
+        std::fs::rename(from, to).expect("moved");
+    };
+    carry("group0.device2", true);
+    place.ok(&["put", "matrix", "late", "acknowledged"]);
+    carry("group0.device0", true);
+    carry("group0.device1", true);
+    carry("group0.device2", false);
+    place.fails(&["export", "matrix", "--salvage"], 7, "the export is not whole, 60 of 61 records are out");
+}

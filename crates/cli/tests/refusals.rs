@@ -212,7 +212,7 @@ fn a_refused_open_names_a_command_that_works() {
     for engine in ["hikv", "nvht"] {
         let place = closed_with_a_damaged_index(engine);
         for command in [&["get", "store", "a"][..], &["export", "store"], &["verify", "store"], &["count", "store"]] {
-            place.fails(command, 7, "see all that is wrong with `lodestore verify --salvage`");
+            place.fails(command, 7, "export what is left (`lodestore export --salvage`)");
         }
         let output = place.run(&["export", "store", "--salvage", "--format", "tsv"]);
         let said = text(&output.stderr);
@@ -543,4 +543,26 @@ fn an_import_under_any_limit_of_open_files_works_or_says_to_raise_it() {
         assert!(is_done || error.contains("ulimit -n"), "limit {limit}: {error}");
     }
     assert!(done > 0, "no limit was high enough");
+}
+
+/// The open repairs the copy, so no later command finds the damage.
+#[test]
+fn damage_that_an_open_repairs_is_told_by_the_command_that_opened_the_store() {
+    for command in [&["get", "store", "a"][..], &["get", "store", "absent"], &["export", "store"], &["count", "store"]]
+    {
+        let place = Place::new();
+        place.ok(&["create", "store", "--engine", "hikv", "--size", "64M", "--set", "region=1M"]);
+        place.ok(&["put", "store", "a", "the value of a"]);
+        for key in 0..4 {
+            place.ok(&["put", "store", &format!("long{key}"), &"x".repeat(100_000)]);
+        }
+        let path = place.path("store/pool.0001");
+        let mut region = std::fs::read(&path).expect("a second region");
+        region[..64].fill(0);
+        std::fs::write(&path, region).expect("damage it");
+        let said = text(&place.run(command).stderr);
+        assert!(said.contains("note: damage was found: "), "{command:?}: {said}");
+        assert!(said.contains("pool.0001: one copy of the region header is damaged"), "{command:?}: {said}");
+        assert!(!text(&place.run(command).stderr).contains("note: "), "it is repaired");
+    }
 }

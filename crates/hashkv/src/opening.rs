@@ -82,7 +82,9 @@ impl Numbers {
             (Some(_), None) => first,
             (None, Some(_)) => second,
             // The same opening: a damaged number of one copy stands in the other.
-            (Some(one), Some(other)) if one == other => StoredCopy { of_file: first.of_file.or(second.of_file), ..first },
+            (Some(one), Some(other)) if one == other => {
+                StoredCopy { of_file: first.of_file.or(second.of_file), ..first }
+            }
             (Some(one), Some(other)) if is_after(one, other) => first,
             (Some(_), Some(_)) => second,
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lodestore_contract::{Error, Options, Result, Store};
 use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
-use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay};
+use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay, explain_host};
 
 use crate::Lodestore;
 use crate::engines::{self, Engine};
@@ -45,11 +45,27 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
     match Pool::inspect(path) {
         Err(missing @ Error::Missing { .. }) => match Pool::inspect(&path.join(Part::Host.directory())) {
             Ok(host) => Ok(HeaderSummary { engine: lodestore_mkvs::ENGINE.into(), ..host }),
-            Err(Error::Missing { .. }) => Err(missing),
-            Err(error) => Err(error),
+            Err(Error::Missing { .. }) => Err(lost_host(path).unwrap_or(missing)),
+            Err(error) => Err(explain_host(path, error)),
         },
         found => found,
     }
+}
+
+/// Returns the error of a matrix whose host is missing while the store of its first device is here.
+/// `None` if there is no such store, or a creation was cut short.
+fn lost_host(path: &Path) -> Option<Error> {
+    let device = lodestore_mkvs::first_device(path).join(Part::Device.directory());
+    Pool::inspect(&device).ok()?;
+    // What is left of a creation that was cut short is no matrix yet.
+    if lodestore_mkvs::may_create_in(path).unwrap_or(false) {
+        return None;
+    }
+    let host = path.join(Part::Host.directory());
+    Some(explain_host(
+        path,
+        Error::corrupt(host.display().to_string(), "the matrix's own store is missing: put it back"),
+    ))
 }
 
 /// Stores of engines in directories.

@@ -440,7 +440,9 @@ pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<
     let no_file = || corrupt("this region is no ordinary file");
     let file = match dir.open_file(&name, access, OFlags::empty()) {
         Ok(file) => file,
-        Err(Errno::NOENT) => return Err(corrupt("this region's file is missing")),
+        Err(Errno::NOENT) => {
+            return Err(corrupt("this region's file is missing: put it back, or restore all files from one copy"));
+        }
         Err(Errno::LOOP) => {
             return Err(corrupt("this region is a symbolic link, which is not followed: move the file itself here"));
         }

@@ -101,7 +101,8 @@ impl Pool {
             return Err(Error::MachineRestarted { path: dir.into() });
         }
         if len != header.region0_bytes {
-            let what = format!("{len} bytes long, but {} were made", header.region0_bytes);
+            let what =
+                format!("{len} bytes long, but {} were made: restore all files from one copy", header.region0_bytes);
             return Err(Error::corrupt(path.display().to_string(), what));
         }
         let Made { mapping, medium } = files::map_region(&path, file, len, &opts)?;

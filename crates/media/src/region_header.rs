@@ -170,7 +170,10 @@ impl RegionHeader {
             return Err(Error::corrupt(place, format!("this is region {own_index}, not {index}")));
         }
         if own_bytes != len {
-            return Err(Error::corrupt(place, format!("{len} bytes long, but {own_bytes} were made")));
+            return Err(Error::corrupt(
+                place,
+                format!("{len} bytes long, but {own_bytes} were made: restore all files from one copy"),
+            ));
         }
         if u32_at(bytes, 36) != pool.chunk_bytes || RegionLayout::new(index, len, pool.chunk_bytes).is_none() {
             return corrupt("its lengths cannot be a region's");

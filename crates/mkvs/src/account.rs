@@ -182,7 +182,10 @@ impl Inner {
                 add(total, &log.store().stats());
             }
         }
-        total.recovery.corrupt += u64::from(lock(&group.lacking).is_some());
+        // How many pairs are missing or old is not known.
+        let may_lack = lock(&group.lacking).is_some() || devices.iter().any(|device| device.is_older());
+        total.recovery.corrupt += u64::from(may_lack);
+        total.recovery.left_out += u64::from(may_lack);
         add_counters(total, group, &devices);
     }
 }

@@ -57,6 +57,7 @@ pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};
 pub use planted::Planted;
+pub use recover::{explain_host, first_device};
 pub use store::Mkvs;
 
 /// The engine's name.

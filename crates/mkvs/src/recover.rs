@@ -342,7 +342,7 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
     let host = places.open(root, Part::Host, "").and_then(|place| Host::open(place.store, root));
     let host = Arc::new(host.map_err(|error| match &unfinished {
         Some(creation) => creation.explain(error),
-        None => of_matrix(root, error),
+        None => explain_host(root, of_matrix(root, error)),
     })?);
     unfinished.map_or(Ok(()), Creation::finish)?;
     open_devices(root, options, places, &host)
@@ -403,6 +403,52 @@ pub(crate) fn why_lost(error: &Error) -> String {
     }
 }
 
+/// Returns the error of a group none of whose devices can be opened: no salvage goes on either.
+fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error {
+    let reason = |(device, _, error): &(usize, u64, Error)| match error {
+        Error::Missing { path } => format!("device {device}: no store at {}", path.display()),
+        other => format!("device {device}: {other}"),
+    };
+    let reasons: Vec<_> = losses.iter().map(reason).collect();
+    let what = format!(
+        "none of its devices can be opened ({}): put their directories back as they were, or {}",
+        reasons.join("; "),
+        export_devices(root)
+    );
+    Error::corrupt(format!("group {group}"), what)
+}
+
+/// Returns the advice to read the devices' own stores.
+fn export_devices(root: &Path) -> String {
+    let device = first_device(root).join(Part::Device.directory());
+    format!(
+        "export the store of one device of each group (`lodestore export --salvage {}`) and import them into a new \
+         store",
+        device.display()
+    )
+}
+
+/// Adds to the error of a damaged or missing host what the stores of the devices can do.
+#[must_use]
+pub fn explain_host(root: &Path, error: Error) -> Error {
+    match error {
+        Error::Corrupt { place, what } => {
+            let what = format!(
+                "{what}. It is the matrix's own store, and the pairs are in those of its devices: if no copy of it can be put back, {}",
+                export_devices(root)
+            );
+            Error::Corrupt { place: format!("{}: {place}", root.join(Part::Host.directory()).display()), what }
+        }
+        other => other,
+    }
+}
+
+/// Returns the directory of the first device of the first group, if its place was not chosen.
+#[must_use]
+pub fn first_device(root: &Path) -> PathBuf {
+    root.join(default_path(0, 0))
+}
+
 /// Opens a group, and has its members follow the one that has most. With its last operation.
 fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
     let members = record.members.len();
@@ -432,6 +478,9 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     let chosen = choose(maker.options, index, record, &devices);
     let Lead { last, active, refused, lacking } = match chosen {
         Err(too_few @ Error::TooFewDevices { .. }) => {
+            if devices.is_empty() && losses.iter().all(|(_, _, error)| is_loss(error)) {
+                return Err(all_lost(maker.root, index, &losses));
+            }
             let said = losses.into_iter().map(|(_, _, error)| error).find(|error| !is_loss(error));
             return Err(said.unwrap_or(too_few));
         }

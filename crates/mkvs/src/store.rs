@@ -522,7 +522,7 @@ impl Store for Mkvs {
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         self.inner.check_open()?;
-        verify::verify(&self.inner.shape.groups(), self.inner.seed, progress)
+        verify::verify(&**self.inner.host.store(), &self.inner.shape.groups(), self.inner.seed, progress)
     }
 
     fn close(&self) -> Result<()> {

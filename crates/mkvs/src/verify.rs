@@ -22,19 +22,26 @@ fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) 
     }
 }
 
-/// Checks all groups. What cannot be checked is a finding.
+/// Checks the host's store and all groups. What cannot be checked is a finding.
 ///
 /// # Errors
 /// [`Error::Closed`].
-pub(crate) fn verify(groups: &[Arc<Group>], seed: u64, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+pub(crate) fn verify(
+    host: &dyn Store,
+    groups: &[Arc<Group>],
+    seed: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    let steps = groups.iter().map(|group| 2 * group.devices().len() as u64).sum::<u64>().max(1);
+    let steps = 1 + groups.iter().map(|group| 2 * group.devices().len() as u64).sum::<u64>();
     let mut done = 0;
     progress(Progress { done, total: steps });
     let mut step = || {
         done += 1;
         progress(Progress { done, total: steps });
     };
+    check(&mut report, host, "the matrix's own store", false)?;
+    step();
     for group in groups {
         let findings_before = report.findings.len();
         for lost in lock(&group.lost).iter() {

@@ -2,7 +2,7 @@
 
 use lodestore::{Error, Lodestore, ScanRange, Visit};
 
-use super::{bar, wait_recovered, with_store};
+use super::{bar, wait_recovered, with_store_and_damage};
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome, note};
 use crate::format::Format;
@@ -16,7 +16,7 @@ const STEP: u64 = 1024;
 pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already where that is the format, so --json chooses it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
-    with_store(&args.store, args.salvage, |store, out| {
+    with_store_and_damage(&args.store, args.salvage, |store, out, damage| {
         wait_recovered(store)?;
         let total = count(store)?;
         let bar = bar("exporting", Some(total), false);
@@ -54,9 +54,9 @@ pub fn run(args: &ExportArgs) -> Outcome {
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(
-                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record: lodestore verify{} names them",
-                if args.salvage { " --salvage" } else { "" }
+                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record"
             ));
+            damage.tell();
         }
         Ok(())
     })

@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Cli, Command, StoreArgs};
 use crate::failure::{Failure, Outcome};
+use crate::open_damage::OpenDamage;
 use crate::out::Out;
 use crate::sample;
 
@@ -51,7 +52,25 @@ pub fn run(command: Command) -> Outcome {
 /// goes before what the closing says. The answer is out before the closing, which waits for the end of a
 /// recovery behind it: only then can the store be left as after a clean stop.
 fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
-    let mut options = OpenOptions::new().salvage(salvage);
+    with_store_and_damage(args, salvage, |store, out, damage| {
+        let done = work(store, out);
+        // Any other failure says itself what is damaged.
+        if let Ok(()) | Err(Failure::No(_)) = done {
+            out.flush()?;
+            damage.tell();
+        }
+        done
+    })
+}
+
+/// As [`with_store`]. `work` gets the damage that was found since the open began, and tells it.
+fn with_store_and_damage(
+    args: &StoreArgs,
+    salvage: bool,
+    work: impl FnOnce(&Lodestore, &mut Out, &OpenDamage) -> Outcome,
+) -> Outcome {
+    let damage = OpenDamage::default();
+    let mut options = OpenOptions::new().salvage(salvage).events(damage.sink());
     if let Some(engine) = &args.engine {
         options = options.engine(engine);
     }
@@ -60,7 +79,7 @@ fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mu
     }
     let store = lodestore::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
     let mut out = Out::new();
-    let done = work(&store, &mut out);
+    let done = work(&store, &mut out, &damage);
     let flushed = out.flush();
     let closed = close(&store);
     done?;

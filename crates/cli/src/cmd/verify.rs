@@ -3,14 +3,14 @@
 use lodestore::format_size;
 use serde_json::json;
 
-use super::{bar, object, wait_recovered, with_store};
+use super::{bar, object, wait_recovered, with_store_and_damage};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Outcome};
 use crate::out::thousands;
 
 /// Reads and checks everything.
 pub fn run(args: &VerifyArgs) -> Outcome {
-    with_store(&args.store, args.salvage, |store, out| {
+    with_store_and_damage(&args.store, args.salvage, |store, out, _| {
         wait_recovered(store)?;
         let bar = bar("verifying", Some(0), false);
         let mut report = store.verify(&mut |progress| {
@@ -49,7 +49,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         }
         match report.is_clean() {
             true => Ok(()),
-            false => Err(Failure::Findings(report.findings.len())),
+            false => Err(Failure::Findings { count: report.findings.len(), salvage: args.salvage }),
         }
     })
 }

@@ -112,7 +112,13 @@ impl Pool {
             let bytes = regions.get(usize::from(index)).ok_or_else(missing)?;
             let len = bytes.len() as u64;
             if index == 0 && len != header.region0_bytes {
-                return Err(Error::corrupt(place, format!("{len} bytes long, but {} were made", header.region0_bytes)));
+                return Err(Error::corrupt(
+                    place,
+                    format!(
+                        "{len} bytes long, but {} were made: restore all files from one copy",
+                        header.region0_bytes
+                    ),
+                ));
             }
             if index > 0 {
                 let copies = HeaderCopies::of_region(bytes);

@@ -1,0 +1,41 @@
+//! Notes on standard error of the damage that the open of a store found.
+//!
+//! An open repairs what the store has twice, and no later command finds it again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lodestore::{Event, EventSink};
+
+use crate::failure::note;
+
+/// Most findings that are told by name.
+const NAMED_MAX: usize = 3;
+
+/// What the open and the recovery found, and nobody was told yet.
+#[derive(Debug, Clone, Default)]
+pub struct OpenDamage {
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl OpenDamage {
+    /// Returns what receives the events of the store.
+    pub fn sink(&self) -> EventSink {
+        let found = Arc::clone(&self.found);
+        Arc::new(move |event: &Event| {
+            if let Event::Corruption { place, what } = event {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{place}: {what}"));
+            }
+        })
+    }
+
+    /// Writes what was found to standard error, and forgets it.
+    pub fn tell(&self) {
+        let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
+        for text in found.iter().take(NAMED_MAX) {
+            note(&format!("note: damage was found: {text}"));
+        }
+        if found.len() > NAMED_MAX {
+            note(&format!("note: damage was found in {} more places", found.len() - NAMED_MAX));
+        }
+    }
+}
