@@ -566,3 +566,15 @@ fn damage_that_an_open_repairs_is_told_by_the_command_that_opened_the_store() {
         assert!(!text(&place.run(command).stderr).contains("note: "), "it is repaired");
     }
 }
+
+#[test]
+fn a_limit_on_the_size_of_files_is_named_by_a_creation() {
+    for engine in ["hikv", "nvht", "mkvs"] {
+        let place = Place::new();
+        let program = env!("CARGO_BIN_EXE_lodestore");
+        let script = format!("ulimit -f 2000; exec {program} create store --engine {engine} --size 4G");
+        let ended = std::process::Command::new("sh").arg("-c").arg(script).current_dir(place.path("")).output();
+        let said = text(&ended.expect("sh starts").stderr);
+        assert!(said.contains("ulimit -f") && !said.contains("--size"), "{engine}: {said}");
+    }
+}

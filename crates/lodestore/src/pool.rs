@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lodestore_contract::{Error, OptionSpec, Options, Result, format_size};
-use lodestore_media::{PoolOptions, Prefault, probe};
+use lodestore_media::{PoolOptions, Prefault, file_bytes_limit, probe};
 
 use crate::doctor::nearest_directory;
 use crate::options::{CreateOptions, OpenOptions};
@@ -81,6 +81,10 @@ const DIRECTORY_ROOM: u64 = 1 << 20;
 /// little room.
 pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
     match error {
+        Error::Full { .. } if file_bytes_limit().is_some_and(|limit| limit < options.size) => {
+            let too_large = std::io::Error::from(std::io::ErrorKind::FileTooLarge);
+            Error::io("making the first file of", path, too_large)
+        }
         Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
             Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
                 Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }

@@ -88,6 +88,7 @@ impl Pool {
                 files::remove_unfinished_made(&store_dir, 0);
             }
         })?;
+        lock.note_store();
         let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
         let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
         ahead.pace().made(first, took);
@@ -129,7 +130,10 @@ impl CreatedPool {
 fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
     let Ok(store_dir) = StoreDir::open(dir) else { return };
     match StoreLock::take(&store_dir) {
-        Ok(_lock) if has_only(&store_dir, is_left) => remove_files(&store_dir),
+        Ok(mut lock) if has_only(&store_dir, is_left) => {
+            lock.forget_store();
+            remove_files(&store_dir);
+        }
         Err(Error::Io { .. }) => {}
         _ => return,
     }

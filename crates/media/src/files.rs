@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::blocks::VALUES_FILE;
 use crate::header::is_unfinished;
-use crate::lock::LOCK_FILE;
+use crate::lock::{self, LOCK_FILE};
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{self, Medium, MediumKind};
 use crate::region::{Advice, HUGE_BYTES, Mapping};
@@ -74,7 +74,8 @@ impl Found {
     pub(crate) fn refusal(self, path: &Path) -> Error {
         match self {
             Self::Headless => {
-                let what = "it is missing, and other files of the store are there: restore all files from one copy";
+                let what = "it is missing, and other files of the store are there: restore all files from one copy, \
+                            or remove the directory to make a new store";
                 Error::corrupt(path.join(region_name(0)).display().to_string(), what)
             }
             _ => Error::Missing { path: path.into() },
@@ -101,6 +102,9 @@ pub(crate) fn look(path: &Path) -> Result<(Found, Option<StoreDir>)> {
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
+    // Before the names are read: a store that another process makes is named before its lock file
+    // says so.
+    let was_store = lock::is_of_store(dir);
     let mut found = Found::Empty;
     for name in dir.names()? {
         match name.as_str() {
@@ -112,7 +116,8 @@ pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
             _ => found = Found::Other,
         }
     }
-    Ok(found)
+    // A process that removes a store takes this back first.
+    Ok(if was_store && lock::is_of_store(dir) { Found::Headless } else { found })
 }
 
 /// Makes the directory of a new store, if it does not exist, and opens it.

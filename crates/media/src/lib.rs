@@ -65,7 +65,7 @@ pub use open::HeaderSummary;
 pub use open_state::OpenState;
 pub use options::{ENGINE_NAME_MAX, PoolOptions, Prefault};
 pub use pool::{OpenReport, Pool};
-pub use probe::{MediumKind, MediumReport, probe};
+pub use probe::{MediumKind, MediumReport, file_bytes_limit, probe};
 pub use region::MAX_REGIONS;
 pub use region_layout::RegionLayout;
 pub use slot::{MAX_SLOTS, slots_used, thread_slot};

@@ -5,6 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 
 use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
@@ -20,8 +21,10 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 const TRIES: u32 = 1000;
 /// How the text of a holder begins.
 const HOLDER_BEGINS: &str = "pid ";
-/// Most bytes of such a text.
-const HOLDER_MOST: u64 = 256;
+/// The line that a lock file has while a whole store is in its directory.
+const STORE_LINE: &str = "of a store\n";
+/// Most bytes of the text of a lock file.
+const TEXT_BYTES_MAX: u64 = 256;
 
 /// The lock; dropping it gives the store free.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct StoreLock {
     file: File,
     /// Region 0, once it is locked.
     region0: Option<File>,
+    /// Whether the lock file says that a whole store is in its directory.
+    is_of_store: bool,
     /// Whether another process holds the lock.
     is_inherited: bool,
 }
@@ -71,20 +76,44 @@ impl StoreLock {
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 // The text may be missing in the moment between its lock and its writing.
-                let _ = file.take(HOLDER_MOST).read_to_string(&mut holder);
-                let holder = if holder.trim().is_empty() { "holder unknown" } else { holder.trim() };
+                let _ = file.take(TEXT_BYTES_MAX).read_to_string(&mut holder);
+                let holder = holder.lines().next().filter(|line| line.starts_with(HOLDER_BEGINS));
+                let holder = holder.unwrap_or("holder unknown").trim();
                 return Err(Error::Locked { path: dir.path().into(), holder: holder.into() });
             }
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
-        Ok(Self { file, region0: None, is_inherited: false })
+        // Of an earlier holder: whoever takes the lock keeps it.
+        let is_of_store = names_store(&file);
+        Ok(Self { file, region0: None, is_of_store, is_inherited: false })
     }
 
     /// Writes who holds the lock, where there is room for the text; the lock is the kernel's.
     fn name_holder(&self) {
+        self.write(&holder_text());
+    }
+
+    /// Writes this text, and whether a whole store is here.
+    fn write(&self, text: &str) {
+        let text = format!("{text}{}", if self.is_of_store { STORE_LINE } else { "" });
         let mut file = &self.file;
-        let _ = file.set_len(0);
-        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(holder_text().as_bytes()));
+        let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(text.as_bytes()));
+        let _ = written.and_then(|()| file.set_len(text.len() as u64));
+    }
+
+    /// Says in the lock file that a whole store is in its directory, so that the loss of all its
+    /// other files is known from a directory without a store.
+    pub(crate) fn note_store(&mut self) {
+        if !self.is_of_store {
+            self.is_of_store = true;
+            self.name_holder();
+        }
+    }
+
+    /// Takes that back, before the files of the store are removed.
+    pub(crate) fn forget_store(&mut self) {
+        self.is_of_store = false;
+        self.name_holder();
     }
 
     /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before
@@ -125,8 +154,8 @@ impl Drop for StoreLock {
         if self.is_inherited {
             return;
         }
-        // Empty while nobody holds it.
-        let _ = self.file.set_len(0);
+        // No holder while nobody holds it.
+        self.write("");
         // A forked process may keep both files open, so closing them is not enough.
         if let Some(region0) = &self.region0 {
             let _ = region0.unlock();
@@ -135,16 +164,29 @@ impl Drop for StoreLock {
     }
 }
 
-/// Whether this is a lock file as this module leaves one: a regular file, empty or with a holder's text.
+/// Returns whether the lock file in `dir` says that a whole store is there.
+pub(crate) fn is_of_store(dir: &StoreDir) -> bool {
+    dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).is_ok_and(|file| names_store(&file))
+}
+
+fn names_store(file: &File) -> bool {
+    let mut bytes = [0; TEXT_BYTES_MAX as usize];
+    let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+    bytes[..read].ends_with(STORE_LINE.as_bytes())
+}
+
+/// Returns whether this is a lock file as this module leaves one: a short regular file that is
+/// empty or has its text. A power failure can leave zeros in its place.
 fn is_ours(file: &mut File) -> std::io::Result<bool> {
     let about = file.metadata()?;
-    if !about.is_file() || about.len() > HOLDER_MOST {
+    if !about.is_file() || about.len() > TEXT_BYTES_MAX {
         return Ok(false);
     }
     let mut text = String::new();
-    let read = Read::by_ref(file).take(HOLDER_MOST).read_to_string(&mut text).is_ok();
+    let read = Read::by_ref(file).take(TEXT_BYTES_MAX).read_to_string(&mut text).is_ok();
     file.rewind()?;
-    Ok(read && (text.is_empty() || text.starts_with(HOLDER_BEGINS)))
+    let is_text = text.starts_with(HOLDER_BEGINS) || text == STORE_LINE;
+    Ok(read && (is_text || text.bytes().all(|byte| byte == 0)))
 }
 
 /// `pid N (command)`.

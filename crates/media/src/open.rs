@@ -90,6 +90,7 @@ impl Pool {
         let path = store_dir.path_of(&files::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
         lock.hold(&store_dir, &files::region_name(0), &file)?;
+        lock.note_store();
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;

@@ -283,6 +283,13 @@ fn promise(medium: &Medium, asked: Durability) -> Result<String, String> {
     }
 }
 
+/// Returns the most bytes that a file of this process may have (`ulimit -f`). `None` without a
+/// limit.
+#[must_use]
+pub fn file_bytes_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
 /// Probes the file system at `path`, a directory, by a small file that is removed at once.
 ///
 /// # Errors

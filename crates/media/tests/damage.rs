@@ -325,3 +325,40 @@ fn a_store_on_a_medium_that_cannot_keep_its_durability_is_refused_and_unchanged(
     edit_headers(&dir, |header| (header[120], header[128]) = (0, 0));
     assert!(open(&dir, small()).1.clean, "a refused open changes nothing");
 }
+
+#[test]
+fn a_store_that_lost_its_only_region_is_damaged_and_no_place_for_a_new_one() {
+    for clean in [true, false] {
+        let dir = TestDir::shm();
+        create(&dir, small()).close(clean).expect("closes");
+        let (pool, _) = open(&dir, small());
+        pool.close(clean).expect("closes");
+        drop(pool);
+        let (region, away) = (dir.store().join("pool.0000"), dir.store().with_file_name("away"));
+        std::fs::rename(&region, &away).expect("moved");
+        for _again in 0..2 {
+            match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
+                Err(Error::Corrupt { place, what }) => {
+                    assert!(place.ends_with("pool.0000") && what.contains("it is missing"), "{place}: {what}");
+                }
+                other => panic!("clean {clean}: {other:?}"),
+            }
+            let refused = Pool::create(&dir.store(), "test", 3, small()).map(|_| ());
+            assert!(matches!(refused, Err(Error::Exists { .. })), "clean {clean}: {refused:?}");
+        }
+        std::fs::rename(&away, &region).expect("put back");
+        drop(open(&dir, small()));
+    }
+}
+
+/// A power failure can leave zeros where the text of the last holder was.
+#[test]
+fn a_lock_file_of_zeros_refuses_no_store() {
+    let dir = TestDir::shm();
+    create(&dir, small()).close(true).expect("closes");
+    std::fs::write(dir.store().join("LOCK"), [0; 22]).expect("written");
+    drop(open(&dir, small()));
+    std::fs::write(dir.store().join("LOCK"), b"a letter").expect("written");
+    let refused = Pool::open(&dir.store(), "test", 3, small()).map(|_| ());
+    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+}
