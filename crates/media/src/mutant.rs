@@ -187,6 +187,8 @@ pub enum Mutant {
     LogCountIgnored = 153,
     /// End hints of log segments are not read.
     EndHintIgnored = 154,
+    /// A salvage that left something out does not mark the store as damaged.
+    SalvageForgotten = 157,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
     /// An open changes the index under a seal that is in force.
@@ -205,7 +207,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 96] = [
+    pub const ALL: [Self; 97] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -295,6 +297,7 @@ impl Mutant {
         Self::LogEndIgnored,
         Self::LogCountIgnored,
         Self::EndHintIgnored,
+        Self::SalvageForgotten,
         Self::EntryCheckIgnored,
         Self::SealHeadKept,
         Self::GenerationNotFlushed,

@@ -578,7 +578,7 @@ impl Pool {
         {
             let mut control = self.control();
             self.check()?;
-            if control.header.is_damaged {
+            if control.header.is_damaged || self.mutant(Mutant::SalvageForgotten) {
                 return Ok(());
             }
             control.header.is_damaged = true;

@@ -102,7 +102,7 @@ impl Engine for FluidEngine {
     }
 
     fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored]
+        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored, Mutant::SalvageForgotten]
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

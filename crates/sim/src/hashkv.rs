@@ -106,7 +106,7 @@ impl Engine for HashEngine {
     }
 
     fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored]
+        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored, Mutant::SalvageForgotten]
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

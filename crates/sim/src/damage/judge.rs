@@ -95,7 +95,7 @@ impl<'a> Judge<'a> {
     /// The first violation.
     pub fn judge(&mut self, image: &SimImage, effort: Effort) -> Result<Class, Violation> {
         let Some(store) = self.open(image, "open")? else {
-            self.salvage(image)?;
+            self.salvage(image, effort)?;
             return Ok(Class::Refused);
         };
         self.read_all(&*store, "first reads")?;
@@ -301,8 +301,9 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// What a refused store gives in salvage mode: right values, or reports.
-    fn salvage(&mut self, image: &SimImage) -> Result<(), Violation> {
+    /// What a refused store gives in salvage mode: right values, or reports. What a salvage left out
+    /// is not forgotten: a later strict open is refused, or keeps the rule.
+    fn salvage(&mut self, image: &SimImage, effort: Effort) -> Result<(), Violation> {
         let phase = "salvage";
         let shape = Shape { mode: self.shape.mode | MODE_SALVAGE, ..self.shape };
         let store = match guarded(phase, || self.engine.open(image, &shape))? {
@@ -348,6 +349,15 @@ impl<'a> Judge<'a> {
             }
         }
         self.salvaged_old = is_old;
-        guarded(phase, || drop(store))
+        if !effort.again {
+            return guarded(phase, || drop(store));
+        }
+        let closed = guarded("close of a salvage", || store.close())?;
+        self.note(closed, "close of a salvage")?;
+        let mut medium = Medium::new(image);
+        match self.reopen(store, &mut medium, "open after a salvage")? {
+            Some(store) => guarded("drop", || drop(store)),
+            None => Ok(()),
+        }
     }
 }

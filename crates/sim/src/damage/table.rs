@@ -35,10 +35,15 @@ fn cell(row: Option<&Row>) -> String {
         ("indistinguishable", row.indistinguishable),
         ("**violated**", row.violations),
     ];
+    let share = |count: u64| count as f64 * 100.0 / all as f64;
     let shown: Vec<String> = parts
         .iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| format!("{name} {:.1} %", *count as f64 * 100.0 / all as f64))
+        .map(|(name, count)| match share(*count) {
+            // A small share says how many.
+            share if share < 1.0 => format!("{name} {count} of {all}"),
+            share => format!("{name} {share:.1} %"),
+        })
         .collect();
     shown.join(", ")
 }
