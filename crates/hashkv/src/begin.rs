@@ -36,7 +36,7 @@ pub(crate) fn start(
     let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
     let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
     let space = Space::new(segment_bytes, there, limit);
-    let index_options = options.index_options(pool.options().capacity, u64::from(segment_bytes));
+    let index_options = options.index_options(pool.reachable_bytes(), u64::from(segment_bytes));
     let longest = index_options.value_threshold;
     options.check_threshold(longest)?;
     let sizes = Sizes {

@@ -117,11 +117,13 @@ impl Inner {
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
-            let present = match is_live(old.as_ref()) {
-                Ok(present) => present,
-                // A put replaces it whatever it is.
-                Err(_) if when == When::Always => true,
-                Err(error) => return Err(self.give_back(stored, error)),
+            // A put replaces it whatever it is.
+            let present = match when {
+                When::Always => true,
+                When::Absent | When::Present => match is_live(old.as_ref()) {
+                    Ok(present) => present,
+                    Err(error) => return Err(self.give_back(stored, error)),
+                },
             };
             if old.is_none()
                 && when != When::Always

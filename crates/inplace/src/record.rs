@@ -200,16 +200,15 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         (self.key_at as usize > Self::HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, Self::HEADER)))
     }
 
-    /// Whether it is absent to every reader already. It counts as expired only if it is whole: the damage may be in its expiry.
+    /// Returns whether it is absent to every reader already. A record that expires is compared with
+    /// its checksum first: the damage may be in its expiry.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
     pub fn is_expired(&self, at: NvPtr) -> Result<bool> {
-        if !self.expiry().is_some_and(Expiry::is_past) {
-            return Ok(false);
-        }
-        self.check(at).map(|()| true)
+        let Some(expiry) = self.expiry() else { return Ok(false) };
+        self.check(at).map(|()| expiry.is_past())
     }
 }
 

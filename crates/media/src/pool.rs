@@ -41,6 +41,8 @@ use crate::region_header::{REGION_HEADER_USED, RegionHeader, raise_generation};
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
+/// A region is made ahead if it is at most this part of what the medium has free.
+const AHEAD_MEDIUM_PART: u64 = 8;
 /// Divisor of the usual length: least length of a region where the medium has no space for more.
 const SHORT_PART: u64 = 8;
 
@@ -380,6 +382,13 @@ impl Pool {
         self.room().min(self.medium_room())
     }
 
+    /// Returns the bytes that the store can come to: its capacity, or less if the medium is
+    /// smaller.
+    pub fn reachable_bytes(&self) -> u64 {
+        let room = self.room();
+        self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
+    }
+
     /// Bytes that the medium has yet.
     fn medium_room(&self) -> u64 {
         #[cfg(feature = "sim")]
@@ -530,7 +539,11 @@ impl Pool {
             return;
         }
         let index = self.regions();
-        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room()) {
+        // On a small medium a region that is not used yet would keep others from the space.
+        let most = self.medium_room() / AHEAD_MEDIUM_PART;
+        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
+            && len <= most
+        {
             ahead.want(index, len);
         }
     }

@@ -96,10 +96,13 @@ impl Inner {
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
-            let present = match is_live(old.as_ref()) {
-                Ok(present) => present,
-                Err(_) if when == When::Always => true,
-                Err(error) => return Err(self.give_back(stored, error)),
+            // A put replaces it whatever it is.
+            let present = match when {
+                When::Always => true,
+                When::Absent | When::Present => match is_live(old.as_ref()) {
+                    Ok(present) => present,
+                    Err(error) => return Err(self.give_back(stored, error)),
+                },
             };
             if when == When::Absent && present || when == When::Present && !present {
                 self.free_stored(stored);

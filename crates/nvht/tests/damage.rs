@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::{Scratch, small_dax};
-use lodestore_contract::{Batch, BatchOp, Error, Lifetime, Store, Visit};
+use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, Store, Visit};
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -277,5 +277,35 @@ fn a_damaged_value_is_not_taken_for_another_keys_of_the_same_tag() {
             assert_eq!(store.get(key).expect("get").as_deref(), Some(&b"both"[..]));
         }
         assert_eq!(store.len().expect("len"), 2);
+    }
+}
+
+/// The moment in the past at which a record expired. Few records have these bytes by chance.
+const EXPIRED_MILLIS: u64 = 0x0102_0304_0506;
+
+/// An update of an expired key answered that the key was present.
+#[test]
+fn a_record_whose_expiry_is_damaged_is_neither_present_nor_replaced() {
+    let scratch = Scratch::new();
+    let path = scratch.store();
+    let store = Nvht::create(&path, &small_dax()).expect("create");
+    store.put_expiring(b"key", b"value", Some(Expiry::at_millis(EXPIRED_MILLIS))).expect("put");
+    drop(store);
+    let file = path.join("pool.0000");
+    let whole = std::fs::read(&file).expect("readable");
+    let expiry = EXPIRED_MILLIS.to_le_bytes();
+    let at = whole.windows(8).position(|part| part == expiry).expect("the record's expiry");
+    for bit in 0..64 {
+        let mut damaged = whole.clone();
+        damaged[at + bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&file, &damaged).expect("writable");
+        let store = Nvht::open(&path, &small_dax()).expect("open");
+        let updated = store.update(b"key", b"other", Lifetime::Forever);
+        assert!(!matches!(updated, Ok(true)), "bit {bit}: {updated:?}");
+        let swapped = store.update_with(b"key", &mut |present, _| {
+            assert_eq!(present, None, "bit {bit}");
+            Change::Keep
+        });
+        assert!(matches!(swapped, Ok(_) | Err(Error::Corrupt { .. })), "bit {bit}: {swapped:?}");
     }
 }

@@ -39,12 +39,12 @@ struct Parts {
 }
 
 fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
-    Arc::new(Reserve::new(pool, &Sizes::of(options, pool.options().capacity)))
+    Arc::new(Reserve::new(pool, &Sizes::of(options, pool.reachable_bytes())))
 }
 
 /// What both ways to an open store have in common.
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
-    let sizes = Sizes::of(options, pool.options().capacity);
+    let sizes = Sizes::of(options, pool.reachable_bytes());
     let Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge } = parts;
     let working = sizes.working(options.workers);
     let dram = Dram::new(options.dram_budget, working, &gauge);
@@ -110,7 +110,7 @@ pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
 pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     let needed = |budget: u64| {
         let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
-        let working = Sizes::of(&options, pool.options().capacity).working(options.workers);
+        let working = Sizes::of(&options, pool.reachable_bytes()).working(options.workers);
         least_budget(working + pool_dram(pool))
     };
     let mut least = options.dram_budget;
@@ -139,7 +139,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
         settled: report.settled,
         salvage: options.pool.salvage,
         threads: options.workers,
-        sizes: Sizes::of(options, pool.options().capacity),
+        sizes: Sizes::of(options, pool.reachable_bytes()),
         seed,
         gauge: Arc::default(),
         memtable_dram: share(options.dram_budget, 0),
