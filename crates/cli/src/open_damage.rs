@@ -11,7 +11,7 @@ use crate::failure::note;
 /// Most findings that are told by name.
 const NAMED_MAX: usize = 3;
 
-/// What the open and the recovery found, and nobody was told yet.
+/// Damage that the open and the recovery found and that was not printed yet.
 #[derive(Debug, Clone, Default)]
 pub struct OpenDamage {
     found: Arc<Mutex<Vec<String>>>,

@@ -17,7 +17,7 @@ pub struct Entry {
     place: Place,
 }
 
-/// Where a pair stands in its buffer: the key, then the value.
+/// Where a pair is in its buffer: the key, then the value.
 #[derive(Clone, Copy)]
 struct Place {
     at: u32,
@@ -82,7 +82,7 @@ impl fmt::Debug for Entry {
 
 /// Pairs that a walk copies together, and then hands out one by one.
 ///
-/// It is filled by [`EntryChunk::push`], and then emptied by [`EntryChunk::pop`] from its start.
+/// [`EntryChunk::push`] fills a chunk, and then [`EntryChunk::pop`] empties it from its start.
 #[derive(Default)]
 pub struct EntryChunk {
     /// The short pairs, while the chunk is filled.
@@ -96,7 +96,7 @@ pub struct EntryChunk {
     taken: usize,
 }
 
-/// The place of a pair that stands in [`EntryChunk::long`].
+/// The place of a pair that is in [`EntryChunk::long`].
 const LONG: Place = Place { at: u32::MAX, key_len: 0, value_len: 0 };
 
 impl EntryChunk {
@@ -121,7 +121,7 @@ impl EntryChunk {
         self.filling.clear();
     }
 
-    /// Returns the key of the last pair. It is present until that pair was taken.
+    /// Returns the key of the last pair, until that pair is taken.
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
         let Place { at, key_len, .. } = *self.places.last()?;

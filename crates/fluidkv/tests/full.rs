@@ -444,14 +444,25 @@ fn a_full_store_of_long_keys_takes_deletes() {
 
 /// A medium of 64 MiB less a page: a second region of 32 MiB does not fit.
 #[test]
-fn a_small_medium_with_a_large_capacity_takes_records() {
-    let mut options = FluidOptions::default();
-    options.pool.capacity = 1 << 30;
+fn a_small_medium_with_a_large_capacity_is_filled() {
+    const MEDIUM_BYTES: u64 = (64 << 20) - 4096;
+    let options = FluidOptions::default();
+    assert!(options.pool.capacity > 16 * MEDIUM_BYTES);
     let spec = SimSpec { record: false, ..SimSpec::default() };
     let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool.clone()).expect("a pool");
-    pool.recorder().expect("a simulated pool").set_medium_bytes((64 << 20) - 4096);
+    pool.recorder().expect("a simulated pool").set_medium_bytes(MEDIUM_BYTES);
     let store = FluidKv::start(pool, &report, &options).expect("a store");
-    fill(&store, 0..1000, 1);
-    assert_all(&store, 0..1000, 1);
+    let value = [7; 1000];
+    let mut count = 0;
+    let full = loop {
+        match store.put(&key(count), &value) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    assert!(count * 1016 > MEDIUM_BYTES / 10 * 7, "{count} records of 1,016 bytes");
+    (0..count / 4).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
+    (0..count / 8).for_each(|index| store.put(&key(index), &value).expect("room after deletes"));
     store.close().expect("close");
 }

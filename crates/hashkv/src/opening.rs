@@ -57,7 +57,7 @@ fn is_after(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) > 0
 }
 
-/// Returns the number that follows `last` by `step`. It is not 0, which stands for no number.
+/// Returns the number that follows `last` by `step`. 0 is no number, and is never returned.
 fn number_after(last: u32, step: u32) -> u32 {
     last.wrapping_add(step).max(1)
 }
@@ -74,14 +74,14 @@ impl Numbers {
         newest.ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is lost: {ADVICE}")))
     }
 
-    /// Returns the numbers of the copy that was stored last. `None` if no copy has its first number.
+    /// Returns the numbers of the copy that was stored last. `None` if no copy has a valid `last`.
     fn newest(copies: [StoredCopy; 2]) -> Option<Self> {
         let [first, second] = copies;
         let later = match (first.last, second.last) {
             (None, None) => return None,
             (Some(_), None) => first,
             (None, Some(_)) => second,
-            // The same opening: a damaged number of one copy stands in the other.
+            // The same opening: the other copy has the damaged number, too.
             (Some(one), Some(other)) if one == other => {
                 StoredCopy { of_file: first.of_file.or(second.of_file), ..first }
             }

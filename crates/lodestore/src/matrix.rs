@@ -57,7 +57,7 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
 fn lost_host(path: &Path) -> Option<Error> {
     let device = lodestore_mkvs::first_device(path).join(Part::Device.directory());
     Pool::inspect(&device).ok()?;
-    // What is left of a creation that was cut short is no matrix yet.
+    // The rest of a creation that was cut short is no matrix yet.
     if lodestore_mkvs::may_create_in(path).unwrap_or(false) {
         return None;
     }

@@ -349,7 +349,7 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let place = dir.path_of(&files::region_name(0)).display().to_string();
     check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
-    // The file must not come back beside a header of a later generation.
+    // The file must not come back under a header of a later generation.
     dir.sync()
 }
 

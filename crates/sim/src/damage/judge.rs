@@ -301,8 +301,8 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// What a refused store gives in salvage mode: right values, or reports. What a salvage left out
-    /// is not forgotten: a later strict open is refused, or keeps the rule.
+    /// Opens a refused store in salvage mode: it must give right values, or reports. A later strict
+    /// open must be refused, or keep the rule: a salvage forgets nothing that it left out.
     fn salvage(&mut self, image: &SimImage, effort: Effort) -> Result<(), Violation> {
         let phase = "salvage";
         let shape = Shape { mode: self.shape.mode | MODE_SALVAGE, ..self.shape };
