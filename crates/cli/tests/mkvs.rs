@@ -276,7 +276,8 @@ fn verify_checks_the_host_of_a_killed_matrix() {
     let verified = place.run(&["verify", "matrix"]);
     let said = common::text(&verified.stdout) + &common::text(&verified.stderr);
     assert_eq!(verified.status.code(), Some(7), "{said}");
-    assert!(said.contains("the matrix's own store: "), "{said}");
+    // The open or the verification meets it, as the place of the matrix's pair has it.
+    assert!(said.contains("the matrix's own store"), "{said}");
 }
 
 #[test]

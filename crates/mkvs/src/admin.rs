@@ -10,6 +10,7 @@ use lodestore_contract::threads::start_thread;
 use lodestore_contract::{Error, Result};
 
 use crate::ENGINE;
+use crate::advice::default_path;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::group::Group;
@@ -245,7 +246,7 @@ impl Mkvs {
             let why = format!("a matrix has 16 groups at most, and a group of this one {width} devices");
             return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
         }
-        let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| recover::default_path(count, at));
+        let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let matrix = self.inner.host.matrix();
         let id = |at| recover::id_of_new(&self.inner.options, &matrix, at);
         let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };

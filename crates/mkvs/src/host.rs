@@ -2,11 +2,12 @@
 //!
 //! The description is one record, replaced as a whole: a crash leaves the old one or the new one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, Result, Store};
 
+use crate::advice::explain_host;
 use crate::apply::is_refusal;
 use crate::filter::Filter;
 use crate::group::Group;
@@ -21,6 +22,8 @@ const FILTER_PART: usize = 1 << 20;
 pub(crate) struct Host {
     store: Arc<dyn Store>,
     matrix: Mutex<Matrix>,
+    /// The directory of the matrix.
+    root: PathBuf,
 }
 
 fn filter_key(group: usize, part: usize) -> Vec<u8> {
@@ -32,9 +35,9 @@ impl Host {
     ///
     /// # Errors
     /// The store's.
-    pub(crate) fn create(store: Arc<dyn Store>, matrix: Matrix) -> Result<Self> {
+    pub(crate) fn create(store: Arc<dyn Store>, matrix: Matrix, root: &Path) -> Result<Self> {
         store.put(MATRIX_KEY, &matrix.encode())?;
-        Ok(Self { store, matrix: Mutex::new(matrix) })
+        Ok(Self { store, matrix: Mutex::new(matrix), root: root.into() })
     }
 
     /// Reads the description. `root` is where it lies.
@@ -45,7 +48,7 @@ impl Host {
         let bytes = store.get(MATRIX_KEY)?;
         let bytes = bytes.ok_or_else(|| Error::Missing { path: root.into() })?;
         let matrix = Matrix::decode(&bytes)?;
-        Ok(Self { store, matrix: Mutex::new(matrix) })
+        Ok(Self { store, matrix: Mutex::new(matrix), root: root.into() })
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -65,7 +68,7 @@ impl Host {
         let mut next = matrix.clone();
         change(&mut next);
         if next != *matrix {
-            self.store.put(MATRIX_KEY, &next.encode())?;
+            self.store.put(MATRIX_KEY, &next.encode()).map_err(|error| explain_host(&self.root, error))?;
             *matrix = next;
         }
         Ok(())
@@ -159,6 +162,10 @@ impl Host {
     /// # Errors
     /// The store's.
     pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+        self.take_left(planted).map_err(|error| explain_host(&self.root, error))
+    }
+
+    fn take_left(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let bytes = match self.store.get(CLEAN_KEY) {
             // Taken away as what cannot be read of it is.
             Err(Error::Corrupt { .. }) => Some(Vec::new()),

@@ -10,6 +10,7 @@
 
 mod account;
 mod admin;
+mod advice;
 mod apply;
 mod catchup;
 mod codec;
@@ -52,12 +53,12 @@ mod walk;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use admin::{DeviceStatus, MatrixStatus, describe};
+pub use advice::{explain_host, first_device};
 pub use creation::may_create_in;
 pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
 pub use places::{New, Part, Place, Places};
 pub use planted::Planted;
-pub use recover::{explain_host, first_device};
 pub use store::Mkvs;
 
 /// The engine's name.

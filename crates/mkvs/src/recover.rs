@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_media::StoreDir;
 
+use crate::advice::{default_path, explain_host, export_devices};
 use crate::apply::is_refusal;
 use crate::commit::Enough;
 use crate::creation::Creation;
@@ -227,11 +228,6 @@ pub(crate) fn explain_full(directory: &Path, store: &dyn Store, error: Error) ->
     }
 }
 
-/// The directory of a device that has none of its own.
-pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
-    PathBuf::from(format!("group{group}.device{index}"))
-}
-
 /// Makes the stores of a device that comes to a matrix.
 ///
 /// # Errors
@@ -300,7 +296,7 @@ pub(crate) fn create<T>(
     // Last: a matrix without a description was never made.
     let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
     let store = made.create(root, new)?.store;
-    let host = Arc::new(Host::create(store, matrix)?);
+    let host = Arc::new(Host::create(store, matrix, root)?);
     let groups = devices.into_iter().enumerate().map(|(index, devices)| {
         let group = Group::begin(index, options, &host, devices);
         if group.has_filter {
@@ -416,37 +412,6 @@ fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error 
         export_devices(root)
     );
     Error::corrupt(format!("group {group}"), what)
-}
-
-/// Returns the advice to read the devices' own stores.
-fn export_devices(root: &Path) -> String {
-    let device = first_device(root).join(Part::Device.directory());
-    format!(
-        "export the store of one device of each group (`lodestore export --salvage {}`) and import them into a new \
-         store",
-        device.display()
-    )
-}
-
-/// Adds to the error of a damaged or missing host what the stores of the devices can do.
-#[must_use]
-pub fn explain_host(root: &Path, error: Error) -> Error {
-    match error {
-        Error::Corrupt { place, what } => {
-            let what = format!(
-                "{what}. It is the matrix's own store, and the pairs are in those of its devices: if no copy of it can be put back, {}",
-                export_devices(root)
-            );
-            Error::Corrupt { place: format!("{}: {place}", root.join(Part::Host.directory()).display()), what }
-        }
-        other => other,
-    }
-}
-
-/// Returns the directory of the first device of the first group, if its place was not chosen.
-#[must_use]
-pub fn first_device(root: &Path) -> PathBuf {
-    root.join(default_path(0, 0))
 }
 
 /// Opens a group, and has its members follow the one that has most. With its last operation.

@@ -352,12 +352,23 @@ impl<'a> Judge<'a> {
         if !effort.again {
             return guarded(phase, || drop(store));
         }
-        let closed = guarded("close of a salvage", || store.close())?;
-        self.note(closed, "close of a salvage")?;
+        match guarded("close of a salvage", || store.close())? {
+            // What a salvage cannot read may take the space that the stop needs.
+            Err(Error::Full { .. }) => {}
+            closed => drop(self.note(closed, "close of a salvage")?),
+        }
         let mut medium = Medium::new(image);
-        match self.reopen(store, &mut medium, "open after a salvage")? {
-            Some(store) => guarded("drop", || drop(store)),
-            None => Ok(()),
+        match self.reopen(store, &mut medium, "open after a salvage") {
+            Ok(Some(store)) => guarded("drop", || drop(store)),
+            Ok(None) => Ok(()),
+            Err(violation) => {
+                let forgets = matches!(
+                    violation.breach,
+                    Breach::OldValue | Breach::Absent | Breach::WalkShort | Breach::Count | Breach::VerifyBlind
+                );
+                let breach = if forgets { Breach::SalvageForgotten } else { violation.breach };
+                Err(Violation { breach, ..violation })
+            }
         }
     }
 }

@@ -339,6 +339,7 @@ fn judge_image(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimIma
             | Breach::Operation
             | Breach::Count
             | Breach::SalvageOld
+            | Breach::SalvageForgotten
             | Breach::SalvageSilent
     );
     if !is_of_content {

@@ -40,6 +40,8 @@ pub enum Breach {
     SalvageOld,
     /// A salvage open leaves a key out and reports nothing.
     SalvageSilent,
+    /// A strict open after a salvage breaks the rule.
+    SalvageForgotten,
     /// The undamaged history itself went wrong.
     Undamaged,
 }

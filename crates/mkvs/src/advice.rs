@@ -1,0 +1,43 @@
+//! What is left to do where the matrix's own store is lost: the stores of its devices hold the pairs.
+
+use std::path::{Path, PathBuf};
+
+use lodestore_contract::Error;
+
+use crate::places::Part;
+
+/// The directory of a device that has none of its own.
+pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
+    PathBuf::from(format!("group{group}.device{index}"))
+}
+
+/// Returns the advice to read the devices' own stores.
+pub(crate) fn export_devices(root: &Path) -> String {
+    let device = first_device(root).join(Part::Device.directory());
+    format!(
+        "export the store of one device of each group (`lodestore export --salvage {}`) and import them into a new \
+         store",
+        device.display()
+    )
+}
+
+/// Adds to the error of a damaged or missing host what the stores of the devices can do.
+#[must_use]
+pub fn explain_host(root: &Path, error: Error) -> Error {
+    match error {
+        Error::Corrupt { place, what } => {
+            let what = format!(
+                "{what}. It is the matrix's own store, and the pairs are in those of its devices: if no copy of it can be put back, {}",
+                export_devices(root)
+            );
+            Error::Corrupt { place: format!("{}: {place}", root.join(Part::Host.directory()).display()), what }
+        }
+        other => other,
+    }
+}
+
+/// Returns the directory of the first device of the first group, if its place was not chosen.
+#[must_use]
+pub fn first_device(root: &Path) -> PathBuf {
+    root.join(default_path(0, 0))
+}
