@@ -36,9 +36,11 @@ pub(crate) fn start(
     let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
     let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
     let space = Space::new(segment_bytes, there, limit);
-    let index_options = options.index_options(pool.reachable_bytes(), u64::from(segment_bytes));
+    let index_options = |bytes: u64| options.index_options(bytes, u64::from(segment_bytes));
+    // A medium that others have filled must not refuse a store by its options.
+    options.check_threshold(index_options(pool.options().capacity).value_threshold)?;
+    let index_options = index_options(pool.reachable_bytes());
     let longest = index_options.value_threshold;
-    options.check_threshold(longest)?;
     let sizes = Sizes {
         segment_bytes,
         threshold: options.threshold(),

@@ -128,3 +128,21 @@ fn a_put_that_a_full_medium_refuses_does_no_work_until_space_is_freed() {
         }
     }
 }
+
+/// The options of a store are those of its capacity, whatever others have filled.
+#[test]
+fn a_medium_that_is_nearly_full_refuses_no_store_by_its_options() {
+    let mut options = HashKvOptions { value_threshold: 20_000, ..HashKvOptions::default() };
+    options.index.pool.capacity = 1 << 30;
+    let spec = SimSpec { record: false, ..SimSpec::default() };
+    let (pool, report) = Pool::create_sim(&spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+    pool.recorder().expect("a simulated pool").set_medium_bytes(MEDIUM);
+    let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
+    for len in [10, 19_000, 21_000, 100_000] {
+        store.put(&[len as u8], &vec![7; len]).expect("put");
+        assert_eq!(store.get(&[len as u8]).expect("get"), Some(vec![7; len]));
+    }
+    store.settle().expect("settle");
+    assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
+    store.close().expect("close");
+}

@@ -18,7 +18,8 @@
 //!
 //! let store = lodestore::open(&path, &OpenOptions::new())?;
 //! assert_eq!(store.get(b"greek/alpha")?.as_deref(), Some(&b"U+03B1"[..]));
-//! let keys = store.scan(&ScanRange::prefix(b"greek/").reverse())?.map(|entry| entry.map(|e| e.into_pair().0));
+//! let pairs = store.scan(&ScanRange::prefix(b"greek/").reverse())?;
+//! let keys = pairs.map(|entry| entry.map(|entry| entry.into_pair().0));
 //! assert_eq!(keys.collect::<lodestore::Result<Vec<_>>>()?, [&b"greek/beta"[..], b"greek/alpha"]);
 //! # store.close()
 //! # }

@@ -1,4 +1,4 @@
-//! What is left to do where the matrix's own store is lost: the stores of its devices hold the pairs.
+//! Advice for a matrix whose own store is lost. The stores of its devices hold the pairs.
 
 use std::path::{Path, PathBuf};
 
