@@ -7,7 +7,7 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::inner::{Counts, Inner};
-use crate::table::{Block, Slot, Table, hash};
+use crate::table::{Block, Reads, Slot, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
@@ -139,12 +139,14 @@ impl Inner {
     }
 
     /// As [`Self::peek_into`], of what stands in the tables themselves: what a pointer there names may have gone, behind a newer version in a memtable.
+    /// A key that a damaged filter hides is left out.
     pub(crate) fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
         let view = self.view.load();
         let mut damage = Ok(());
-        view.ranges.find_each(keys, How { reads: self.reads, filtered: true }, &mut |place, known| match known {
+        let how = How { reads: self.reads, filtered: true };
+        view.ranges.find_each(keys, how, Reads::Trusted, &mut |place, known| match known {
             Ok(known) if known.is_live() => {
                 if let Known::Value(found, _) = known {
                     each(place, found);

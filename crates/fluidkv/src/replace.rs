@@ -73,7 +73,7 @@ impl Ahead {
         order.sort_unstable_by_key(|place| moves[*place].key);
         let keys: Vec<_> = order.iter().map(|place| moves[*place].key).collect();
         let mut seen = vec![Some(Seen::Other); moves.len()];
-        view.ranges.find_each(&keys, how, &mut |at, known| {
+        view.ranges.find_each(&keys, how, how.reads, &mut |at, known| {
             let place = order[at];
             seen[place] = match known {
                 Ok(Known::Value(value, expiry)) if value == moves[place].old => Some(Seen::Same(expiry)),

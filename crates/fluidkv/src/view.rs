@@ -16,7 +16,7 @@ use crate::compact::crowd_of;
 use crate::entry::{Entry, POINTER, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
-use crate::table::{Item, ItemKind, Slot, hash};
+use crate::table::{Item, ItemKind, Reads, Slot, hash};
 use crate::tables::{How, Sorted};
 use crate::value_log::segment::Hold;
 
@@ -89,14 +89,23 @@ impl Range {
 
     /// As [`Self::find`] for many keys with their hashes: `each` is told a key's place in `keys` and what is known of it, of those of which something is. One list of tables after the other is
     /// asked for all keys, so that its filters and index stay in the cache.
-    pub(crate) fn find_each(&self, keys: &[(&[u8], u64)], how: How, each: &mut dyn FnMut(usize, Result<Known<'_>>)) {
+    ///
+    /// `filters` says whether filters are verified. With [`Reads::Trusted`] a damaged filter can
+    /// hide a key: for callers that lose no record by it.
+    pub(crate) fn find_each(
+        &self,
+        keys: &[(&[u8], u64)],
+        how: How,
+        filters: Reads,
+        each: &mut dyn FnMut(usize, Result<Known<'_>>),
+    ) {
         let mut wanted: Vec<usize> = (0..keys.len()).collect();
         let how = How { filtered: false, ..how };
         for sorted in self.sorted() {
             let mut tables = sorted.ascending();
             wanted.retain(|place| {
                 let ((key, hash), slot) = (keys[*place], Slot::new());
-                let Some(table) = tables.may_have(key, hash, how.reads) else { return true };
+                let Some(table) = tables.may_have(key, hash, filters) else { return true };
                 let known = match table.get(key, hash, how, &slot) {
                     Ok(None) => return true,
                     Ok(Some(item)) => Ok(Known::of_item(&item)),
@@ -148,7 +157,13 @@ impl Ranges {
     }
 
     /// [`Range::find_each`] for keys of any ranges, which ascend.
-    pub(crate) fn find_each(&self, keys: &[&[u8]], how: How, each: &mut dyn FnMut(usize, Result<Known<'_>>)) {
+    pub(crate) fn find_each(
+        &self,
+        keys: &[&[u8]],
+        how: How,
+        filters: Reads,
+        each: &mut dyn FnMut(usize, Result<Known<'_>>),
+    ) {
         let (mut first, mut together) = (0, Vec::new());
         while let Some(key) = keys.get(first) {
             let index = self.index_of(key);
@@ -156,7 +171,7 @@ impl Ranges {
             let of_range = keys[first..].iter().take_while(|key| upper.is_none_or(|upper| **key < upper));
             together.clear();
             together.extend(of_range.take(LOOKUPS).map(|key| (*key, hash(key))));
-            self.list[index].find_each(&together, how, &mut |place, known| each(first + place, known));
+            self.list[index].find_each(&together, how, filters, &mut |place, known| each(first + place, known));
             first += together.len();
         }
     }
