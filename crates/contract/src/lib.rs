@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod capability;
+mod condition;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod durability;
@@ -28,6 +29,7 @@ pub mod threads;
 mod verify;
 
 pub use capability::Capabilities;
+pub use condition::{Commit, Condition, Expected};
 pub use durability::Durability;
 pub use entry::{Entry, EntryChunk};
 pub use error::{Error, Result, io_advice};

@@ -1,5 +1,6 @@
 //! The limits of every store. Each has a test; beyond it stands a typed error.
 
+use crate::condition::Condition;
 use crate::error::{Error, Result};
 use crate::store::{Batch, BatchOp};
 
@@ -42,6 +43,18 @@ pub fn check_batch(batch: &Batch) -> Result<()> {
         BatchOp::Put { key, value, .. } => check_key(key).and_then(|()| check_value(value)),
         BatchOp::Delete { key } => check_key(key),
     })
+}
+
+/// Refuses too many conditions, or one with a key outside its limits. An expected value may have
+/// any length: a longer one than a store accepts is never met.
+///
+/// # Errors
+/// [`Error::BatchLength`], [`Error::KeyLength`].
+pub fn check_conditions(conditions: &[Condition]) -> Result<()> {
+    if conditions.len() > BATCH_OPS_MAX {
+        return Err(Error::BatchLength { ops: conditions.len() });
+    }
+    conditions.iter().try_for_each(|condition| check_key(&condition.key))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The contract of every engine.
 
 use crate::capability::Capabilities;
+use crate::condition::{Commit, Condition};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, Lifetime};
@@ -243,7 +244,22 @@ pub trait Store: Send + Sync {
     /// [`Error::Unsupported`] without the capability; [`Error::BatchLength`]; the common ones. But for [`Error::Poisoned`] and
     /// [`Error::Io`], after which the next open may find the batch done or not, nothing is changed.
     fn write(&self, batch: &Batch) -> Result<()> {
-        let _ = batch;
+        self.write_if(&[], batch).map(|_| ())
+    }
+
+    /// Writes all of `batch` if every condition is met, else nothing. Check and write are one step:
+    /// no other write of a key of a condition or of the batch comes between.
+    ///
+    /// A key may be in several conditions and in the batch. An empty batch checks the conditions,
+    /// all at one moment. [`Commit::Unmet`] names the first condition that is not met; nothing is
+    /// changed then. At most [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX) conditions
+    /// are accepted. Batch and durability are as with [`write`](Store::write).
+    ///
+    /// # Errors
+    /// As [`write`](Store::write). [`Error::Corrupt`] if a key of a condition is damaged, even if
+    /// the batch replaces it.
+    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        let _ = (conditions, batch);
         Err(Error::Unsupported {
             engine: self.engine(),
             what: "atomic batches".into(),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod adapt;
+mod batch;
 mod commit;
 mod compact;
 mod cursor;
@@ -44,6 +45,7 @@ mod verify;
 mod view;
 mod write;
 
+pub use batch::IsMet;
 pub use options::{Compression, FluidOptions, VerifyReads};
 pub use replace::Replace;
 pub use separate::{Separable, Separator};

@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use lodestore_contract::limits::{check_conditions, check_key};
 use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Error, Event, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Snapshot, Stats,
-    Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, Result, Scan,
+    ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
+use crate::batch::{Conditions, IsMet};
 use crate::inner::{Inner, lock};
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::options::FluidOptions;
@@ -180,6 +182,18 @@ impl FluidKv {
         inner.peek_into(key, value).inspect_err(|error| inner.corrupt(error))
     }
 
+    /// As [`Store::write_if`], where the caller judges. `is_met` receives the index of a key, its
+    /// present stored value and its expiry, and returns whether its condition is met. `is_met` runs
+    /// under the keys' locks: it must be short and must not write to the store. If the write has to
+    /// start over, `is_met` runs again.
+    ///
+    /// # Errors
+    /// As [`Store::write_if`], and those of `is_met`.
+    pub fn write_checked(&self, keys: &[&[u8]], is_met: &mut IsMet<'_>, batch: &Batch) -> Result<Commit> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        self.running.inner.write_batch(batch, &mut Conditions { keys, is_met })
+    }
+
     /// Whether something of a key, a value or a delete, waits in the logs for its flush: what the tables hold of it may be old then.
     ///
     /// # Errors
@@ -191,6 +205,7 @@ impl FluidKv {
 
     /// What was flushed of these keys, which ascend, and stands in tables, not in the value log: to a [`Separator`], what the values that it is handed take the place of. `each` is told a key's
     /// place in `keys` and its value, in any order; of a key without one nothing. Uncounted, as [`FluidKv::peek_into`].
+    /// The answers are hints: filters are not verified, so damage can leave a key out.
     ///
     /// # Errors
     /// As [`Store::get_into`]; behind [`Error::Corrupt`] `each` was told of all keys that can be read.
@@ -419,8 +434,10 @@ impl Store for FluidKv {
     /// One record of the log, which needs one free extent, within one region of the store: keys, values, and at most 32 bytes an operation beside; where no extent is as
     /// long, values of 32 bytes or more stand in the value log (unless `value-threshold` is 0), and the record has 16 bytes of each. The operations' places in the index, 32 bytes each,
     /// may take an eighth of the DRAM budget.
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.running.inner.write_batch(batch)
+    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        check_conditions(conditions)?;
+        let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
+        self.write_checked(&keys, &mut |index, value, expiry| Ok(conditions[index].is_met(value, expiry)), batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

@@ -1,21 +1,19 @@
-//! Writing single keys, and batches.
+//! Writing single keys. Batches are in `batch.rs`.
 //!
 //! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
 //! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
 //! slot are free. One fence each, whatever it is. Where all threads share one log (`commit.rs`) the number is drawn by the append, and with `power` a
-//! write waits for its group behind its stripe and its slot. A batch is one record, in one extent: where there is no free one that is as long, its values
-//! of 32 bytes or more go to the value log, in pieces, and the record has pointers. A write that finds its memtable full freezes it, behind its own end.
+//! write waits for its group behind its stripe and its slot.
+//!
+//! A write that finds its memtable full freezes the memtable after its own end.
 
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::{Batch, BatchOp, Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
+use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
 
 use crate::entry::{Op, Payload};
 use crate::inner::{Counts, Inner};
 use crate::memtable::Memtable;
-use crate::options::THRESHOLD_MIN;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
 use crate::view::{Known, View};
@@ -104,7 +102,11 @@ impl Inner {
     /// Makes attempts at a write until one finds room, or there is none to be made. An attempt answers with the memtable's generation, and whether that
     /// is full; it holds nothing when it returns. `bytes`: what it writes, about.
     #[inline]
-    fn until_there_is_room<T>(&self, bytes: u64, mut attempt: impl FnMut() -> (u64, bool, Result<T>)) -> Result<T> {
+    pub(crate) fn until_there_is_room<T>(
+        &self,
+        bytes: u64,
+        mut attempt: impl FnMut() -> (u64, bool, Result<T>),
+    ) -> Result<T> {
         let (mut tries, mut made) = (0, None);
         loop {
             let outcome = self.throttle(bytes).and_then(|()| {
@@ -177,7 +179,7 @@ impl Inner {
     }
 
     /// The live value of a key whose stripe is held, and its expiry; `slot` is this look-up's own.
-    fn live<'v>(
+    pub(crate) fn live<'v>(
         &'v self,
         view: &'v View,
         key: &[u8],
@@ -272,72 +274,6 @@ impl Inner {
         })
     }
 
-    /// Writes a batch: one record, one number for all of it.
-    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        self.check_batch(batch)?;
-        let _guard = self.enter_write()?;
-        let ops = last_of_each(batch);
-        if ops.is_empty() {
-            return Ok(());
-        }
-        self.check_batch_dram(ops.len())?;
-        self.make_way(ops.len());
-        let bytes: u64 = ops.iter().map(|op| self.logged_len(op) as u64).sum();
-        self.until_there_is_room(bytes, || {
-            let first = self.try_batch(&ops, self.sizes.value_threshold);
-            // One record needs one extent: with its values apart it is smaller.
-            if matches!(first.2, Err(Error::Full { .. })) && bytes > self.sizes.segment && self.values_may_stand_apart()
-            {
-                return self.try_batch(&ops, THRESHOLD_MIN as usize);
-            }
-            first
-        })
-    }
-
-    fn values_may_stand_apart(&self) -> bool {
-        self.sizes.value_threshold != usize::MAX
-    }
-
-    /// An attempt at a batch, whose values of `from` bytes or more go to the value log.
-    fn try_batch(&self, ops: &[Op<'_>], from: usize) -> (u64, bool, Result<()>) {
-        if ops.iter().any(|op| op.payload != Payload::Tombstone)
-            && let Err(error) = self.check_dram()
-        {
-            return (0, false, Err(error));
-        }
-        if let Some(log) = self.group_log() {
-            let writing = self.order.writing();
-            let stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
-            let stored = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false));
-            drop((stripes, writing));
-            let view = self.view.load();
-            let outcome = stored.and_then(|number| self.wait_committed(log, number));
-            return (view.active.generation, view.active.is_full(), outcome);
-        }
-        let _writing = self.order.writing();
-        let _stripes = self.order.lock_all(ops.iter().map(|op| hash(op.key)));
-        let view = self.view.load();
-        let memtable = &view.active;
-        if let Some(log) = &self.log {
-            let outcome = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ());
-            return (memtable.generation, memtable.is_full(), outcome);
-        }
-        // Deletes of absent keys need no record, but they do no harm in one.
-        let number = self.order.next();
-        let places = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false));
-        let outcome = places.map(|places| {
-            let keep = self.order.has_snapshots();
-            self.batches.fetch_add(1, Ordering::SeqCst);
-            for (op, at) in ops.iter().zip(places) {
-                let old = memtable.publish(op.key, hash(op.key), at, keep);
-                self.note_replaced(memtable, old);
-            }
-            self.batches.fetch_sub(1, Ordering::SeqCst);
-            memtable.look();
-        });
-        (memtable.generation, memtable.is_full(), outcome)
-    }
-
     /// Waits with a write of so many bytes where the flushes are behind: a little first, until there is room at last.
     #[inline]
     fn throttle(&self, bytes: u64) -> Result<()> {
@@ -362,25 +298,4 @@ impl Inner {
         Counts::add(&self.counts.stopped_ns, began.elapsed().as_nanos() as u64);
         Ok(())
     }
-}
-
-/// The operations of a batch without those that a later one of the same key undoes.
-fn last_of_each(batch: &Batch) -> Vec<Op<'_>> {
-    let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.ops.len());
-    for (index, op) in batch.ops.iter().enumerate() {
-        let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
-        last.insert(key, index);
-    }
-    let mut ops = Vec::with_capacity(last.len());
-    for (index, op) in batch.ops.iter().enumerate() {
-        let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;
-        if last.get(key.as_slice()) != Some(&index) {
-            continue;
-        }
-        ops.push(match op {
-            BatchOp::Put { key, value, expiry } => Op { key, payload: Payload::Value(value), expiry: *expiry },
-            BatchOp::Delete { key } => Op { key, payload: Payload::Tombstone, expiry: None },
-        });
-    }
-    ops
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange,
-    Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, Result, Scan,
+    ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{OpenReport, Pool, own_work};
@@ -113,18 +113,26 @@ impl HashKv {
         Ok(stored)
     }
 
+    /// Returns the value and expiry of a key whose stripe is held, given what the LSM stores of it.
+    fn present(
+        &self,
+        key: &[u8],
+        stored: Option<&[u8]>,
+        expiry: Option<Expiry>,
+    ) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
+        let Some(stored) = stored else { return Ok((None, None)) };
+        let mut value = stored.to_vec();
+        // A value whose space was freed after its expiry is absent: its key in the LSM has no
+        // expiry to keep.
+        let is_present = self.running.values.value(key, &mut value)?;
+        Ok(if is_present { (Some(value), expiry) } else { (None, None) })
+    }
+
     /// As [`Store::update_with`]; the length of a value that was refused since the file was found to have no room for it.
     fn try_update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<Option<u64>> {
         let values = &self.running.values;
         let mut changed = |stored: Option<&[u8]>, expiry: Option<Expiry>| {
-            let value = stored.map(|stored| {
-                let mut value = stored.to_vec();
-                values.value(key, &mut value).map(|there| there.then_some(value))
-            });
-            let value = value.transpose()?.flatten();
-            // A value whose space was freed after its expiry is absent: its key in the LSM has no
-            // expiry to keep.
-            let expiry = expiry.filter(|_| value.is_some());
+            let (value, expiry) = self.present(key, stored, expiry)?;
             let mut changed = change(value.as_deref(), expiry);
             if let Change::Put(value, lifetime) = &mut changed {
                 lodestore_contract::limits::check_value(value)?;
@@ -317,16 +325,25 @@ impl Store for HashKv {
         scan::for_each(&self.running, visit)
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         lodestore_contract::limits::check_batch(batch)?;
+        lodestore_contract::limits::check_conditions(conditions)?;
         let ops = batch.ops.iter().map(|op| match op {
             BatchOp::Put { key, value, expiry } => {
                 Ok(BatchOp::Put { key: key.clone(), value: self.admitted(key, value)?, expiry: *expiry })
             }
             delete => Ok(delete.clone()),
         });
-        let ops = ops.collect::<Result<_>>()?;
-        self.written(self.running.index.write(&Batch { ops }), |()| true)
+        let batch = Batch { ops: ops.collect::<Result<_>>()? };
+        let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
+        // The caller of this closure holds the key's stripe: the pointer is the newest one, and the
+        // collector does not move its value.
+        let mut is_met = |index: usize, stored: Option<&[u8]>, expiry: Option<Expiry>| {
+            let (value, expiry) = self.present(&conditions[index].key, stored, expiry)?;
+            Ok(conditions[index].is_met(value.as_deref(), expiry))
+        };
+        let written = self.running.index.write_checked(&keys, &mut is_met, &batch);
+        self.written(written, |commit| commit.is_done())
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

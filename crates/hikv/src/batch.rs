@@ -2,7 +2,9 @@
 //!
 //! ## Persist order
 //! 1. The last operation of each key counts. The records of all puts are stored, in no order.
-//! 2. All stripes of every partition touched are taken, partitions and stripes ascending. Each key's entry is looked up; a new key gets a
+//! 2. All stripes of every partition touched are taken, those of the conditions' keys too. Partitions
+//!    and stripes ascend. The conditions are checked. If one is not met, the records are freed,
+//!    and nothing else is done. Each key's entry is looked up; a new key gets a
 //!    free slot of its own, and a segment without one is split (`split.rs`), which changes no key. **Fence 1**: the records.
 //! 3. The log record, with every entry's place and what shall stand there; **fence 2: the batch is done**; the entries; flush; **fence 3**; the
 //!    log record disarmed; flush; **fence 4**. (`crates/media/src/batch_log.rs`.)
@@ -23,10 +25,10 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::check_batch;
-use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+use lodestore_contract::limits::{check_batch, check_conditions};
+use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
 use lodestore_inplace::{Counted, Engine, Quick, Stored};
-use lodestore_media::{BatchTurn, NvPtr, Word};
+use lodestore_media::{BatchTurn, Mutant, NvPtr, Word};
 
 use crate::damage::Reuse;
 use crate::entry::Entry;
@@ -39,7 +41,7 @@ use crate::split::split;
 use crate::stripe::Held;
 use crate::table::{Hit, Home, Segment, Table, Verdict, unbound};
 use crate::tree_op::TreeOp;
-use crate::write::{Target, is_of_another_key, position_of};
+use crate::write::{Target, is_live, is_of_another_key, position_of};
 
 /// Entries more than the keys have, where damaged ones are cleared: what a log is asked for when that happens.
 const DAMAGED_MORE: usize = 64;
@@ -53,6 +55,17 @@ struct Item<'b> {
     turn: usize,
     put: Option<(&'b [u8], Option<Expiry>)>,
     stored: Option<Stored>,
+}
+
+/// A condition, and where its key belongs.
+type Required<'c> = (Target<'c>, &'c Condition);
+
+/// How the application of a batch ended.
+enum Applied {
+    /// The condition with this index is not met.
+    Unmet(usize),
+    /// The batch was published. After an error it may be done or not.
+    Published(Result<()>),
 }
 
 /// What is to be done to one entry.
@@ -74,31 +87,66 @@ struct Found<'a> {
 }
 
 impl Inner {
-    /// Writes all of `batch` or nothing.
-    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
+    /// Writes all of `batch` if all conditions are met, else nothing.
+    pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         check_batch(batch)?;
-        match self.try_batch(batch) {
-            Ok(()) => Ok(()),
-            Err(error) => self.second_try(*error, || self.try_batch(batch)),
+        check_conditions(conditions)?;
+        match self.try_batch(conditions, batch) {
+            Ok(commit) => Ok(commit),
+            Err(error) => self.second_try(*error, || self.try_batch(conditions, batch)),
         }
     }
 
-    fn try_batch(&self, batch: &Batch) -> Quick<()> {
+    fn try_batch(&self, conditions: &[Condition], batch: &Batch) -> Quick<Commit> {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
+        let required: Vec<Required<'_>> =
+            conditions.iter().map(|condition| (self.target(&condition.key), condition)).collect();
         if batch.ops.is_empty() {
-            return Ok(());
+            let _held = self.hold_partitions(&[], &required);
+            return Ok(self.check_conditions(&required)?);
         }
         let mut items = self.items(batch);
         let turn = self.logs.begin(&self.pool, items.len())?;
         let prepared = self.store_records(&mut items);
-        match prepared.and_then(|()| self.apply_batch(turn, &items)) {
-            Ok(committed) => Ok(committed.and_then(|()| self.pool.check())?),
+        match prepared.and_then(|()| self.apply_batch(turn, &items, &required)) {
+            Ok(Applied::Published(published)) => {
+                Ok(published.and_then(|()| self.pool.check()).map(|()| Commit::Done)?)
+            }
+            Ok(Applied::Unmet(index)) => {
+                items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
+                Ok(Commit::Unmet(index))
+            }
             Err(refused) => {
                 items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
                 Err(refused.into())
             }
         }
+    }
+
+    /// Checks conditions whose stripes are held.
+    fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
+        for (index, (target, condition)) in required.iter().enumerate() {
+            let segment = self.table.segment(&self.pool, target.sig);
+            if self.is_unsettled() {
+                let (home, other) = self.table.place.buckets(target.sig);
+                self.persist_buckets(segment, home, other);
+            }
+            let probe = self.probe(segment, target.sig);
+            let found = probe.find(&self.pool, target.key).inspect_err(|error| self.corrupt(error))?;
+            if found.is_none() {
+                self.check_miss(segment, target.sig)?;
+            }
+            let live = if is_live(found.as_ref())? { found } else { None };
+            if let Some(hit) = live.as_ref().filter(|_| self.options.verify_reads) {
+                hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
+            }
+            let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
+            if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
+                return Ok(Commit::Unmet(index));
+            }
+        }
+        Ok(Commit::Done)
     }
 
     /// The last operation of each key, in the order of the signatures, so of partitions and segments.
@@ -127,21 +175,24 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes the stripes and writes the entries. An error outside means that nothing was changed and the records are the caller's; one inside
-    /// that the batch may be done or not.
-    fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>]) -> Result<Result<()>> {
+    /// Takes the stripes, checks the conditions and writes the entries. After an error, or a
+    /// condition that is not met, nothing is changed and the records are the caller's.
+    fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], required: &[Required<'_>]) -> Result<Applied> {
         let (mut turn, mut room) = (turn, items.len());
         loop {
             // Dropped in the opposite order: the count last.
             let _counted = Counted::new(&self.batches);
-            let held = self.hold_partitions(items);
+            let held = self.hold_partitions(items, required);
+            if let Commit::Unmet(index) = self.check_conditions(required)? {
+                return Ok(Applied::Unmet(index));
+            }
             let effects = self.plan(items)?;
             if effects.len() <= room {
                 // Behind it the records stay, whatever comes.
                 self.fence_before_publish().map_err(|error| *error)?;
                 let done = self.commit_batch(turn, items, &effects);
                 drop(held);
-                return Ok(done);
+                return Ok(Applied::Published(done));
             }
             // A log is never waited for with a stripe held.
             room = effects.len() + DAMAGED_MORE;
@@ -151,17 +202,13 @@ impl Inner {
         }
     }
 
-    fn hold_partitions(&self, items: &[Item<'_>]) -> Vec<Vec<Held<'_>>> {
-        let mut held = Vec::new();
-        let mut last = None;
-        for partition in items.iter().map(|item| item.target.partition) {
-            if last != Some(partition) {
-                assert!(last.is_none_or(|last| last < partition), "partitions ascend with the signatures");
-                held.push(self.stripes.lock_partition(partition));
-                last = Some(partition);
-            }
-        }
-        held
+    /// Takes all stripes of the partitions of a batch and its conditions, partitions ascending.
+    fn hold_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
+        let of_items = items.iter().map(|item| item.target.partition);
+        let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        partitions.into_iter().map(|partition| self.stripes.lock_partition(partition)).collect()
     }
 
     /// What is to be done to which entry, all stripes held. Splits segments where there is no free slot.

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange,
+    Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, OpenReport, Pool};
@@ -337,8 +337,8 @@ impl Store for HiKv {
         self.inner().for_each(visit)
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.inner().write_batch(batch)
+    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        self.inner().write_batch(conditions, batch)
     }
 
     fn len(&self) -> Result<u64> {

@@ -65,7 +65,7 @@ enum Lost {
 /// # Errors
 /// [`Error::Corrupt`].
 #[inline]
-fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
+pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
     old.map_or(Ok(false), |hit| hit.record.is_expired(hit.position).map(|expired| !expired))
 }
 

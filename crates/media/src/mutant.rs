@@ -189,6 +189,10 @@ pub enum Mutant {
     EndHintIgnored = 154,
     /// A salvage that left something out does not mark the store as damaged.
     SalvageForgotten = 157,
+    /// A conditional batch is written although a condition is not met.
+    ConditionIgnored = 158,
+    /// A batch whose condition is not met is appended to the log, and not published.
+    UnmetBatchLogged = 159,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
     /// An open changes the index under a seal that is in force.
@@ -207,7 +211,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 97] = [
+    pub const ALL: [Self; 99] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -298,6 +302,8 @@ impl Mutant {
         Self::LogCountIgnored,
         Self::EndHintIgnored,
         Self::SalvageForgotten,
+        Self::ConditionIgnored,
+        Self::UnmetBatchLogged,
         Self::EntryCheckIgnored,
         Self::SealHeadKept,
         Self::GenerationNotFlushed,

@@ -1,6 +1,7 @@
 //! Batches: all of their writes or none.
 //!
-//! Persist order, under the stripes of all keys, taken in ascending order:
+//! Persist order, under the stripes of all keys, those of the conditions too, taken in ascending
+//! order. If a condition is not met, the records are freed and nothing else is done:
 //! * the records of all puts, and the reaches that new slots need; **fence 1**; then as the log of `media` has it: the log record of every
 //!   slot's new word, flush, **fence 2**, which is the commit; the slots, flush, **fence 3**; the log record's end, flush, **fence 4**.
 //!
@@ -23,10 +24,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::check_batch;
-use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+use lodestore_contract::limits::{check_batch, check_conditions};
+use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
 use lodestore_inplace::{Counted, Engine, Quick, Stored};
-use lodestore_media::{NvPtr, Word};
+use lodestore_media::{Mutant, NvPtr, Word};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
@@ -35,12 +36,16 @@ use crate::line::{count_slot, free_slot};
 use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
 use crate::table::Table;
+use crate::write::is_live;
 
 /// Bytes of a slot.
 const SLOT: usize = 8;
 
 /// A value with its expiry, if the key is put; else it is deleted.
 type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
+
+/// A condition, and the hash of its key.
+type Required<'c> = (Hashed, &'c Condition);
 
 /// What a batch makes of a key.
 struct Final<'b> {
@@ -97,21 +102,25 @@ fn finals<'b>(inner: &Inner, batch: &'b Batch) -> Vec<Final<'b>> {
 }
 
 impl Inner {
-    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
+    /// Writes all of `batch` if all conditions are met, else nothing.
+    pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         check_batch(batch)?;
+        check_conditions(conditions)?;
         let finals = finals(self, batch);
-        if finals.is_empty() {
-            drop(self.enter_write()?);
-            return Ok(());
-        }
-        match self.try_batch(&finals) {
-            Ok(()) => Ok(()),
-            Err(error) => self.second_try(*error, || self.try_batch(&finals)),
+        let required: Vec<Required<'_>> =
+            conditions.iter().map(|condition| (self.hasher.hash(&condition.key), condition)).collect();
+        match self.try_batch(&finals, &required) {
+            Ok(commit) => Ok(commit),
+            Err(error) => self.second_try(*error, || self.try_batch(&finals, &required)),
         }
     }
 
-    fn try_batch(&self, finals: &[Final<'_>]) -> Quick<()> {
+    fn try_batch(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> Quick<Commit> {
         let _guard = self.enter_write()?;
+        if finals.is_empty() {
+            let _held = self.hold_all(finals, required);
+            return Ok(self.check_conditions(required)?);
+        }
         for of_partition in finals.chunk_by(|a, b| a.hashed.partition == b.hashed.partition) {
             let is_new = |last: &&Final<'_>| last.put.is_some() && self.seems_absent(last.hashed);
             let new = of_partition.iter().filter(is_new).count();
@@ -128,7 +137,13 @@ impl Inner {
             let turn = self.logs.begin(&self.pool, stores)?;
             let records = self.store_records(finals)?;
             let counted = Counted::new(&self.batches);
-            let (mut held, index) = self.hold_all(finals);
+            let (mut held, index) = self.hold_all(finals, required);
+            let checked = self.check_conditions(required);
+            if !matches!(checked, Ok(Commit::Done)) {
+                drop((held, counted, turn));
+                records.into_iter().for_each(|stored| self.free_stored(stored));
+                return Ok(checked?);
+            }
             let mut plan = Plan::default();
             let planned = self.plan(finals, &records, &index, &mut plan);
             let fits = plan.stores.len() <= stores;
@@ -164,7 +179,8 @@ impl Inner {
             for (last, stripe) in finals.iter().zip(index) {
                 self.grow_if_due(last.hashed.partition, keys_now[stripe], false);
             }
-            return Ok(self.pool.check()?);
+            self.pool.check()?;
+            return Ok(Commit::Done);
         }
     }
 
@@ -189,24 +205,36 @@ impl Inner {
         Ok(records)
     }
 
-    /// Takes the stripes of all keys, in order; and which of them each key has.
-    fn hold_all(&self, finals: &[Final<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
-        let mut held: Vec<Held<'_>> = Vec::new();
-        let mut last = None;
-        let index = finals
-            .iter()
-            .map(|Final { hashed, .. }| {
-                let stripe = (hashed.partition, stripe_of(hashed.fraction));
-                if last != Some(stripe) {
-                    last = Some(stripe);
-                    held.push(self.stripes.lock(stripe.0, stripe.1));
-                }
-                held.len() - 1
-            })
-            .collect();
+    /// Checks conditions whose stripes are held.
+    fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
+        for (index, (hashed, condition)) in required.iter().enumerate() {
+            let table = self.partition(*hashed).place(hashed.fraction);
+            let found = self.find(table, *hashed, &condition.key).inspect_err(|error| self.corrupt(error))?;
+            let live = if is_live(found.as_ref())? { found } else { None };
+            if let Some(hit) = live.as_ref().filter(|_| self.options.verify_reads) {
+                hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
+            }
+            let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
+            if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
+                return Ok(Commit::Unmet(index));
+            }
+        }
+        Ok(Commit::Done)
+    }
+
+    /// Takes the stripes of all keys, those of the conditions too, in ascending order. Returns the
+    /// stripes, and for each key of the batch the index of its stripe.
+    fn hold_all(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
+        let stripe = |hashed: Hashed| (hashed.partition, stripe_of(hashed.fraction));
+        let keys = || finals.iter().map(|last| last.hashed).chain(required.iter().map(|(hashed, _)| *hashed));
+        let mut stripes: Vec<_> = keys().map(stripe).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let held = stripes.iter().map(|(partition, stripe)| self.stripes.lock(*partition, *stripe)).collect();
+        let index = finals.iter().map(|last| stripes.partition_point(|taken| *taken < stripe(last.hashed))).collect();
         if self.is_unsettled() {
-            for Final { hashed, .. } in finals {
-                self.partition(*hashed).place(hashed.fraction).flush_window(&self.pool, hashed.fraction);
+            for hashed in keys() {
+                self.partition(hashed).place(hashed.fraction).flush_window(&self.pool, hashed.fraction);
             }
             self.pool.fence();
         }

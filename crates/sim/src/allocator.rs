@@ -302,7 +302,7 @@ impl Subject for Holder {
         if !matches!(op, Op::Get { .. }) {
             self.pool.check()?;
         }
-        if matches!(op, Op::Batch { .. }) {
+        if op.is_batch() {
             return Ok(Outcome::Full);
         }
         let mut things = self.lock();

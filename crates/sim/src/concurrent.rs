@@ -11,7 +11,7 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime, Result};
+use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
 
 use crate::config::Config;
@@ -65,15 +65,22 @@ pub fn value_number(bytes: &[u8]) -> u64 {
 fn op_of(action: &Action) -> Op {
     match action {
         Action::One(key, op) => key_op_of(key_bytes(*key), *op),
-        Action::Batch(values) => {
-            let op = |(key, value): &(u64, Option<u64>)| match value {
-                Some(value) => BatchOp::Put { key: key_bytes(*key), value: value_bytes(*value), expiry: None },
-                None => BatchOp::Delete { key: key_bytes(*key) },
-            };
-            Op::Batch { batch: Batch { ops: values.iter().map(op).collect() } }
+        Action::Batch(values) => Op::Batch { batch: batch_of(values) },
+        Action::WriteIf { expected, values } => {
+            let condition =
+                |(key, value): &(u64, Option<u64>)| Condition::value(key_bytes(*key), value.map(value_bytes));
+            Op::WriteIf { conditions: expected.iter().map(condition).collect(), batch: batch_of(values) }
         }
         Action::Are(_) => unreachable!("threads do not ask this: it is what is found after them"),
     }
+}
+
+fn batch_of(values: &[(u64, Option<u64>)]) -> Batch {
+    let op = |(key, value): &(u64, Option<u64>)| match value {
+        Some(value) => BatchOp::Put { key: key_bytes(*key), value: value_bytes(*value), expiry: None },
+        None => BatchOp::Delete { key: key_bytes(*key) },
+    };
+    Batch { ops: values.iter().map(op).collect() }
 }
 
 /// Returns the lifetime that a value is inserted, updated or swapped with. No expiry passes while a
@@ -139,7 +146,14 @@ fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) ->
         // One value for all keys of a batch is as good as one for each: a key has it once.
         let left_out = rng.below(load.keys + 1);
         let keys = (0..load.keys).filter(|key| *key != left_out);
-        return Action::Batch(keys.map(|key| (key, (!rng.one_in(4)).then_some(value))).collect());
+        let values: Vec<_> = keys.map(|key| (key, (!rng.one_in(4)).then_some(value))).collect();
+        if value.is_multiple_of(3) {
+            return Action::Batch(values);
+        }
+        // Conditions of one key or two, of which one may not be written.
+        let pair = [value % load.keys, (value + 1) % load.keys];
+        let expected = pair[..1 + value as usize % 2].iter().map(|key| (*key, seen[*key as usize])).collect();
+        return Action::WriteIf { expected, values };
     }
     let key = rng.below(load.keys);
     Action::One(key, random_key_op(rng, value, seen[key as usize]))
@@ -154,6 +168,17 @@ fn random_key_op(rng: &mut Rng, value: u64, seen: Option<u64>) -> KeyOp {
         5 => KeyOp::Delete,
         6 => KeyOp::Swap(seen, (!rng.one_in(4)).then_some(value)),
         _ => KeyOp::Get,
+    }
+}
+
+/// Notes the values that a call read, or wrote on a condition.
+fn note_seen(call: &Call, seen: &mut [Option<u64>]) {
+    match (&call.action, call.returned) {
+        (Action::One(key, _), Some((_, Answer::Value(value)))) => seen[*key as usize] = value,
+        (Action::WriteIf { values, .. }, Some((_, Answer::Changed(true)))) => {
+            values.iter().for_each(|(key, value)| seen[*key as usize] = *value);
+        }
+        _ => {}
     }
 }
 
@@ -184,11 +209,7 @@ fn run_threads(
                     match outcome {
                         Ok(outcome) => {
                             let Some(call) = call_of(action, called, returned, outcome) else { continue };
-                            if let (Action::One(key, _), Some((_, Answer::Value(value)))) =
-                                (&call.action, call.returned)
-                            {
-                                seen[*key as usize] = value;
-                            }
+                            note_seen(&call, &mut seen);
                             mine.push(call);
                         }
                         Err(wrong) => {

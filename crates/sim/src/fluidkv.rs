@@ -80,6 +80,8 @@ impl Engine for FluidEngine {
             Mutant::RecordNotMarked,
             Mutant::RootEarly,
             Mutant::BatchNotLogged,
+            Mutant::ConditionIgnored,
+            Mutant::UnmetBatchLogged,
             Mutant::ManifestNotFenced,
             Mutant::EditNotFenced,
             Mutant::LinkEarly,

@@ -95,6 +95,7 @@ impl Engine for HiKvEngine {
             Mutant::BatchLogNotDisarmed,
             Mutant::BatchRedoSkipped,
             Mutant::BatchLogNotSettled,
+            Mutant::ConditionIgnored,
         ]
     }
 

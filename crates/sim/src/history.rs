@@ -51,6 +51,13 @@ pub enum Action {
     One(u64, KeyOp),
     /// Gives each of these keys its value (`None`: absent). Each key stands in it once.
     Batch(Vec<(u64, Option<Value>)>),
+    /// As `Batch` with `values`, if all keys of `expected` have these values.
+    WriteIf {
+        /// What keys must be.
+        expected: Vec<(u64, Option<Value>)>,
+        /// What keys become. Each key is in it once.
+        values: Vec<(u64, Option<Value>)>,
+    },
     /// Asks whether all of these keys have these values at one moment: reads one after the other, where nobody writes any more.
     Are(Vec<(u64, Option<Value>)>),
 }
@@ -58,11 +65,12 @@ pub enum Action {
 impl Action {
     /// The keys that it reads or changes.
     fn keys(&self) -> impl Iterator<Item = u64> {
-        let (one, batch) = match self {
-            Self::One(key, _) => (Some(*key), &[][..]),
-            Self::Batch(values) | Self::Are(values) => (None, &values[..]),
+        let (one, expected, values) = match self {
+            Self::One(key, _) => (Some(*key), &[][..], &[][..]),
+            Self::Batch(values) | Self::Are(values) => (None, &[][..], &values[..]),
+            Self::WriteIf { expected, values } => (None, &expected[..], &values[..]),
         };
-        one.into_iter().chain(batch.iter().map(|(key, _)| *key))
+        one.into_iter().chain(expected.iter().chain(values).map(|(key, _)| *key))
     }
 
     /// What it answers in a state, and the state after it; of the keys in `keys`, in this order.
@@ -78,6 +86,13 @@ impl Action {
             Self::Batch(values) => {
                 values.iter().for_each(|(key, value)| after[place(key)] = *value);
                 (Answer::Done, after)
+            }
+            Self::WriteIf { expected, values } => {
+                let is_met = expected.iter().all(|(key, value)| state[place(key)] == *value);
+                if is_met {
+                    values.iter().for_each(|(key, value)| after[place(key)] = *value);
+                }
+                (Answer::Changed(is_met), after)
             }
             Self::Are(values) => {
                 (Answer::Changed(values.iter().all(|(key, value)| state[place(key)] == *value)), after)
@@ -303,6 +318,25 @@ mod tests {
         let returned = Some((5, Answer::Done));
         assert!(sees(batch(returned), 10, [Some(1), Some(2)]));
         assert!(!sees(batch(returned), 10, [None, Some(2)]) && !sees(batch(returned), 10, [None, None]));
+    }
+
+    #[test]
+    fn a_conditional_batch_takes_effect_where_its_conditions_hold() {
+        let write = |answer| Call {
+            action: Action::WriteIf { expected: vec![(0, Some(1))], values: vec![(1, Some(2))] },
+            called: 20,
+            returned: Some((30, Answer::Changed(answer))),
+        };
+        let put =
+            |value| Call { action: Action::One(0, KeyOp::Put(value)), called: 0, returned: Some((5, Answer::Done)) };
+        let sees = |value, answer, found| {
+            let reads = reads(40, [Some(value), found]);
+            is_linearizable(&[&[put(value), write(answer)][..], &reads].concat())
+        };
+        assert!(sees(1, true, Some(2)) && sees(3, false, None));
+        assert!(!sees(1, false, None), "the condition was met");
+        assert!(!sees(3, true, Some(2)), "the condition was not met");
+        assert!(!sees(1, true, None) && !sees(3, false, Some(2)), "the answer is not what happened");
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl Engine for NvhtEngine {
             Mutant::BatchLogNotDisarmed,
             Mutant::BatchRedoSkipped,
             Mutant::BatchLogNotSettled,
+            Mutant::ConditionIgnored,
         ]
     }
 

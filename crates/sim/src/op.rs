@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime, now_millis};
+use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, now_millis};
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,13 @@ pub enum Op {
         /// The operations.
         batch: Batch,
     },
+    /// `write_if`: all or nothing, if all conditions are met.
+    WriteIf {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// The operations.
+        batch: Batch,
+    },
     /// `sync`.
     Sync,
     /// Removes what has expired, where the engine does so on request.
@@ -109,6 +116,7 @@ impl Op {
             Self::Remove { .. } => "update_with remove",
             Self::Get { .. } => "get",
             Self::Batch { .. } => "batch",
+            Self::WriteIf { .. } => "conditional batch",
             Self::Sync => "sync",
             Self::Sweep => "sweep",
             Self::Replace { .. } => "replace a device",
@@ -126,13 +134,23 @@ impl Op {
 
     /// Whether it is done in steps, of which a crash may leave some.
     pub fn has_steps(&self) -> bool {
-        matches!(self, Self::Batch { .. }) || self.is_of_devices()
+        self.is_batch() || self.is_of_devices()
+    }
+
+    /// Whether it is a batch, with or without conditions.
+    pub fn is_batch(&self) -> bool {
+        matches!(self, Self::Batch { .. } | Self::WriteIf { .. })
     }
 
     /// Every key that it may change or read.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let of_batch = if let Self::Batch { batch } = self { &batch.ops[..] } else { &[] };
-        self.key().into_iter().chain(of_batch.iter().map(batch_key))
+        let (conditions, ops) = match self {
+            Self::Batch { batch } => (&[][..], &batch.ops[..]),
+            Self::WriteIf { conditions, batch } => (&conditions[..], &batch.ops[..]),
+            _ => (&[][..], &[][..]),
+        };
+        let of_conditions = conditions.iter().map(|condition| condition.key.as_slice());
+        self.key().into_iter().chain(of_conditions).chain(ops.iter().map(batch_key))
     }
 
     /// The one key that it may change or read.
@@ -146,7 +164,7 @@ impl Op {
             | Self::Append { key, .. }
             | Self::Remove { key }
             | Self::Get { key } => Some(key),
-            Self::Batch { .. } | Self::Sync | Self::Sweep => None,
+            Self::Batch { .. } | Self::WriteIf { .. } | Self::Sync | Self::Sweep => None,
             Self::Replace { .. } | Self::AddGroup | Self::Reopen | Self::Kill | Self::PowerCut => None,
         }
     }
@@ -290,9 +308,23 @@ impl State {
                 batch.ops.iter().for_each(|op| self.apply_batch_op(op));
                 Outcome::Done
             }
+            Op::WriteIf { conditions, batch } => {
+                let is_met = conditions.iter().all(|condition| self.meets(condition));
+                if is_met {
+                    batch.ops.iter().for_each(|op| self.apply_batch_op(op));
+                }
+                Outcome::Changed(is_met)
+            }
             Op::Sync | Op::Sweep | Op::Replace { .. } | Op::AddGroup => Outcome::Done,
             Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
         }
+    }
+
+    /// Returns whether the key of a condition is as the condition requires.
+    pub fn meets(&self, condition: &Condition) -> bool {
+        let held = self.get(&condition.key);
+        let expiry = held.and_then(|held| held.expiry).map(Expiry::at_millis);
+        condition.is_met(held.map(|held| held.value.as_slice()), expiry)
     }
 
     fn apply_batch_op(&mut self, op: &BatchOp) {

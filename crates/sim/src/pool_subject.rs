@@ -77,6 +77,7 @@ impl PoolSubject {
                 store.write(batch)?;
                 Outcome::Done
             }
+            Op::WriteIf { conditions, batch } => Outcome::Changed(store.write_if(conditions, batch)?.is_done()),
             Op::Sync => {
                 store.sync()?;
                 Outcome::Done
@@ -104,7 +105,7 @@ impl Subject for PoolSubject {
     fn apply(&self, op: &Op) -> Result<Outcome> {
         match self.apply_all(op) {
             Err(Error::Full { .. }) => Ok(Outcome::Full),
-            Err(Error::Unsupported { .. }) if matches!(op, Op::Batch { .. }) => Ok(Outcome::Full),
+            Err(Error::Unsupported { .. }) if op.is_batch() => Ok(Outcome::Full),
             other => other,
         }
     }

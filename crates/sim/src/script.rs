@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lodestore_contract::{Batch, BatchOp, Expiry, Lifetime};
+use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime};
 use lodestore_media::sim::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -130,6 +130,28 @@ fn random_batch(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     Op::Batch { batch: Batch { ops: (0..len).map(|_| op(rng)).collect() } }
 }
 
+/// Gives two of three batches conditions. The batch chooses them, so that no random number is drawn
+/// for it. `known` has pairs that were put and may have changed since.
+pub(crate) fn with_conditions(op: Op, known: &[(Vec<u8>, Vec<u8>)]) -> Op {
+    let Op::Batch { batch } = op else { return op };
+    let key_of = |op: &BatchOp| match op {
+        BatchOp::Put { key, .. } | BatchOp::Delete { key } => key.clone(),
+    };
+    let (Some(first), Some(last)) = (batch.ops.first().map(key_of), batch.ops.last().map(key_of)) else {
+        return Op::Batch { batch };
+    };
+    let conditions = match batch.ops.len() % 3 {
+        0 => return Op::Batch { batch },
+        1 => {
+            let (key, value) = known.last().cloned().map_or((first, None), |(key, value)| (key, Some(value)));
+            vec![Condition::value(key, value)]
+        }
+        _ if batch.ops.len() % 2 == 0 => vec![Condition::present(last)],
+        _ => vec![Condition::absent(first), Condition::absent(last)],
+    };
+    Op::WriteIf { conditions, batch }
+}
+
 /// A random script: mixed operations on few keys, with stops of each kind.
 pub fn random(seed: u64, index: u64) -> Script {
     let mut rng = Rng::part(seed, index);
@@ -150,7 +172,7 @@ pub fn random(seed: u64, index: u64) -> Script {
                 let new = (!rng.one_in(3)).then(|| value(&mut rng, most));
                 swap(key, Some(value_now), new)
             }
-            _ => random_op(&mut rng, &keys, most),
+            _ => with_conditions(random_op(&mut rng, &keys, most), &known),
         };
         if let Op::Put { key, value, .. } = &op {
             known.retain(|(known, _)| known != key);
@@ -184,6 +206,7 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
     // Short ones first, so that a fault is soon seen.
     vec![
         script("single key through its life", small, 1, single_key()),
+        script("conditional batches", small, 1, conditional_batches()),
         script("expiry", small, 1, expiry()),
         // What a sweep leaves half done here shows in what comes behind it.
         Script { cuts_sweeps: false, ..script("sweeps beside new keys", small, 1, sweeps(round)) },
@@ -267,6 +290,29 @@ fn batches(rng: &mut Rng) -> Vec<Op> {
         if round % 2 == 1 {
             ops.push([Op::PowerCut, Op::Kill, Op::Reopen][round as usize / 2 % 3].clone());
         }
+    }
+    ops
+}
+
+/// Batches that each need the value which the one before wrote, and after each of them one that
+/// needs the older value and is refused. With stops of each kind.
+fn conditional_batches() -> Vec<Op> {
+    let value = |step: u64| vec![200 + step as u8; 10 + 7 * step as usize];
+    let write_if = |conditions: Vec<Condition>, ops: Vec<(u64, Option<Vec<u8>>)>| match batch_of(ops) {
+        Op::Batch { batch } => Op::WriteIf { conditions, batch },
+        other => other,
+    };
+    let mut ops = vec![batch_of([(0, Some(value(0))), (2, None), (5, None)])];
+    for step in 1..10u64 {
+        let (before, now) = (Condition::value(key(0), Some(value(step - 1))), value(step));
+        let write =
+            vec![(0, Some(now.clone())), (1, Some(now.clone())), (2, (step % 2 == 0).then_some(now)), (3, None)];
+        ops.push(write_if(vec![before.clone(), Condition::absent(key(5))], write));
+        ops.push(write_if(vec![before], vec![(0, None), (5, Some(value(step))), (1, None)]));
+        if step % 2 == 0 {
+            ops.push(write_if(vec![Condition::present(key(2)), Condition::absent(key(3))], Vec::new()));
+        }
+        ops.push([Op::PowerCut, Op::Kill, Op::Reopen][step as usize % 3].clone());
     }
     ops
 }

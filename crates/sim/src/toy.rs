@@ -210,7 +210,7 @@ impl Subject for ToyStore {
     }
 
     fn apply(&self, op: &Op) -> Result<Outcome> {
-        if matches!(op, Op::Batch { .. }) {
+        if op.is_batch() {
             return Ok(Outcome::Full);
         }
         let mut inner = self.lock();

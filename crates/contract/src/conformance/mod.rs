@@ -30,6 +30,7 @@ mod registry;
 
 pub mod accounts;
 pub mod batches;
+pub mod conditions;
 pub mod damage;
 pub mod expiring;
 pub mod full;

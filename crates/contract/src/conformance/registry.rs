@@ -70,6 +70,12 @@ macro_rules! conformance_behaviours {
             batches a_batch_refused_as_full_changes_nothing;
             batches batches_are_seen_in_one_step;
             batches batches_over_the_same_keys_are_never_mixed;
+            conditions conditions_are_met_or_nothing_is_written;
+            conditions the_first_unmet_condition_is_named;
+            conditions conditions_beyond_the_limits_are_refused;
+            conditions conditions_compare_values_of_all_sizes;
+            conditions conditional_transfers_keep_the_sum;
+            conditions conditional_batches_have_no_write_skew;
             groups snapshots_stand_still;
             lifecycle opening_where_nothing_is_says_so;
             lifecycle creating_where_a_store_is_is_refused;

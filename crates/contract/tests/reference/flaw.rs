@@ -218,6 +218,26 @@ flaws! {
     BatchOfNothingUndoes,
     /// A batch is kept by a clean stop only: a crash takes its last key back.
     BatchEndsAtCrash,
+    /// A batch is written whatever its conditions say.
+    ConditionIgnored,
+    /// A batch whose condition is not met is written.
+    UnmetBatchWritten,
+    /// Conditions are checked before the lock is taken under which the batch is written.
+    ConditionCheckedEarly,
+    /// The last condition that is not met is named, and not the first.
+    ConditionNamesLast,
+    /// Only the first condition is checked.
+    ConditionsAfterFirst,
+    /// An expired key counts as present for a condition.
+    ConditionSeesExpired,
+    /// The expiry in a condition is not compared.
+    ConditionIgnoresExpiry,
+    /// Only the lengths of values are compared.
+    ConditionComparesLength,
+    /// Conditions beyond the limits are accepted.
+    ConditionUncounted,
+    /// A batch of nothing does not check its conditions.
+    ConditionOfNothingMet,
     /// A snapshot shows what is written later.
     SnapshotFollows,
     /// `verify` tells no progress.

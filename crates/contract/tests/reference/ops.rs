@@ -1,13 +1,14 @@
 //! The operations of the reference store.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 
-use lodestore_contract::limits::{KEY_MAX, check_batch, check_key, check_value};
+use lodestore_contract::limits::{KEY_MAX, check_batch, check_conditions, check_key, check_value};
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Direction, Durability, Entry, Error, Expiry, Lifetime, MediumUse,
-    Progress, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Durability, Entry, Error, Expected,
+    Expiry, Lifetime, MediumUse, Progress, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
+    VerifyReport, Visit,
 };
 
 use super::{Flaw, Record, Reference, State, capabilities};
@@ -96,7 +97,7 @@ impl Reference {
     }
 
     /// Lets other threads in between two halves of a step, if the flaw is this one.
-    fn pause<'a>(&'a self, state: std::sync::MutexGuard<'a, State>, flaw: Flaw) -> std::sync::MutexGuard<'a, State> {
+    fn pause<'a>(&'a self, state: MutexGuard<'a, State>, flaw: Flaw) -> MutexGuard<'a, State> {
         if !self.has(flaw) {
             return state;
         }
@@ -153,7 +154,59 @@ impl Reference {
         Error::Unsupported { engine: ENGINE, what: what.into(), instead: "engine hikv has it" }
     }
 
-    fn apply_batch(&self, batch: &Batch) -> Result<()> {
+    /// Returns the first condition that is not met.
+    fn first_unmet(&self, state: &State, conditions: &[Condition]) -> Option<usize> {
+        let is_met = |condition: &Condition| {
+            let record = state.map.get(&condition.key).filter(|record| self.is_live(record));
+            let expiry = record.and_then(|record| record.expiry);
+            let value = record.map(|record| record.value.as_slice());
+            match &condition.expected {
+                Expected::Present if self.has(Flaw::ConditionSeesExpired) => state.map.contains_key(&condition.key),
+                Expected::Entry(expected, _) if self.has(Flaw::ConditionIgnoresExpiry) => value == Some(expected),
+                Expected::Value(expected) if self.has(Flaw::ConditionComparesLength) => {
+                    value.is_some_and(|value| value.len() == expected.len())
+                }
+                _ => condition.is_met(value, expiry),
+            }
+        };
+        let unmet = match self.flaw {
+            Some(Flaw::ConditionNamesLast) => conditions.iter().rposition(|condition| !is_met(condition)),
+            Some(Flaw::ConditionsAfterFirst) => conditions.iter().take(1).position(|condition| !is_met(condition)),
+            _ => conditions.iter().position(|condition| !is_met(condition)),
+        };
+        unmet.filter(|_| !self.has(Flaw::ConditionIgnored))
+    }
+
+    /// Writes a batch if its conditions are met.
+    fn apply_batch_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        if !self.has(Flaw::ConditionUncounted) {
+            check_conditions(conditions)?;
+        }
+        // A batch of nothing is checked too, unless the flaw is this one.
+        if batch.ops.is_empty() && self.has(Flaw::ConditionOfNothingMet) {
+            return Ok(Commit::Done);
+        }
+        let state = self.open_state()?;
+        let unmet = self.first_unmet(&state, conditions);
+        if let Some(index) = unmet {
+            drop(state);
+            if self.has(Flaw::UnmetBatchWritten) {
+                self.apply_batch(batch, None)?;
+            }
+            return Ok(Commit::Unmet(index));
+        }
+        let state = if self.has(Flaw::ConditionCheckedEarly) {
+            drop(state);
+            (0..3).for_each(|_| thread::yield_now());
+            None
+        } else {
+            Some(state)
+        };
+        self.apply_batch(batch, state).map(|()| Commit::Done)
+    }
+
+    /// Writes a batch, with the lock of `locked` if the caller holds it.
+    fn apply_batch(&self, batch: &Batch, locked: Option<MutexGuard<'_, State>>) -> Result<()> {
         if let Err(refused) = check_batch(batch)
             && !matches!(refused, Error::BatchLength { .. } if self.has(Flaw::BatchUncounted))
             && !self.has(Flaw::BatchHalfWritten)
@@ -166,7 +219,7 @@ impl Reference {
             Some(Flaw::BatchFirstWins) => ops.reverse(),
             _ => {}
         }
-        let mut state = self.open_state()?;
+        let mut state = locked.map_or_else(|| self.open_state(), Ok)?;
         let before = state.map.clone();
         for op in ops {
             if let Err(refused) = self.apply_op(&mut state, op) {
@@ -488,8 +541,8 @@ impl Store for Reference {
         Ok(visited)
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.apply_batch(batch)
+    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        self.apply_batch_if(conditions, batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

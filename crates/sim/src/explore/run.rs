@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{self, Oracle, Wrong, judged};
-use crate::script::{Script, random_op};
+use crate::script::{Script, random_op, with_conditions};
 use crate::subject::{Engine, Subject};
 
 /// A step with more events than this is always explored: it changes the structure.
@@ -233,7 +233,7 @@ impl Run<'_> {
         if fences.is_empty() || self.rng.one_in(3) {
             return self.rng.index(events.len() + 1);
         }
-        let count = if matches!(op, Op::Batch { .. }) { LAST_FENCES } else { fences.len() };
+        let count = if op.is_batch() { LAST_FENCES } else { fences.len() };
         let last = &fences[fences.len().saturating_sub(count)..];
         (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
     }
@@ -409,7 +409,7 @@ impl Run<'_> {
         let allowed =
             if refused && before != after { vec![after.clone(), before.clone()] } else { vec![after.clone()] };
         for _ in 0..OPS_REFUSED {
-            let op = random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED);
+            let op = with_conditions(random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED), &[]);
             let answer = judged(Oracle::Live, || store.apply(&op));
             let is_right = match &answer {
                 Err(wrong) => wrong.poisoned,

@@ -70,7 +70,7 @@ fn settle_in_flight(store: &Handle, state: &mut State, op: &Op, totals: &mut Tot
     }
     totals.in_flight_done += u64::from(done > 0);
     totals.in_flight_not += u64::from(not > 0);
-    totals.in_flight_batches += u64::from(done + not > 0 && matches!(op, Op::Batch { .. }));
+    totals.in_flight_batches += u64::from(done + not > 0 && op.is_batch());
     if done > 0 {
         *state = after;
     }

@@ -170,6 +170,7 @@ fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
             store.write(batch)?;
             Outcome::Done
         }
+        Step::Do(Op::WriteIf { conditions, batch }) => Outcome::Changed(store.write_if(conditions, batch)?.is_done()),
         Step::Do(_) => Outcome::Done,
     })
 }

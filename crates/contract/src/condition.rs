@@ -1,0 +1,94 @@
+//! Conditions of a batch: what keys must be for the batch to take effect.
+
+use crate::expiry::Expiry;
+
+/// What a key must be.
+///
+/// Conditions compare contents and not write counts. A key that was changed and changed back
+/// satisfies them: for serializability the state at the commit counts, not the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// The key is absent. An expired key is absent.
+    Absent,
+    /// The key is present, with any value.
+    Present,
+    /// The key is present with this value and any expiry.
+    Value(Vec<u8>),
+    /// The key is present with this value and this expiry (`None`: it does not expire).
+    Entry(Vec<u8>, Option<Expiry>),
+}
+
+/// A condition on one key: see [`Store::write_if`](crate::Store::write_if).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// The key.
+    pub key: Vec<u8>,
+    /// What it must be.
+    pub expected: Expected,
+}
+
+impl Condition {
+    /// Requires that `key` is absent.
+    pub fn absent(key: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), expected: Expected::Absent }
+    }
+
+    /// Requires that `key` is present, with any value.
+    pub fn present(key: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), expected: Expected::Present }
+    }
+
+    /// Requires that `key` has the value that a read returned: `None` if the read found no value.
+    pub fn value(key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) -> Self {
+        Self { key: key.into(), expected: value.map_or(Expected::Absent, Expected::Value) }
+    }
+
+    /// Returns whether the present value and expiry of the key satisfy the condition. `value` is
+    /// `None` if the key is absent or expired.
+    pub fn is_met(&self, value: Option<&[u8]>, expiry: Option<Expiry>) -> bool {
+        match &self.expected {
+            Expected::Absent => value.is_none(),
+            Expected::Present => value.is_some(),
+            Expected::Value(expected) => value == Some(expected),
+            Expected::Entry(expected, at) => value == Some(expected) && expiry == *at,
+        }
+    }
+}
+
+/// The outcome of a conditional batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a batch whose conditions are not met writes nothing"]
+pub enum Commit {
+    /// All conditions were met, and the batch is written.
+    Done,
+    /// A condition was not met, and nothing is written. The number is the condition's index.
+    Unmet(usize),
+}
+
+impl Commit {
+    /// Returns whether the batch is written.
+    pub fn is_done(self) -> bool {
+        self == Self::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_condition_is_met_by_what_it_names_and_nothing_else() {
+        let (soon, late) = (Expiry::at_millis(1), Expiry::at_millis(2));
+        let states = [(None, None), (Some(&b"1"[..]), None), (Some(b"1"), Some(soon)), (Some(b"2"), None)];
+        let met = |expected: Expected| {
+            let condition = Condition { key: b"k".to_vec(), expected };
+            states.map(|(value, expiry)| condition.is_met(value, expiry))
+        };
+        assert_eq!(met(Expected::Absent), [true, false, false, false]);
+        assert_eq!(met(Expected::Present), [false, true, true, true]);
+        assert_eq!(met(Expected::Value(b"1".to_vec())), [false, true, true, false]);
+        assert_eq!(met(Expected::Entry(b"1".to_vec(), None)), [false, true, false, false]);
+        assert_eq!(met(Expected::Entry(b"1".to_vec(), Some(soon))), [false, false, true, false]);
+        assert_eq!(met(Expected::Entry(b"1".to_vec(), Some(late))), [false; 4]);
+    }
+}
