@@ -204,6 +204,23 @@ pub enum Error {
         /// before. False: nothing was done.
         may_stand: bool,
     },
+    /// A name of a keyspace of 0 bytes, or of more than 255.
+    KeyspaceName {
+        /// Length given, in bytes.
+        len: usize,
+    },
+    /// The keyspace of this handle was dropped.
+    KeyspaceDropped {
+        /// The keyspace's name.
+        name: String,
+    },
+    /// The store has given away all 2^32 ids of keyspaces.
+    KeyspacesExhausted,
+    /// A handle of a keyspace was used with another store than its own.
+    OtherStore {
+        /// The keyspace's name; empty for the default keyspace.
+        keyspace: String,
+    },
     /// The store was closed.
     Closed,
 }
@@ -375,6 +392,17 @@ impl fmt::Display for Error {
                 "another process opened this store, and this one inherited it by a fork: drop this handle, and open the \
                  store in the one process that uses it (fork first, or exec)",
             ),
+            Self::KeyspaceName { len } => write!(f, "a keyspace name of {len} bytes: use 1 to 255 bytes"),
+            Self::KeyspaceDropped { name } => {
+                write!(f, "keyspace {name:?} was dropped: open it by its name again for a new, empty one")
+            }
+            Self::KeyspacesExhausted => {
+                f.write_str("the store has no more ids for new keyspaces: create another store, and copy the pairs")
+            }
+            Self::OtherStore { keyspace } => write!(
+                f,
+                "keyspace {keyspace:?} belongs to another store: use handles of the store that the call is for"
+            ),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -439,6 +467,10 @@ mod tests {
             Error::NoRoom { path: path(), needed: 3, free: 2 },
             Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
             Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },
+            Error::KeyspaceName { len: 256 },
+            Error::KeyspaceDropped { name: "users".into() },
+            Error::KeyspacesExhausted,
+            Error::OtherStore { keyspace: "users".into() },
             Error::Closed,
         ]
     }

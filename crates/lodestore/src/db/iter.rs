@@ -5,7 +5,9 @@ use std::ops::Bound;
 
 use lodestore_contract::{Direction, Result, ScanRange, Visit};
 
-use super::{Db, Value};
+use super::Value;
+use super::keyspace::Keyspace;
+use super::keyspace::key::Part;
 
 /// Pairs that are read from the store together.
 const PAIRS_PER_READ: usize = 128;
@@ -15,10 +17,9 @@ const PAIRS_PER_READ: usize = 128;
 /// Pairs are read in groups, each group at a moment of its own. A write that returned before the
 /// walk began is shown. A later write may be shown.
 pub struct Pairs {
-    db: Db,
-    /// The part of the range that was not read yet.
-    rest: ScanRange,
-    is_at_end: bool,
+    keyspace: Keyspace,
+    /// The parts of the range that were not read yet, in the order of their keys.
+    parts: VecDeque<Part>,
     front: VecDeque<(Value, Value)>,
     /// Pairs that were read from the end, the last key first.
     back: VecDeque<(Value, Value)>,
@@ -28,39 +29,73 @@ impl Pairs {
     /// Begins a walk.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order.
-    pub(super) fn begin(db: Db, range: ScanRange) -> Result<Self> {
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order;
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    pub(super) fn begin(keyspace: Keyspace, range: &ScanRange) -> Result<Self> {
         // An engine without an order says so at once.
-        db.store().scan_each(&ScanRange { limit: 0, ..range.clone() }, &mut |_, _| Visit::Stop)?;
-        Ok(Self { db, rest: range, is_at_end: false, front: VecDeque::new(), back: VecDeque::new() })
+        keyspace.store().scan_each(&ScanRange::all().limit(0), &mut |_, _| Visit::Stop)?;
+        keyspace.check_alive()?;
+        let parts = keyspace.map.split_range(range).into();
+        Ok(Self { keyspace, parts, front: VecDeque::new(), back: VecDeque::new() })
     }
 
-    /// Reads the next group from one end.
+    /// Reads the next group from one end, if anything is left there.
+    ///
+    /// # Errors
+    /// Those of a scan. The walk then ends after the pairs that were read before the error.
     fn read(&mut self, direction: Direction) -> Result<()> {
-        let range = ScanRange { direction, limit: PAIRS_PER_READ, ..self.rest.clone() };
-        if self.is_at_end || range.excludes_all() {
-            return Ok(());
-        }
-        let mut pairs = VecDeque::new();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            pairs.push_back((Value::from(key.to_vec()), Value::from(value.to_vec())));
-            Visit::More
+        let (pairs, parts) = match direction {
+            Direction::Forward => (&mut self.front, &mut self.parts),
+            Direction::Backward => (&mut self.back, &mut self.parts),
         };
-        let read = self.db.store().scan_each(&range, &mut visit);
-        self.is_at_end = read.is_err() || pairs.len() < PAIRS_PER_READ;
-        if let Some((key, _)) = pairs.back() {
-            let bound = Bound::Excluded(key.to_vec());
-            match direction {
-                Direction::Forward => self.rest.from = bound,
-                Direction::Backward => self.rest.to = bound,
+        while pairs.is_empty() {
+            let part = match direction {
+                Direction::Forward => parts.front_mut(),
+                Direction::Backward => parts.back_mut(),
+            };
+            let Some(part) = part else { break };
+            match (read_part(&self.keyspace, part, direction, pairs), direction) {
+                (Ok(false), _) => {}
+                (Ok(true), Direction::Forward) => drop(parts.pop_front()),
+                (Ok(true), Direction::Backward) => drop(parts.pop_back()),
+                (Err(error), _) => {
+                    parts.clear();
+                    return Err(error);
+                }
             }
         }
-        match direction {
-            Direction::Forward => self.front = pairs,
-            Direction::Backward => self.back = pairs,
-        }
-        read.map(|_| ())
+        Ok(())
     }
+}
+
+/// Reads the next group from one end of a part, and shortens the part. Returns whether the whole
+/// part is read.
+fn read_part(
+    keyspace: &Keyspace,
+    part: &mut Part,
+    direction: Direction,
+    pairs: &mut VecDeque<(Value, Value)>,
+) -> Result<bool> {
+    if part.range.excludes_all() {
+        return Ok(true);
+    }
+    let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
+    let mut last = Vec::new();
+    let read = keyspace.store().scan_each(&range, &mut |key, value| {
+        pairs.push_back((Value::from(key[part.prefix_len..].to_vec()), Value::from(value.to_vec())));
+        if pairs.len() == PAIRS_PER_READ {
+            last = key.to_vec();
+        }
+        Visit::More
+    });
+    keyspace.check_alive().inspect_err(|_| pairs.clear())?;
+    read?;
+    match direction {
+        _ if pairs.len() < PAIRS_PER_READ => return Ok(true),
+        Direction::Forward => part.range.from = Bound::Excluded(last),
+        Direction::Backward => part.range.to = Bound::Excluded(last),
+    }
+    Ok(false)
 }
 
 impl Iterator for Pairs {

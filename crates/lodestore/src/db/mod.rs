@@ -19,10 +19,13 @@
 //! # }
 //! ```
 
+mod batch;
 mod builder;
 mod choice;
 mod iter;
+mod keyspace;
 mod value;
+mod view;
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -30,32 +33,40 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lodestore_contract::{
-    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, ScanRange, Snapshot, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
 };
 
+pub use batch::{Map, WriteBatch};
 pub use builder::Builder;
 pub use choice::{Choice, Engine};
 pub use iter::Pairs;
+pub use keyspace::Keyspace;
+use keyspace::reclaim::Keyspaces;
 pub use value::Value;
+pub use view::View;
 
 /// An open store. Clones share it, and may be used from any number of threads.
 ///
 /// The last clone that is dropped closes the store cleanly. [`Db::close`] does the same and
 /// reports errors. A process that is killed loses nothing that was acknowledged.
+///
+/// The operations on keys are those of the default keyspace, which has no name. Other keyspaces
+/// ([`Db::keyspace`]) have keys of their own.
 #[derive(Clone)]
 pub struct Db {
-    shared: Arc<Shared>,
+    default: Keyspace,
 }
 
-/// What the clones share.
+/// The state of an open store, shared by all handles.
 struct Shared {
     store: Arc<dyn Store>,
     choice: Choice,
+    keyspaces: Arc<Keyspaces>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.keyspaces.stop();
         // There is nobody to tell. A store that cannot be closed is left as after a kill.
         let _ = self.store.close();
     }
@@ -84,11 +95,17 @@ impl Db {
     }
 
     fn of(store: Arc<dyn Store>, choice: Choice) -> Self {
-        Self { shared: Arc::new(Shared { store, choice }) }
+        let needs_sync = matches!(choice.durability, Durability::Interval(_));
+        let keyspaces = Keyspaces::begin(Arc::clone(&store), needs_sync);
+        Self { default: Keyspace::of_default(Arc::new(Shared { store, choice, keyspaces })) }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.default.shared
     }
 
     fn store(&self) -> &dyn Store {
-        &*self.shared.store
+        self.default.store()
     }
 
     /// Returns the engine's name.
@@ -98,12 +115,12 @@ impl Db {
 
     /// Returns the engine and durability that the store was created with or found with, and why.
     pub fn choice(&self) -> &Choice {
-        &self.shared.choice
+        &self.shared().choice
     }
 
     /// Returns what an acknowledged write survives.
     pub fn durability(&self) -> Durability {
-        self.shared.choice.durability
+        self.shared().choice.durability
     }
 
     /// Closes the store cleanly, for all clones. Later calls answer [`Error::Closed`].
@@ -113,7 +130,80 @@ impl Db {
     ///
     /// [`Error::Closed`]: crate::Error::Closed
     pub fn close(&self) -> Result<()> {
+        self.shared().keyspaces.stop();
         self.store().close()
+    }
+}
+
+/// Named keyspaces.
+impl Db {
+    /// Opens the keyspace `name` of the store, or creates it. A keyspace is a map of its own: its
+    /// keys are neither in the default keyspace nor in any other one. A name has 1 to 255 bytes.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// let users = db.keyspace("users")?;
+    /// let emails = db.keyspace("emails")?;
+    /// users.put("17", "Ada")?;
+    /// assert_eq!(emails.get("17")?, None);
+    ///
+    /// let mut batch = db.batch(); // all of it, or nothing
+    /// batch.put(&users, "18", "Bob").put(&emails, "bob@x.org", "18").put(&db, "users", "2");
+    /// batch.commit()?;
+    ///
+    /// assert_eq!(db.keyspaces()?, ["emails", "users"]);
+    /// db.drop_keyspace("emails")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The key of a named keyspace is 3 to 7 bytes longer in the store. Therefore its keys have at
+    /// most 65529 bytes, and longer keys are refused.
+    ///
+    /// A creation makes two small writes one after the other, and is durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceName`]; [`Error::KeyspacesExhausted`]; [`Error::Corrupt`] if the list of
+    /// keyspaces is damaged; those of every write ([`Store`]).
+    ///
+    /// [`Error::KeyspaceName`]: crate::Error::KeyspaceName
+    /// [`Error::KeyspacesExhausted`]: crate::Error::KeyspacesExhausted
+    /// [`Error::Corrupt`]: crate::Error::Corrupt
+    pub fn keyspace(&self, name: impl AsRef<str>) -> Result<Keyspace> {
+        let named = self.shared().keyspaces.with_catalogue(|catalogue| catalogue.open_or_create(name.as_ref()))?;
+        Ok(Keyspace::of_named(Arc::clone(self.shared()), named))
+    }
+
+    /// Returns the names of all keyspaces, sorted. The default keyspace has no name.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the list is damaged; those of every operation
+    /// ([`Store`]).
+    pub fn keyspaces(&self) -> Result<Vec<String>> {
+        self.shared().keyspaces.with_catalogue(|catalogue| catalogue.names())
+    }
+
+    /// Drops the keyspace `name` with all of its pairs. Returns whether there was one.
+    ///
+    /// The call waits for the writes to the keyspace that are under way, and makes one small write.
+    /// Afterwards all handles of the keyspace answer [`Error::KeyspaceDropped`], and the name may
+    /// be given to a new keyspace. A background thread frees the space. If the store is closed
+    /// before, the next open goes on. [`Db::settle`] waits until the space is free.
+    ///
+    /// # Errors
+    /// As [`Db::keyspace`]. The keyspace goes on then, but the next open may find it dropped.
+    ///
+    /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
+    pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
+        self.shared().keyspaces.drop_named(name.as_ref())
+    }
+
+    /// Returns an empty batch of writes to any keyspaces of this store.
+    pub fn batch(&self) -> WriteBatch {
+        WriteBatch::of(Arc::clone(self.shared()))
     }
 }
 
@@ -124,7 +214,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        Ok(self.store().get(key.as_ref())?.map(Value::from))
+        self.default.get(key)
     }
 
     /// Replaces the contents of `value` by the value of `key`. Returns whether there is one.
@@ -132,7 +222,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
-        self.store().get_into(key.as_ref(), value)
+        self.default.get_into(key, value)
     }
 
     /// Returns whether there is a value of `key`.
@@ -140,7 +230,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.store().contains(key.as_ref())
+        self.default.contains(key)
     }
 
     /// Returns the values of `keys`, in their order. Each key is read at a moment of its own.
@@ -148,11 +238,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
-        let keys: Vec<K> = keys.into_iter().collect();
-        let slices: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let mut values = Vec::with_capacity(slices.len());
-        self.store().multi_get(&slices, &mut |_, value| values.push(value.map(|value| Value::from(value.to_vec()))))?;
-        Ok(values)
+        self.default.multi_get(keys)
     }
 
     /// Returns the expiry of `key`: `None` if there is no such key, `Some(None)` if it does not
@@ -161,7 +247,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Expiry>>> {
-        self.store().expiry(key.as_ref())
+        self.default.expiry(key)
     }
 
     /// Returns a lazy walk over the keys of a range and their values, from both ends. The walk
@@ -170,9 +256,7 @@ impl Db {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Pairs> {
-        let bound = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));
-        Pairs::begin(self.clone(), ScanRange { from, to, ..ScanRange::all() })
+        self.default.range(range)
     }
 
     /// As [`Db::range`], over the keys that begin with `prefix`.
@@ -180,32 +264,55 @@ impl Db {
     /// # Errors
     /// As [`Db::range`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Pairs> {
-        Pairs::begin(self.clone(), ScanRange::prefix(prefix.as_ref()))
+        self.default.prefix(prefix)
     }
 
     /// Calls `visit` with every pair, each key once, in no order. Returns the number of calls.
+    /// Pairs of named keyspaces are not shown.
     ///
     /// # Errors
     /// As [`Store::for_each`].
-    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.store().for_each(&mut visit)
+    pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.default.for_each(visit)
     }
 
-    /// Counts the keys that have not expired or were not swept yet. The call may read the whole
-    /// store.
+    /// Counts the keys that have not expired or were not swept yet, without those of named
+    /// keyspaces.
+    ///
+    /// Until the first keyspace is created the call costs what [`Store::len`] costs. Afterwards it
+    /// reads the whole default keyspace, and the whole store if the engine keeps no order.
     ///
     /// # Errors
     /// Those of every operation ([`Store`]).
     pub fn count(&self) -> Result<u64> {
-        self.store().len()
+        self.default.count()
     }
 
-    /// Returns a fixed view of the store as it is now.
+    /// Returns a fixed view of the store as it is now. The view shows the default keyspace, and
+    /// [`View::of`] shows named keyspaces at the same moment.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
+    /// # let db = builder.capacity(64 << 20).open()?;
+    /// use lodestore::Snapshot;
+    ///
+    /// let users = db.keyspace("users")?;
+    /// users.put("17", "Ada")?;
+    /// let view = db.snapshot()?;
+    /// users.delete("17")?;
+    /// assert_eq!(view.of(&users)?.get(b"17")?.as_deref(), Some(&b"Ada"[..]));
+    /// assert_eq!(view.get(b"17")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine has no snapshots.
-    pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
-        self.store().snapshot()
+    pub fn snapshot(&self) -> Result<View> {
+        View::begin(&self.default)
     }
 }
 
@@ -216,7 +323,7 @@ impl Db {
     /// # Errors
     /// Those of every write ([`Store`]).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.store().put(key.as_ref(), value.as_ref())
+        self.default.put(key, value)
     }
 
     /// Stores `value` under `key`, with an expiry.
@@ -224,7 +331,7 @@ impl Db {
     /// # Errors
     /// Those of every write ([`Store`]).
     pub fn put_expiring(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expiry: Expiry) -> Result<()> {
-        self.store().put_expiring(key.as_ref(), value.as_ref(), Some(expiry))
+        self.default.put_expiring(key, value, expiry)
     }
 
     /// Stores `value` under `key` if the key is absent. Returns whether it was.
@@ -235,7 +342,7 @@ impl Db {
     /// # Errors
     /// Those of every write ([`Store`]).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
-        self.store().insert(key.as_ref(), value.as_ref(), lifetime)
+        self.default.insert(key, value, lifetime)
     }
 
     /// Stores `value` under `key` if the key is present. Returns whether it was.
@@ -265,7 +372,7 @@ impl Db {
     /// # Errors
     /// Those of every write ([`Store`]).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
-        self.store().update(key.as_ref(), value.as_ref(), lifetime)
+        self.default.update(key, value, lifetime)
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -273,7 +380,7 @@ impl Db {
     /// # Errors
     /// Those of every write ([`Store`]).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.store().delete(key.as_ref())
+        self.default.delete(key)
     }
 
     /// Gives `key` the value `new` (`None`: absent) if it has the value `expected` (`None`:
@@ -292,7 +399,7 @@ impl Db {
         new: Option<&[u8]>,
         lifetime: Lifetime,
     ) -> Result<Swap> {
-        self.store().compare_and_swap(key.as_ref(), expected, new, lifetime)
+        self.default.compare_and_swap(key, expected, new, lifetime)
     }
 
     /// Changes `key` as `change` answers to its present value and expiry, in one step. See
@@ -307,17 +414,18 @@ impl Db {
     pub fn update_with(
         &self,
         key: impl AsRef<[u8]>,
-        mut change: impl FnMut(Option<&[u8]>, Option<Expiry>) -> Change,
+        change: impl FnMut(Option<&[u8]>, Option<Expiry>) -> Change,
     ) -> Result<()> {
-        self.store().update_with(key.as_ref(), &mut change)
+        self.default.update_with(key, change)
     }
 
-    /// Writes all of `batch` or nothing.
+    /// Writes all of `batch` to the default keyspace, or nothing. [`Db::batch`] writes to several
+    /// keyspaces.
     ///
     /// # Errors
     /// As [`Store::write`].
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.store().write(batch)
+        self.default.write_all(batch)
     }
 
     /// Makes everything that returned before this call survive power loss, if the medium can.
@@ -344,12 +452,13 @@ impl Db {
         self.store().verify(&mut progress)
     }
 
-    /// Does the background work of earlier writes now.
+    /// Does the background work of earlier writes now, and frees the space of dropped keyspaces.
     ///
     /// # Errors
     /// As [`Store::settle`].
     pub fn settle(&self) -> Result<()> {
-        self.store().settle()
+        let reclaimed = self.shared().keyspaces.reclaim();
+        self.store().settle().and(reclaimed)
     }
 
     /// Waits until the recovery behind the open has ended.

@@ -1,0 +1,126 @@
+//! Batches over several keyspaces of a store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+
+use super::keyspace::Keyspace;
+use super::keyspace::named::{Named, Writing};
+use super::{Db, Shared};
+
+/// A map that a [`WriteBatch`] can write to, and a [`View`](super::View) can read: a [`Db`], which
+/// is its default keyspace, or a [`Keyspace`].
+pub trait Map: sealed::HasKeyspace {}
+
+impl Map for Db {}
+impl Map for Keyspace {}
+
+pub(super) mod sealed {
+    use crate::db::keyspace::Keyspace;
+
+    /// Keeps other crates from implementing [`Map`](super::Map).
+    pub trait HasKeyspace {
+        /// Returns the keyspace of the map.
+        fn keyspace_of(&self) -> &Keyspace;
+    }
+}
+
+impl sealed::HasKeyspace for Db {
+    fn keyspace_of(&self) -> &Keyspace {
+        &self.default
+    }
+}
+
+impl sealed::HasKeyspace for Keyspace {
+    fn keyspace_of(&self) -> &Keyspace {
+        self
+    }
+}
+
+/// Returns the keyspace of `map`.
+///
+/// # Errors
+/// [`Error::OtherStore`] if the map is not of the store `shared`.
+pub(super) fn keyspace_in<'a>(shared: &Arc<Shared>, map: &'a impl Map) -> Result<&'a Keyspace> {
+    let keyspace = map.keyspace_of();
+    if Arc::ptr_eq(shared, &keyspace.shared) {
+        return Ok(keyspace);
+    }
+    Err(Error::OtherStore { keyspace: keyspace.name().into() })
+}
+
+/// Writes to any keyspaces of one store that happen all or not at all. See
+/// [`Db::batch`](super::Db::batch). The batch keeps the store open.
+#[must_use = "a batch does nothing until it is committed"]
+pub struct WriteBatch {
+    shared: Arc<Shared>,
+    batch: Batch,
+    /// The named keyspaces that the batch writes to, by their ids.
+    named: BTreeMap<u32, Arc<Named>>,
+    /// Why the first refused operation was refused.
+    refused: Option<Error>,
+}
+
+impl WriteBatch {
+    pub(super) fn of(shared: Arc<Shared>) -> Self {
+        Self { shared, batch: Batch::default(), named: BTreeMap::new(), refused: None }
+    }
+
+    /// Adds a put of `value` under `key`, without an expiry.
+    pub fn put(&mut self, map: &impl Map, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        let value = value.as_ref().to_vec();
+        self.add(map, key.as_ref(), |key| BatchOp::Put { key, value, expiry: None })
+    }
+
+    /// Adds a put of `value` under `key`, with an expiry.
+    pub fn put_expiring(
+        &mut self,
+        map: &impl Map,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> &mut Self {
+        let value = value.as_ref().to_vec();
+        self.add(map, key.as_ref(), |key| BatchOp::Put { key, value, expiry: Some(expiry) })
+    }
+
+    /// Adds a delete of `key`. The key may be absent.
+    pub fn delete(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> &mut Self {
+        self.add(map, key.as_ref(), |key| BatchOp::Delete { key })
+    }
+
+    fn add(&mut self, map: &impl Map, key: &[u8], op: impl FnOnce(Vec<u8>) -> BatchOp) -> &mut Self {
+        let stored = keyspace_in(&self.shared, map).and_then(|keyspace| {
+            let stored = keyspace.map.encode_key(key)?;
+            if let Some(named) = &keyspace.named {
+                self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
+            }
+            Ok(stored.to_vec())
+        });
+        match stored {
+            Ok(stored) => self.batch.ops.push(op(stored)),
+            Err(error) => {
+                self.refused.get_or_insert(error);
+            }
+        }
+        self
+    }
+
+    /// Writes all operations in their order, or nothing. The batch is empty afterwards, also after
+    /// an error.
+    ///
+    /// # Errors
+    /// [`Error::OtherStore`] if a keyspace is of another store; [`Error::KeyspaceDropped`];
+    /// those of [`Store::write`](crate::Store::write).
+    pub fn commit(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let named = std::mem::take(&mut self.named);
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
+        // One guard for each keyspace: a thread must not hold two of the same one.
+        let _writing = named.values().map(|named| named.begin_write()).collect::<Result<Vec<Writing<'_>>>>()?;
+        self.shared.store.write(&batch)
+    }
+}

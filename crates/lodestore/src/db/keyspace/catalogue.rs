@@ -1,0 +1,259 @@
+//! The catalogue: which keyspaces a store has, and which ids were used.
+//!
+//! The catalogue is a header and numbered slots, which are ordinary records of the store. They are
+//! read by their keys, and therefore also in an engine without an order. A process reads them once;
+//! it is the only one that changes them.
+//!
+//! Persist order. Each step is one put. Each is durable before the next step begins: after it the
+//! catalogue syncs the store if its durability is `interval`.
+//!
+//! * Create: 1. the header, with the next id raised; 2. the slot, live.
+//!   A crash after 1 loses an id, and no keyspace exists. No crash gives an id to two names.
+//!   The header counts the slots before step 2, so the slot after those is read too.
+//! * Drop: 1. the slot, dead. A crash before leaves the keyspace with all of its records.
+//! * Reclaim: 1. the records of the keyspace are deleted; 2. the slot, free. A crash before 2
+//!   leaves the slot dead, and the next open goes on.
+//!
+//! Slots are never deleted. Therefore a slot below the header's count that is absent is damage,
+//! and so is an absent header if slot 0 exists.
+//!
+//! Damage of one slot hides the name in it. The other names are opened and dropped as ever. A name
+//! that is not found is an error then, and so is the list of all names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lodestore_contract::{Error, Result, Store};
+
+use super::key::NAMED_ID_MIN;
+use super::named::Named;
+use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
+
+/// The most bytes of a name.
+pub(in crate::db) const NAME_BYTES_MAX: usize = 255;
+
+/// A slot, with its number as its index.
+enum Slot {
+    Free,
+    Live(Arc<Named>),
+    Dead(u32),
+    Damaged,
+}
+
+/// A dropped keyspace whose records are not all removed.
+pub(in crate::db) struct Dead {
+    pub(in crate::db) slot: usize,
+    pub(in crate::db) id: u32,
+}
+
+/// The damage of a slot.
+struct Damage {
+    place: String,
+    what: String,
+}
+
+/// The catalogue of an open store.
+pub(in crate::db) struct Catalogue {
+    store: Arc<dyn Store>,
+    /// Whether a put is durable only after a sync.
+    needs_sync: bool,
+    /// Whether the header was written, or a write of it was begun.
+    has_header: bool,
+    next_id: u32,
+    slots: Vec<Slot>,
+    /// The free slots.
+    free: Vec<usize>,
+    /// The slots of the live keyspaces.
+    by_name: BTreeMap<String, usize>,
+    /// The first damage that was found.
+    damage: Option<Damage>,
+}
+
+impl Catalogue {
+    /// Reads the catalogue.
+    ///
+    /// # Errors
+    /// Those of a read; [`Error::Corrupt`] if the header is damaged; [`Error::NewerFormat`].
+    pub(in crate::db) fn load(store: Arc<dyn Store>, needs_sync: bool) -> Result<Self> {
+        let header = store.get(&header_key())?.map(|value| Header::decode(&value)).transpose()?;
+        let mut catalogue = Self {
+            store,
+            needs_sync,
+            has_header: header.is_some(),
+            next_id: header.map_or(NAMED_ID_MIN, |header| header.next_id),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_name: BTreeMap::new(),
+            damage: None,
+        };
+        match header {
+            Some(header) => catalogue.load_slots(header.slots)?,
+            None if catalogue.store.contains(&slot_key(0))? => {
+                return Err(Error::corrupt(PLACE, "its header is missing"));
+            }
+            None => {}
+        }
+        Ok(catalogue)
+    }
+
+    /// Reads `count` slots, and the next one if it exists.
+    fn load_slots(&mut self, count: u32) -> Result<()> {
+        for number in 0..=count {
+            match self.load_slot(number) {
+                Ok(None) if number == count => {}
+                Ok(Some(slot)) => self.slots.push(slot),
+                Ok(None) => self.note_damage(PLACE.into(), format!("slot {number} is missing")),
+                Err(Error::Corrupt { place, what }) => self.note_damage(place, what),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_damage(&mut self, place: String, what: String) {
+        self.slots.push(Slot::Damaged);
+        self.damage.get_or_insert(Damage { place, what });
+    }
+
+    fn load_slot(&mut self, number: u32) -> Result<Option<Slot>> {
+        let Some(value) = self.store.get(&slot_key(number))? else { return Ok(None) };
+        let slot = match SlotRecord::decode(number, &value)? {
+            SlotRecord::Free => {
+                self.free.push(number as usize);
+                Slot::Free
+            }
+            SlotRecord::Live { id, .. } | SlotRecord::Dead { id, .. }
+                if !(NAMED_ID_MIN..self.next_id).contains(&id) =>
+            {
+                return Err(Error::corrupt(PLACE, format!("slot {number} has id {id}, which was never given")));
+            }
+            SlotRecord::Live { name, .. } if self.by_name.contains_key(&name) => {
+                // Either slot may be the damaged one.
+                if let Some(first) = self.by_name.remove(&name) {
+                    self.slots[first] = Slot::Damaged;
+                }
+                return Err(Error::corrupt(PLACE, format!("slot {number} repeats the name {name:?}")));
+            }
+            SlotRecord::Live { id, name } => {
+                self.by_name.insert(name.clone(), number as usize);
+                Slot::Live(Arc::new(Named::new(id, name)))
+            }
+            SlotRecord::Dead { id, .. } => Slot::Dead(id),
+        };
+        Ok(Some(slot))
+    }
+
+    /// Returns whether the store has, or may have, records of other keyspaces than the default one.
+    pub(in crate::db) fn has_records(&self) -> bool {
+        self.has_header
+    }
+
+    /// Returns the names of the keyspaces, sorted.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a slot is damaged.
+    pub(in crate::db) fn names(&self) -> Result<Vec<String>> {
+        self.check_whole()?;
+        Ok(self.by_name.keys().cloned().collect())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        match &self.damage {
+            None => Ok(()),
+            Some(Damage { place, what }) => Err(Error::corrupt(place.clone(), what.clone())),
+        }
+    }
+
+    /// Returns the keyspace of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceName`]; [`Error::Corrupt`] if the name may be in a damaged slot.
+    fn find(&self, name: &str) -> Result<Option<(usize, Arc<Named>)>> {
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+            return Err(Error::KeyspaceName { len: name.len() });
+        }
+        match self.by_name.get(name).map(|slot| (*slot, &self.slots[*slot])) {
+            Some((slot, Slot::Live(named))) => Ok(Some((slot, Arc::clone(named)))),
+            _ => self.check_whole().map(|()| None),
+        }
+    }
+
+    /// Returns the keyspace of this name. Creates the keyspace if there is none.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceName`]; [`Error::KeyspacesExhausted`]; [`Error::Corrupt`] if the name may
+    /// be in a damaged slot; those of a write, after which the next open may find the keyspace.
+    pub(in crate::db) fn open_or_create(&mut self, name: &str) -> Result<Arc<Named>> {
+        if let Some((_, named)) = self.find(name)? {
+            return Ok(named);
+        }
+        let id = self.next_id;
+        let next_id = id.checked_add(1).ok_or(Error::KeyspacesExhausted)?;
+        let slot = self.free.last().copied().unwrap_or(self.slots.len());
+        self.has_header = true;
+        let header = Header { next_id, slots: self.slots.len() as u32 };
+        self.put(&header_key(), &header.encode())?;
+        // From here on the id is used, even if the next put fails.
+        self.next_id = next_id;
+        self.put_slot(slot, &SlotRecord::Live { id, name: name.into() })?;
+        let named = Arc::new(Named::new(id, name.into()));
+        self.free.pop();
+        self.set(slot, Slot::Live(Arc::clone(&named)));
+        self.by_name.insert(name.into(), slot);
+        Ok(named)
+    }
+
+    /// Drops the keyspace of this name. Returns whether there is one.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`]. On an error the keyspace goes on; the next open may find it
+    /// dropped.
+    pub(in crate::db) fn drop_named(&mut self, name: &str) -> Result<bool> {
+        let Some((slot, named)) = self.find(name)? else { return Ok(false) };
+        let blocked = named.block_writers();
+        self.put_slot(slot, &SlotRecord::Dead { id: named.id(), name: name.into() })?;
+        named.mark_dropped(&blocked);
+        self.by_name.remove(name);
+        self.set(slot, Slot::Dead(named.id()));
+        Ok(true)
+    }
+
+    /// Returns the dropped keyspaces whose records are not all removed.
+    pub(in crate::db) fn dead(&self) -> Vec<Dead> {
+        let dead = |(slot, state): (usize, &Slot)| match state {
+            Slot::Dead(id) => Some(Dead { slot, id: *id }),
+            _ => None,
+        };
+        self.slots.iter().enumerate().filter_map(dead).collect()
+    }
+
+    /// Frees the slot of a dropped keyspace. Its records are removed.
+    ///
+    /// # Errors
+    /// Those of a write.
+    pub(in crate::db) fn free(&mut self, dead: &Dead) -> Result<()> {
+        self.sync()?;
+        self.put_slot(dead.slot, &SlotRecord::Free)?;
+        self.set(dead.slot, Slot::Free);
+        self.free.push(dead.slot);
+        Ok(())
+    }
+
+    fn set(&mut self, slot: usize, state: Slot) {
+        if slot == self.slots.len() { self.slots.push(state) } else { self.slots[slot] = state }
+    }
+
+    fn put_slot(&self, slot: usize, record: &SlotRecord) -> Result<()> {
+        self.put(&slot_key(slot as u32), &record.encode())
+    }
+
+    /// Puts a record. The record is durable afterwards.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.put(key, value)?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.needs_sync { self.store.sync() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,70 @@
+//! A named keyspace, as all of its handles share it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use lodestore_contract::{Error, Result};
+
+/// A named keyspace. Each id has at most one `Named` in a process.
+///
+/// Invariants:
+/// 1. `is_dropped` changes from false to true once, under the write lock of `gate`.
+/// 2. A writer holds the read lock of `gate` from its check of `is_dropped` until its records are
+///    in the store. Therefore no record of a dropped keyspace is written after the drop.
+/// 3. A reader checks `is_dropped` after it has read. If the keyspace was alive then, the reclaim
+///    had removed nothing before.
+pub(in crate::db) struct Named {
+    id: u32,
+    name: String,
+    is_dropped: AtomicBool,
+    gate: RwLock<()>,
+}
+
+/// The right to write to a keyspace: a drop waits until the guard is dropped.
+pub(in crate::db) type Writing<'a> = RwLockReadGuard<'a, ()>;
+
+impl Named {
+    pub(in crate::db) fn new(id: u32, name: String) -> Self {
+        Self { id, name, is_dropped: AtomicBool::new(false), gate: RwLock::new(()) }
+    }
+
+    pub(in crate::db) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(in crate::db) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// # Errors
+    /// [`Error::KeyspaceDropped`].
+    #[inline]
+    pub(in crate::db) fn check_alive(&self) -> Result<()> {
+        if self.is_dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: self.name.clone() });
+        }
+        Ok(())
+    }
+
+    /// Begins a write. A thread must not hold two guards of one keyspace: a waiting drop would
+    /// block the second guard.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceDropped`].
+    #[inline]
+    pub(in crate::db) fn begin_write(&self) -> Result<Writing<'_>> {
+        let writing = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_alive()?;
+        Ok(writing)
+    }
+
+    /// Waits for the writers of the keyspace, and keeps others waiting until the guard is dropped.
+    pub(in crate::db) fn block_writers(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses all later operations.
+    pub(in crate::db) fn mark_dropped(&self, _blocked: &RwLockWriteGuard<'_, ()>) {
+        self.is_dropped.store(true, Ordering::Release);
+    }
+}

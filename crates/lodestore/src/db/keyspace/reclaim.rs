@@ -1,0 +1,248 @@
+//! The keyspaces of an open store, and the thread that removes the records of dropped ones.
+//!
+//! The thread exists only while there is a dropped keyspace. The thread removes records in pieces,
+//! and ends after the present piece when the store is closed. The thread does not keep the store
+//! open.
+//!
+//! Lock order: `reclaiming` or `worker`, then `catalogue`, then the gate of a keyspace.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use lodestore_contract::threads::start_thread;
+use lodestore_contract::{Batch, BatchOp, Error, Result, ScanRange, Store, Visit};
+
+use super::catalogue::{Catalogue, Dead};
+use super::key::{id_of, prefix_of};
+
+/// Records that are removed together in an engine with an order.
+const PIECE_RECORDS: usize = 256;
+/// The most bytes of keys that a walk over an engine without an order collects.
+const WALK_BYTES_MAX: usize = 16 << 20;
+/// The bytes of memory of a collected key besides its own bytes.
+const KEY_OVERHEAD_BYTES: usize = 40;
+
+/// The keyspaces of an open store.
+pub(in crate::db) struct Keyspaces {
+    store: Arc<dyn Store>,
+    needs_sync: bool,
+    /// The process that opened the store. A forked process has no thread of it.
+    process: u32,
+    /// `None` until it was read.
+    catalogue: Mutex<Option<Catalogue>>,
+    worker: Mutex<Worker>,
+    /// Held while records are removed.
+    reclaiming: Mutex<()>,
+    is_stopping: AtomicBool,
+}
+
+/// The thread that removes records.
+#[derive(Default)]
+struct Worker {
+    /// Whether the thread looks for dropped keyspaces once more before it ends.
+    is_running: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keyspaces {
+    /// Reads the catalogue, and goes on with the reclaim that the last close or a kill interrupted.
+    /// A catalogue that cannot be read is an error of the calls that need it.
+    pub(in crate::db) fn begin(store: Arc<dyn Store>, needs_sync: bool) -> Arc<Self> {
+        let keyspaces = Arc::new(Self {
+            store,
+            needs_sync,
+            process: std::process::id(),
+            catalogue: Mutex::default(),
+            worker: Mutex::default(),
+            reclaiming: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        });
+        if keyspaces.has_dead() {
+            keyspaces.start_reclaim();
+        }
+        keyspaces
+    }
+
+    /// Calls `work` with the catalogue, and keeps others waiting.
+    ///
+    /// # Errors
+    /// Those of `work`, and of [`Catalogue::load`].
+    pub(in crate::db) fn with_catalogue<T>(&self, work: impl FnOnce(&mut Catalogue) -> Result<T>) -> Result<T> {
+        let mut catalogue = lock(&self.catalogue);
+        let catalogue = match &mut *catalogue {
+            Some(catalogue) => catalogue,
+            none => none.insert(Catalogue::load(Arc::clone(&self.store), self.needs_sync)?),
+        };
+        work(catalogue)
+    }
+
+    /// Returns whether the store surely has no records of other keyspaces than the default one.
+    pub(in crate::db) fn has_default_only(&self) -> bool {
+        self.with_catalogue(|catalogue| Ok(!catalogue.has_records())).unwrap_or(false)
+    }
+
+    fn has_dead(&self) -> bool {
+        self.with_catalogue(|catalogue| Ok(!catalogue.dead().is_empty())).unwrap_or(false)
+    }
+
+    /// Drops a keyspace. Returns whether there was one. Its records are removed in the background.
+    ///
+    /// # Errors
+    /// As [`Catalogue::drop_named`].
+    pub(in crate::db) fn drop_named(self: &Arc<Self>, name: &str) -> Result<bool> {
+        let was_there = self.with_catalogue(|catalogue| catalogue.drop_named(name))?;
+        if was_there {
+            self.start_reclaim();
+        }
+        Ok(was_there)
+    }
+
+    /// Starts the thread unless it runs. If the system refuses the thread, the reclaim waits for
+    /// the next drop, the next settle or the next open.
+    fn start_reclaim(self: &Arc<Self>) {
+        let mut worker = lock(&self.worker);
+        if worker.is_running || self.is_stopping() {
+            return;
+        }
+        if let Some(ended) = worker.thread.take() {
+            // A panic of the ended thread says nothing about the next one.
+            let _ = ended.join();
+        }
+        let keyspaces = Arc::clone(self);
+        if let Ok(thread) = start_thread("lodestore-reclaim", move || keyspaces.run()) {
+            *worker = Worker { is_running: true, thread: Some(thread) };
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let reclaimed = self.reclaim();
+            let mut worker = lock(&self.worker);
+            // A drop marks its slot before it looks at `is_running`.
+            if reclaimed.is_err() || self.is_stopping() || !self.has_dead() {
+                worker.is_running = false;
+                return;
+            }
+        }
+    }
+
+    /// Ends the reclaim, and waits for the thread.
+    pub(in crate::db) fn stop(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        self.is_stopping.store(true, Ordering::Release);
+        let thread = lock(&self.worker).thread.take();
+        if let Some(thread) = thread {
+            // The reclaim of a thread that panicked goes on after the next open.
+            let _ = thread.join();
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Removes the records of all dropped keyspaces, and then frees their slots.
+    ///
+    /// # Errors
+    /// Those of a read and a write. The reclaim goes on at its next start.
+    pub(in crate::db) fn reclaim(&self) -> Result<()> {
+        let _one_at_a_time = lock(&self.reclaiming);
+        loop {
+            let dead = self.with_catalogue(|catalogue| Ok(catalogue.dead()))?;
+            if dead.is_empty() || self.is_stopping() {
+                return Ok(());
+            }
+            if self.store.capabilities().scan {
+                dead.iter().try_for_each(|dead| self.remove_range(dead).and_then(|()| self.free(dead)))?;
+            } else {
+                self.remove_by_walks(&dead)?;
+                dead.iter().try_for_each(|dead| self.free(dead))?;
+            }
+        }
+    }
+
+    /// Frees the slot of a keyspace whose records are removed. If the store is being closed, some
+    /// records may be left, and the slot stays dead.
+    fn free(&self, dead: &Dead) -> Result<()> {
+        if self.is_stopping() { Ok(()) } else { self.with_catalogue(|catalogue| catalogue.free(dead)) }
+    }
+
+    /// Removes the records of a keyspace in an engine with an order.
+    fn remove_range(&self, dead: &Dead) -> Result<()> {
+        let mut range = ScanRange::prefix(&prefix_of(dead.id)).limit(PIECE_RECORDS);
+        while !self.is_stopping() {
+            let mut keys = Vec::new();
+            let scanned = self.store.scan_each(&range, &mut |key, _| {
+                keys.push(key.to_vec());
+                Visit::More
+            });
+            if let Some(last) = keys.last() {
+                range.from = Bound::Excluded(last.clone());
+            }
+            let is_last = keys.len() < PIECE_RECORDS;
+            self.remove(keys)?;
+            match scanned {
+                // The walk passes over damage, and a scan does not.
+                Err(Error::Corrupt { .. }) => return self.remove_by_walks(std::slice::from_ref(dead)),
+                scanned => scanned?,
+            };
+            if is_last {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the records of keyspaces by walks over the whole store. One walk suffices if the
+    /// keys need at most [`WALK_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// Those of a read and a write. After [`Error::Corrupt`] the records without damage are
+    /// removed.
+    fn remove_by_walks(&self, dead: &[Dead]) -> Result<()> {
+        let ids: BTreeSet<u32> = dead.iter().map(|dead| dead.id).collect();
+        while !self.is_stopping() {
+            let (mut keys, mut bytes) = (Vec::new(), 0);
+            let walked = self.store.for_each(&mut |key, _| {
+                if id_of(key).is_some_and(|id| ids.contains(&id)) {
+                    bytes += key.len() + KEY_OVERHEAD_BYTES;
+                    keys.push(key.to_vec());
+                }
+                if bytes > WALK_BYTES_MAX || self.is_stopping() { Visit::Stop } else { Visit::More }
+            });
+            let is_last = bytes <= WALK_BYTES_MAX;
+            while !keys.is_empty() && !self.is_stopping() {
+                let piece = keys.split_off(keys.len().saturating_sub(PIECE_RECORDS));
+                self.remove(piece)?;
+            }
+            walked?;
+            if is_last {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes records, together if the engine has batches.
+    fn remove(&self, keys: Vec<Vec<u8>>) -> Result<()> {
+        if self.store.capabilities().batch {
+            let delete = |key: &Vec<u8>| BatchOp::Delete { key: key.clone() };
+            match self.store.write(&Batch { ops: keys.iter().map(delete).collect() }) {
+                // A full store takes deletes one by one.
+                Err(Error::Full { .. } | Error::DramBudget { .. }) => {}
+                written => return written,
+            }
+        }
+        let mut keys = keys.iter().take_while(|_| !self.is_stopping());
+        keys.try_for_each(|key| self.store.delete(key).map(|_| ()))
+    }
+}

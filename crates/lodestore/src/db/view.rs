@@ -1,0 +1,63 @@
+//! Fixed views of a store.
+
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Entry, Result, Scan, ScanRange, Snapshot};
+
+use super::batch::{Map, keyspace_in};
+use super::keyspace::Keyspace;
+
+/// A fixed view of one keyspace of a store. See [`Db::snapshot`](super::Db::snapshot).
+///
+/// The view keeps the store open. Clones share it.
+#[derive(Clone)]
+pub struct View {
+    keyspace: Keyspace,
+    snapshot: Arc<dyn Snapshot>,
+}
+
+impl View {
+    /// Takes a snapshot of the store, and shows a keyspace of it.
+    pub(super) fn begin(keyspace: &Keyspace) -> Result<Self> {
+        let snapshot = Arc::from(keyspace.store().snapshot()?);
+        Ok(Self { keyspace: keyspace.clone(), snapshot })
+    }
+
+    /// Returns the view of another keyspace in the same snapshot: all views of a snapshot show the
+    /// store at one moment. A keyspace that was created later is empty.
+    ///
+    /// A view that was returned goes on after a drop of its keyspace.
+    ///
+    /// # Errors
+    /// [`Error::OtherStore`](crate::Error::OtherStore) if the keyspace is of another store;
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped) if it is dropped by now.
+    pub fn of(&self, map: &impl Map) -> Result<Self> {
+        let keyspace = keyspace_in(&self.keyspace.shared, map)?.clone();
+        // A keyspace that is alive now was alive when the snapshot was taken, or did not exist.
+        keyspace.check_alive()?;
+        Ok(Self { keyspace, snapshot: Arc::clone(&self.snapshot) })
+    }
+}
+
+impl Snapshot for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.snapshot.get(&self.keyspace.map.encode_key(key)?)
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        let mut parts = self.keyspace.map.split_range(range);
+        if range.direction == Direction::Backward {
+            parts.reverse();
+        }
+        let mut scans = Vec::with_capacity(parts.len());
+        for part in parts {
+            let scan = self.snapshot.scan(&part.range)?;
+            let to_user = move |entry: Entry| match part.prefix_len {
+                0 => entry,
+                prefix_len => Entry::new(&entry.key()[prefix_len..], entry.value()),
+            };
+            scans.push(scan.map(move |entry| entry.map(to_user)));
+        }
+        Ok(Box::new(scans.into_iter().flatten().take(range.limit)))
+    }
+}

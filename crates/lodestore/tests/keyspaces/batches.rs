@@ -1,0 +1,116 @@
+//! Batches over keyspaces, and snapshots of them.
+
+use lodestore::{Batch, BatchOp, Error, Expiry, ScanRange, Snapshot};
+use lodestore_contract::testing::Scratch;
+
+use crate::setup::{each, raw};
+
+#[test]
+fn a_batch_writes_to_all_of_its_keyspaces_in_order() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let (users, emails) = (db.keyspace("users").expect("creates"), db.keyspace("emails").expect("creates"));
+        emails.put("old", "v").expect("put");
+        let expiry = Expiry::at_millis(u64::MAX / 2);
+        let mut batch = db.batch();
+        batch.put(&users, "k", "first").put(&emails, "k", "of emails").put(&db, b"\xff\xff", "of the default");
+        batch.delete(&emails, "old").put_expiring(&users, "k", "last", expiry);
+        let committed = batch.commit();
+        if !setup.has_batches {
+            assert!(matches!(committed, Err(Error::Unsupported { .. })), "{committed:?}");
+            assert_eq!((users.count().expect("count"), emails.count().expect("count")), (0, 1), "{}", setup.name());
+            return;
+        }
+        committed.expect("a commit");
+        batch.commit().expect("an empty batch");
+        drop((batch, users, emails, db));
+        let db = setup.open(path);
+        let (users, emails) = (db.keyspace("users").expect("opens"), db.keyspace("emails").expect("opens"));
+        assert_eq!(users.get("k").expect("get").expect("there"), "last", "{}", setup.name());
+        assert_eq!(users.expiry("k").expect("expiry"), Some(Some(expiry)));
+        assert_eq!(emails.get("k").expect("get").expect("there"), "of emails");
+        assert!(!emails.contains("old").expect("contains"));
+        assert_eq!(db.get(b"\xff\xff").expect("get").expect("there"), "of the default");
+        assert_eq!(db.count().expect("count"), 1);
+    });
+}
+
+#[test]
+fn a_batch_with_a_refused_operation_writes_nothing() {
+    each(|setup, path| {
+        let other_dir = Scratch::new();
+        let (db, other) = (setup.open(path), setup.open(&other_dir.store()));
+        let (users, dropped) = (db.keyspace("users").expect("creates"), db.keyspace("dropped").expect("creates"));
+        let foreign = other.keyspace("users").expect("creates");
+        assert!(db.drop_keyspace("dropped").expect("drops"));
+        let commit = |batch: &mut lodestore::db::WriteBatch| batch.put(&users, "l", "v").commit();
+        let refused = commit(db.batch().put(&users, "k", "v").put(&foreign, "k", "v"));
+        assert!(matches!(&refused, Err(Error::OtherStore { keyspace }) if keyspace == "users"), "{refused:?}");
+        let refused = commit(db.batch().delete(&other, "k"));
+        assert!(matches!(&refused, Err(Error::OtherStore { keyspace }) if keyspace.is_empty()), "{refused:?}");
+        let refused = commit(db.batch().put(&users, "k", "v").delete(&dropped, "k"));
+        assert!(matches!(&refused, Err(Error::KeyspaceDropped { name }) if name == "dropped"), "{refused:?}");
+        let refused = commit(db.batch().put(&users, "k", "v").put(&users, "", "v"));
+        assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+        for map in [&users, &foreign] {
+            assert_eq!(map.count().expect("count"), 0, "{}", setup.name());
+        }
+    });
+}
+
+#[test]
+fn a_batch_of_the_contract_writes_to_the_default_keyspace() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let put = |key: &[u8]| BatchOp::Put { key: key.to_vec(), value: b"v".to_vec(), expiry: None };
+        let written = db.write(&Batch { ops: vec![put(b"a"), put(b"\xff\xff\x02"), put(b"b")] });
+        if setup.has_batches {
+            written.expect("a batch");
+            assert_eq!(db.get(b"\xff\xff\x02").expect("get").expect("there"), "v", "{}", setup.name());
+            drop(db);
+            assert_eq!(raw(path)[2].0, b"\xff\xff\x01\xff\xff\x02");
+        }
+    });
+}
+
+#[test]
+fn views_of_one_snapshot_show_all_keyspaces_at_one_moment() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let (users, dropped) = (db.keyspace("users").expect("creates"), db.keyspace("dropped").expect("creates"));
+        let keys: [&[u8]; 4] = [b"a", b"b", b"\xff\xff", b"\xff\xff\x03"];
+        for (number, key) in keys.iter().enumerate() {
+            users.put(key, [number as u8]).expect("put");
+            db.put(key, [10 + number as u8]).expect("put");
+        }
+        let view = match db.snapshot() {
+            Ok(view) => view,
+            Err(error) => return assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+        };
+        let of_users = view.of(&users).expect("a view");
+        for key in keys {
+            users.delete(key).and_then(|_| db.put(key, "new")).expect("writes");
+        }
+        db.put("c", "new").expect("put");
+        let later = db.keyspace("later").expect("creates");
+        later.put("k", "v").expect("put");
+        for (view, first) in [(&view, 10), (&of_users, 0), (&of_users.of(&db).expect("a view"), 10)] {
+            assert_eq!(view.get(b"b").expect("get"), Some(vec![first + 1]), "{}", setup.name());
+            assert_eq!(view.get(b"\xff\xff").expect("get"), Some(vec![first + 2]));
+            let pairs = |range: ScanRange| -> Vec<_> {
+                view.scan(&range).expect("a scan").map(|entry| entry.expect("a pair").into_pair()).collect()
+            };
+            let mut all: Vec<_> = keys.iter().zip(first..).map(|(key, value)| (key.to_vec(), vec![value])).collect();
+            assert_eq!(pairs(ScanRange::all()), all);
+            assert_eq!(pairs(ScanRange::all().limit(3)), all[..3]);
+            assert_eq!(pairs(ScanRange::from(*b"b").to(*b"\xff\xff\x03")), all[1..3]);
+            all.reverse();
+            assert_eq!(pairs(ScanRange::all().reverse().limit(3)), all[..3]);
+        }
+        assert_eq!(view.of(&later).expect("a view").get(b"k").expect("get"), None);
+        assert!(db.drop_keyspace("dropped").expect("drops") && db.drop_keyspace("users").expect("drops"));
+        assert!(matches!(view.of(&dropped).map(drop), Err(Error::KeyspaceDropped { .. })));
+        db.settle().expect("a settle");
+        assert_eq!(of_users.get(b"a").expect("get"), Some(vec![0]), "{}", setup.name());
+    });
+}

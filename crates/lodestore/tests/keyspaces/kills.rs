@@ -1,0 +1,1 @@
+//! Kills of a process that creates and drops keyspaces.

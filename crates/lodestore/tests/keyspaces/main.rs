@@ -1,0 +1,8 @@
+//! Named keyspaces as their user sees them, in every engine, in memory and on disk.
+
+mod batches;
+mod catalogue;
+mod drops;
+mod maps;
+mod model;
+mod setup;
