@@ -3,6 +3,7 @@
 mod batches;
 mod catalogue;
 mod drops;
+mod kills;
 mod maps;
 mod model;
 mod setup;

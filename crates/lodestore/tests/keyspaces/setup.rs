@@ -14,7 +14,7 @@ pub struct Setup {
     pub has_batches: bool,
 }
 
-const ALL: [Setup; 6] = [
+pub const ALL: [Setup; 6] = [
     Setup { engine: Engine::Hikv, options: &[], has_order: true, has_batches: true },
     Setup { engine: Engine::Nvht, options: &[], has_order: false, has_batches: true },
     Setup { engine: Engine::Fluidkv, options: &[], has_order: true, has_batches: true },

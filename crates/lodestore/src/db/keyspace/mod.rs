@@ -13,6 +13,8 @@ pub(super) mod key;
 pub(super) mod named;
 pub(super) mod reclaim;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::fmt;

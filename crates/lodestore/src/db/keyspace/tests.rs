@@ -1,0 +1,263 @@
+//! The order of writes, and a stop after each of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lodestore_contract::testing::Scratch;
+use lodestore_contract::threads::limit_thread_starts;
+use lodestore_contract::{
+    Batch, Capabilities, ChangeFn, Durability, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats,
+    Store, Swap, VerifyReport, Visit,
+};
+
+use super::key::id_of;
+use super::record::{Header, SlotRecord, header_key, slot_key};
+use crate::db::{Choice, Db};
+use crate::{CreateOptions, OpenOptions};
+
+const ENGINES: [&str; 4] = ["hikv", "nvht", "fluidkv", "mkvs"];
+
+/// A write or a sync that a store was asked for.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Put(Vec<u8>),
+    Delete,
+    Sync,
+}
+
+/// A store that refuses all writes after the first `writes_left`, as if the process were killed.
+struct Stopping {
+    store: Arc<dyn Store>,
+    writes_left: Mutex<u32>,
+    steps: Mutex<Vec<Step>>,
+}
+
+impl Stopping {
+    fn note(&self, step: Step) -> Result<()> {
+        let mut left = self.writes_left.lock().expect("no panic");
+        *left = left.checked_sub(1).ok_or_else(|| Error::Poisoned { cause: "the test stops here".into() })?;
+        self.steps.lock().expect("no panic").push(step);
+        Ok(())
+    }
+
+    fn take_steps(&self) -> Vec<Step> {
+        std::mem::take(&mut self.steps.lock().expect("no panic"))
+    }
+}
+
+impl Store for Stopping {
+    fn engine(&self) -> &'static str {
+        self.store.engine()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.store.get_into(key, value)
+    }
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.store.contains(key)
+    }
+    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.store.multi_get(keys, each)
+    }
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        self.store.expiry(key)
+    }
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        self.note(Step::Put(key.to_vec()))?;
+        self.store.put_expiring(key, value, expiry)
+    }
+    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.store.insert(key, value, lifetime)
+    }
+    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
+        self.store.update(key, value, lifetime)
+    }
+    fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.note(Step::Delete)?;
+        self.store.delete(key)
+    }
+    fn compare_and_swap(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>, life: Lifetime) -> Result<Swap> {
+        self.store.compare_and_swap(key, old, new, life)
+    }
+    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
+        self.store.update_with(key, change)
+    }
+    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.store.scan_each(range, visit)
+    }
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        self.store.scan(range)
+    }
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.store.for_each(visit)
+    }
+    fn write(&self, batch: &Batch) -> Result<()> {
+        // The reclaim alone writes batches here.
+        self.note(Step::Delete)?;
+        self.store.write(batch)
+    }
+    fn len(&self) -> Result<u64> {
+        self.store.len()
+    }
+    fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+    fn sync(&self) -> Result<()> {
+        self.note(Step::Sync)
+    }
+    fn wait_recovered(&self) -> Result<()> {
+        self.store.wait_recovered()
+    }
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.store.verify(progress)
+    }
+    fn close(&self) -> Result<()> {
+        self.store.close()
+    }
+}
+
+/// Opens the store at `path` with `engine`, or creates it. The handle stops after `writes` writes.
+fn open(path: &Path, engine: &str, durability: Durability, writes: u32) -> (Db, Arc<Stopping>) {
+    let opened = crate::open(path, &OpenOptions::new());
+    let size = if engine == "mkvs" { 256 << 20 } else { 32 << 20 };
+    let created = || crate::create(path, &CreateOptions::new().engine(engine).size(size));
+    let store = opened.or_else(|_| created()).expect("a store").into_store();
+    let stopping = Arc::new(Stopping { store, writes_left: Mutex::new(writes), steps: Mutex::default() });
+    let choice = Choice { engine: stopping.engine(), durability, reason: "a test".into() };
+    (Db::of(Arc::clone(&stopping) as Arc<dyn Store>, choice), stopping)
+}
+
+#[test]
+fn each_step_is_durable_before_the_next_one() {
+    let _threads = limit_thread_starts(usize::MAX);
+    for engine in ENGINES {
+        let dir = Scratch::new();
+        let (header, slot) = (|| Step::Put(header_key()), || Step::Put(slot_key(0)));
+        let (db, steps) = open(&dir.store(), engine, Durability::Interval(Duration::from_secs(1)), u32::MAX);
+        let users = db.keyspace("users").expect("creates");
+        assert_eq!(steps.take_steps(), [header(), Step::Sync, slot(), Step::Sync], "{engine}");
+        users.put("k", "v").expect("put");
+        db.keyspace("users").expect("opens");
+        assert_eq!(steps.take_steps(), [Step::Put(b"\xff\xff\x02k".to_vec())], "{engine}");
+        assert!(db.drop_keyspace("users").expect("drops"));
+        db.settle().expect("a settle");
+        let dropped = [slot(), Step::Sync, Step::Delete, Step::Sync, slot(), Step::Sync];
+        assert_eq!(steps.take_steps(), dropped, "{engine}");
+        drop((users, db));
+        let (db, steps) = open(&dir.store(), engine, Durability::Process, u32::MAX);
+        db.keyspace("users").expect("creates");
+        assert_eq!(steps.take_steps(), [header(), slot()], "no syncs without an interval: {engine}");
+    }
+}
+
+/// What a script was told about the keyspaces `a` and `b`.
+#[derive(Debug, Default)]
+struct Told {
+    /// Whether each was created, and its record put.
+    has: [bool; 2],
+    /// The keyspace whose creation, put or drop was begun last, and may be done or not.
+    in_doubt: Option<usize>,
+}
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// Creates and drops keyspaces until the store stops. Returns whether the script came to its end.
+fn run_script(db: &Db, told: &mut Told) -> Result<()> {
+    let create = |told: &mut Told, at: usize| {
+        told.in_doubt = Some(at);
+        let map = db.keyspace(NAMES[at])?;
+        assert_eq!(map.count()?, 0, "a new keyspace has records of an old one");
+        map.put("k", NAMES[at])?;
+        (told.has[at], told.in_doubt) = (true, None);
+        Ok(())
+    };
+    let remove = |told: &mut Told, at: usize| {
+        told.in_doubt = Some(at);
+        assert!(db.drop_keyspace(NAMES[at])?);
+        (told.has[at], told.in_doubt) = (false, None);
+        db.settle()
+    };
+    create(told, 0)?;
+    create(told, 1)?;
+    remove(told, 0)?;
+    create(told, 0)?;
+    remove(told, 1)?;
+    remove(told, 0)?;
+    create(told, 1)
+}
+
+/// Checks the catalogue's records, and that all records of keyspaces have one. Returns the next id.
+fn check_records(store: &dyn Store, name: &str) -> u32 {
+    let mut known = vec![0, 1];
+    let header = store.get(&header_key()).expect("get").map(|value| Header::decode(&value).expect("a header"));
+    let next_id = header.map_or(2, |header| header.next_id);
+    for number in 0..=header.map_or(0, |header| header.slots) {
+        let Some(value) = store.get(&slot_key(number)).expect("get") else { continue };
+        if let SlotRecord::Live { id, .. } | SlotRecord::Dead { id, .. } =
+            SlotRecord::decode(number, &value).expect("a slot")
+        {
+            assert!((2..next_id).contains(&id) && !known.contains(&id), "{name}: id {id} of {known:?}");
+            known.push(id);
+        }
+    }
+    let each = |key: &[u8], _: &[u8]| {
+        assert!(id_of(key).is_none_or(|id| known.contains(&id)), "{name}: {key:?} belongs to no keyspace");
+        Visit::More
+    };
+    store.for_each(&mut { each }).expect("a walk");
+    next_id
+}
+
+#[test]
+fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used_twice() {
+    let _threads = limit_thread_starts(usize::MAX);
+    for engine in ENGINES {
+        let mut is_over = false;
+        for writes in 0.. {
+            let (dir, name) = (Scratch::new(), format!("{engine} after {writes} writes"));
+            let mut told = Told::default();
+            let (db, stopping) = open(&dir.store(), engine, Durability::Process, writes);
+            match run_script(&db, &mut told) {
+                Ok(()) => is_over = true,
+                Err(Error::Poisoned { .. }) => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
+            let next_id = check_records(&*stopping.store, &name);
+            drop((db, stopping));
+            let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
+            let names = db.keyspaces().expect("names");
+            for (at, has) in told.has.into_iter().enumerate() {
+                let found = names.iter().any(|name| name == NAMES[at]);
+                assert!(found == has || told.in_doubt == Some(at), "{name}: {told:?} {names:?}");
+                let map = db.keyspace(NAMES[at]).expect("opens or creates");
+                let value = map.get("k").expect("get");
+                assert!(value.is_none() || found, "{name}: a new keyspace has records of an old one");
+                assert!(value.is_none_or(|value| value == NAMES[at]), "{name}");
+                assert!(!has || told.in_doubt == Some(at) || map.contains("k").expect("get"), "{name}");
+            }
+            db.keyspace("new").and_then(|map| map.put("k", "v")).expect("creates");
+            db.settle().expect("a settle");
+            assert!(check_records(&*stopping.store, &name) > next_id, "{name}");
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
+    let dir = Scratch::new();
+    let (db, stopping) = open(&dir.store(), "hikv", Durability::Process, u32::MAX);
+    let users = db.keyspace("users").expect("creates");
+    users.put("k", "v").expect("put");
+    let threads = limit_thread_starts(0);
+    assert!(db.drop_keyspace("users").expect("drops"));
+    drop(threads);
+    assert!(stopping.store.contains(b"\xff\xff\x02k").expect("contains"), "nothing was removed");
+    db.settle().expect("a settle");
+    assert!(!stopping.store.contains(b"\xff\xff\x02k").expect("contains"));
+}
