@@ -36,7 +36,8 @@ struct Stopping {
 impl Stopping {
     fn note(&self, step: Step) -> Result<()> {
         let mut left = self.writes_left.lock().expect("no panic");
-        *left = left.checked_sub(1).ok_or_else(|| Error::Poisoned { cause: "the test stops here".into() })?;
+        let stopped = || Error::Poisoned { cause: "the test stops the store".into() };
+        *left = left.checked_sub(1).ok_or_else(stopped)?;
         self.steps.lock().expect("no panic").push(step);
         Ok(())
     }
@@ -153,7 +154,7 @@ fn each_step_is_durable_before_the_next_one() {
     }
 }
 
-/// What a script was told about the keyspaces `a` and `b`.
+/// The keyspaces `a` and `b` by the answers that a script got.
 #[derive(Debug, Default)]
 struct Told {
     /// Whether each was created, and its record put.
