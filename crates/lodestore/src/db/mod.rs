@@ -297,14 +297,12 @@ impl Db {
     /// # let path = dir.path().join("state");
     /// # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
     /// # let db = builder.capacity(64 << 20).open()?;
-    /// use lodestore::Snapshot;
-    ///
     /// let users = db.keyspace("users")?;
     /// users.put("17", "Ada")?;
     /// let view = db.snapshot()?;
     /// users.delete("17")?;
-    /// assert_eq!(view.of(&users)?.get(b"17")?.as_deref(), Some(&b"Ada"[..]));
-    /// assert_eq!(view.get(b"17")?, None);
+    /// assert_eq!(view.of(&users)?.get("17")?.expect("there before the snapshot"), "Ada");
+    /// assert_eq!(view.get("17")?, None);
     /// # Ok(())
     /// # }
     /// ```

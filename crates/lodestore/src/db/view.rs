@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Direction, Entry, Result, Scan, ScanRange, Snapshot};
 
+use super::Value;
 use super::batch::{Map, keyspace_in};
 use super::keyspace::Keyspace;
 
@@ -37,14 +38,21 @@ impl View {
         keyspace.check_alive()?;
         Ok(Self { keyspace, snapshot: Arc::clone(&self.snapshot) })
     }
-}
 
-impl Snapshot for View {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.snapshot.get(&self.keyspace.map.encode_key(key)?)
+    /// Returns the value of `key` in this view, if there is one.
+    ///
+    /// # Errors
+    /// Those of every operation ([`Store`](crate::Store)).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let key = self.keyspace.map.encode_key(key.as_ref())?;
+        Ok(self.snapshot.get(&key)?.map(Value::from))
     }
 
-    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+    /// Returns a walk over the pairs of a range in this view.
+    ///
+    /// # Errors
+    /// As [`Store::scan`](crate::Store::scan).
+    pub fn scan(&self, range: &ScanRange) -> Result<Scan> {
         let mut parts = self.keyspace.map.split_range(range);
         if range.direction == Direction::Backward {
             parts.reverse();
@@ -59,5 +67,15 @@ impl Snapshot for View {
             scans.push(scan.map(move |entry| entry.map(to_user)));
         }
         Ok(Box::new(scans.into_iter().flatten().take(range.limit)))
+    }
+}
+
+impl Snapshot for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(Self::get(self, key)?.map(Vec::from))
+    }
+
+    fn scan(&self, range: &ScanRange) -> Result<Scan> {
+        Self::scan(self, range)
     }
 }

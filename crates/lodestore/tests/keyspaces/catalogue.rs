@@ -1,5 +1,7 @@
 //! The catalogue after damage and after each step of a creation and a drop.
 
+use std::path::Path;
+
 use lodestore::{Db, Error, Result};
 
 use crate::setup::{HEADER, each, raw_ids, slot, with_raw};
@@ -59,11 +61,13 @@ fn a_damaged_slot_hides_no_other_name_and_its_own_name_is_not_created_again() {
         let whole = with_raw(path, |store| store.get(&slot(0)).expect("get").expect("a slot"));
         let never_given = [&[1, 1, 9, 0, 0, 0], &whole[6..]].concat();
         let repeated = [&whole[..6], b"b"].concat();
-        let damages: [(Option<&[u8]>, &str); 4] = [
+        let same_id = [&[1, 1, 3, 0, 0, 0], &whole[6..]].concat();
+        let damages: [(Option<&[u8]>, &str); 5] = [
             (None, "slot 0 is missing"),
             (Some(b"\x01\x07"), "slot 0 cannot be read"),
             (Some(&never_given), "never given"),
-            (Some(&repeated), "repeats the name"),
+            (Some(&repeated), "slots 0 and 1"),
+            (Some(&same_id), "slots 0 and 1"),
         ];
         for (damaged, what) in damages {
             with_raw(path, |store| match damaged {
@@ -76,7 +80,7 @@ fn a_damaged_slot_hides_no_other_name_and_its_own_name_is_not_created_again() {
             assert_corrupt(db.keyspace("a"), what);
             match what {
                 // Nothing says which of the two slots is damaged.
-                "repeats the name" => assert_corrupt(db.keyspace("b"), what),
+                "slots 0 and 1" => assert_corrupt(db.keyspace("b"), what),
                 _ => assert_eq!(db.keyspace("b").expect("opens").get("k").expect("get").expect("there"), "b"),
             }
             assert_eq!(db.count().expect("count"), 1, "{}", setup.name());
@@ -129,5 +133,48 @@ fn the_last_id_is_never_given() {
         assert!(db.drop_keyspace("c").expect("drops"));
         assert!(matches!(db.keyspace("c").map(drop), Err(Error::KeyspacesExhausted)));
         assert_eq!(db.keyspace("a").expect("opens").get("k").expect("get").expect("there"), "a");
+    });
+}
+
+/// Flips a bit in each occurrence of `bytes` in the files below `dir`. Returns the number of them.
+fn flip(dir: &Path, bytes: &[u8]) -> usize {
+    let mut flips = 0;
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            flips += flip(&path, bytes);
+            continue;
+        }
+        let mut content = std::fs::read(&path).expect("a file");
+        let places: Vec<usize> =
+            content.windows(bytes.len()).enumerate().filter(|(_, at)| *at == bytes).map(|(at, _)| at).collect();
+        places.iter().for_each(|at| content[*at] ^= 1);
+        if !places.is_empty() {
+            std::fs::write(&path, content).expect("a write");
+        }
+        flips += places.len();
+    }
+    flips
+}
+
+#[test]
+fn a_flipped_bit_in_a_name_is_reported_and_the_name_is_not_taken_for_missing() {
+    each(|setup, path| {
+        let (name, setup_name) = ("zebra-keyspace", setup.name());
+        let db = setup.open(path);
+        db.keyspace(name).and_then(|map| map.put("k", "v")).expect("a keyspace");
+        (0..100_u8).try_for_each(|number| db.put([number], "v")).expect("puts");
+        drop(db);
+        assert!(flip(path, name.as_bytes()) > 0, "{setup_name}: the name is in no file");
+        match setup.builder(path).open() {
+            Ok(db) => {
+                assert_corrupt(db.keyspace(name), "");
+                assert_corrupt(db.drop_keyspace(name), "");
+                assert_corrupt(db.keyspaces(), "");
+            }
+            // A matrix whose only device is damaged has too few.
+            Err(Error::Corrupt { .. } | Error::TooFewDevices { .. }) => {}
+            Err(error) => panic!("{setup_name}: {error}"),
+        }
     });
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use lodestore::db::{Keyspace, Map};
-use lodestore::{Batch, BatchOp, Change, Db, Direction, Lifetime, ScanRange, Snapshot, Visit};
+use lodestore::{Batch, BatchOp, Change, Db, Direction, Lifetime, ScanRange, Visit};
 use lodestore_contract::conformance::Rng;
 
 use crate::setup::{Setup, each};

@@ -98,8 +98,9 @@ impl Catalogue {
 
     /// Reads `count` slots, and the next one if it exists.
     fn load_slots(&mut self, count: u32) -> Result<()> {
+        let mut ids = BTreeMap::new();
         for number in 0..=count {
-            match self.load_slot(number) {
+            match self.load_slot(number, &mut ids) {
                 Ok(None) if number == count => {}
                 Ok(Some(slot)) => self.slots.push(slot),
                 Ok(None) => self.note_damage(PLACE.into(), format!("slot {number} is missing")),
@@ -115,32 +116,32 @@ impl Catalogue {
         self.damage.get_or_insert(Damage { place, what });
     }
 
-    fn load_slot(&mut self, number: u32) -> Result<Option<Slot>> {
+    /// Reads a slot. `ids` has the slots before by their ids.
+    fn load_slot(&mut self, number: u32, ids: &mut BTreeMap<u32, usize>) -> Result<Option<Slot>> {
         let Some(value) = self.store.get(&slot_key(number))? else { return Ok(None) };
-        let slot = match SlotRecord::decode(number, &value)? {
+        let index = number as usize;
+        let (id, name) = match SlotRecord::decode(number, &value)? {
             SlotRecord::Free => {
-                self.free.push(number as usize);
-                Slot::Free
+                self.free.push(index);
+                return Ok(Some(Slot::Free));
             }
-            SlotRecord::Live { id, .. } | SlotRecord::Dead { id, .. }
-                if !(NAMED_ID_MIN..self.next_id).contains(&id) =>
-            {
-                return Err(Error::corrupt(PLACE, format!("slot {number} has id {id}, which was never given")));
-            }
-            SlotRecord::Live { name, .. } if self.by_name.contains_key(&name) => {
-                // Either slot may be the damaged one.
-                if let Some(first) = self.by_name.remove(&name) {
-                    self.slots[first] = Slot::Damaged;
-                }
-                return Err(Error::corrupt(PLACE, format!("slot {number} repeats the name {name:?}")));
-            }
-            SlotRecord::Live { id, name } => {
-                self.by_name.insert(name.clone(), number as usize);
-                Slot::Live(Arc::new(Named::new(id, name)))
-            }
-            SlotRecord::Dead { id, .. } => Slot::Dead(id),
+            SlotRecord::Live { id, name } => (id, Some(name)),
+            SlotRecord::Dead { id, .. } => (id, None),
         };
-        Ok(Some(slot))
+        if !(NAMED_ID_MIN..self.next_id).contains(&id) {
+            return Err(Error::corrupt(PLACE, format!("slot {number} has id {id}, which was never given")));
+        }
+        let same_name = name.as_ref().and_then(|name| self.by_name.get(name));
+        if let Some(first) = ids.insert(id, index).or(same_name.copied()) {
+            // Either slot may be the damaged one.
+            self.slots[first] = Slot::Damaged;
+            self.by_name.retain(|_, slot| *slot != first);
+            return Err(Error::corrupt(PLACE, format!("slots {first} and {number} have the same name or id")));
+        }
+        Ok(Some(name.map_or(Slot::Dead(id), |name| {
+            self.by_name.insert(name.clone(), index);
+            Slot::Live(Arc::new(Named::new(id, name)))
+        })))
     }
 
     /// Returns whether the store has, or may have, records of other keyspaces than the default one.
