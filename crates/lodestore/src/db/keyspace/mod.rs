@@ -84,17 +84,23 @@ impl Keyspace {
         self.named.as_ref().map(|named| named.begin_write()).transpose()
     }
 
-    /// Reads a key.
+    /// Reads a key. A plain key of the default keyspace costs one compare.
     #[inline]
     fn read<T>(&self, key: &[u8], read: impl FnOnce(&dyn Store, &[u8]) -> Result<T>) -> Result<T> {
+        if self.map.is_plain(key) {
+            return read(self.store(), key);
+        }
         let found = read(self.store(), &self.map.encode_key(key)?);
         self.check_alive()?;
         found
     }
 
-    /// Writes a key.
+    /// Writes a key. A plain key of the default keyspace costs one compare.
     #[inline]
     fn write<T>(&self, key: &[u8], write: impl FnOnce(&dyn Store, &[u8]) -> Result<T>) -> Result<T> {
+        if self.map.is_plain(key) {
+            return write(self.store(), key);
+        }
         let key = self.map.encode_key(key)?;
         let _writing = self.begin_write()?;
         write(self.store(), &key)
