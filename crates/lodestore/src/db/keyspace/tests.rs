@@ -1,6 +1,8 @@
 //! The order of writes, and a stop after each of them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ struct Stopping {
     store: Arc<dyn Store>,
     writes_left: Mutex<u32>,
     steps: Mutex<Vec<Step>>,
+    /// The visits after which a scan meets damage; 0: it meets none.
+    visits_to_damage: AtomicUsize,
 }
 
 impl Stopping {
@@ -87,7 +91,12 @@ impl Store for Stopping {
         self.store.update_with(key, change)
     }
     fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
-        self.store.scan_each(range, visit)
+        let visits_max = self.visits_to_damage.load(Ordering::Relaxed);
+        if visits_max == 0 || range.limit < visits_max {
+            return self.store.scan_each(range, visit);
+        }
+        let visits = self.store.scan_each(&range.clone().limit(visits_max), visit)?;
+        if visits == visits_max { Err(Error::corrupt("a test", "damage")) } else { Ok(visits) }
     }
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
         self.store.scan(range)
@@ -126,7 +135,8 @@ fn open(path: &Path, engine: &str, durability: Durability, writes: u32) -> (Db, 
     let size = if engine == "mkvs" { 256 << 20 } else { 32 << 20 };
     let created = || crate::create(path, &CreateOptions::new().engine(engine).size(size));
     let store = opened.or_else(|_| created()).expect("a store").into_store();
-    let stopping = Arc::new(Stopping { store, writes_left: Mutex::new(writes), steps: Mutex::default() });
+    let (writes_left, steps, visits_to_damage) = (Mutex::new(writes), Mutex::default(), AtomicUsize::new(0));
+    let stopping = Arc::new(Stopping { store, writes_left, steps, visits_to_damage });
     let choice = Choice { engine: stopping.engine(), durability, reason: "a test".into() };
     (Db::of(Arc::clone(&stopping) as Arc<dyn Store>, choice), stopping)
 }
@@ -261,4 +271,33 @@ fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
     assert!(stopping.store.contains(b"\xff\xff\x02k").expect("contains"), "nothing was removed");
     db.settle().expect("a settle");
     assert!(!stopping.store.contains(b"\xff\xff\x02k").expect("contains"));
+}
+
+#[test]
+fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
+    let _threads = limit_thread_starts(usize::MAX);
+    for engine in ["hikv", "fluidkv"] {
+        let dir = Scratch::new();
+        let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
+        let users = db.keyspace("users").expect("creates");
+        for number in 0..400_u16 {
+            users.put(number.to_le_bytes(), "v").expect("put");
+            db.put(number.to_le_bytes(), "v").expect("put");
+        }
+        stopping.visits_to_damage.store(100, Ordering::Relaxed);
+        for map in [&users, &db.default] {
+            let mut keys = BTreeSet::new();
+            let walked = map.for_each(|key, _| {
+                assert!(keys.insert(key.to_vec()), "{engine}: {key:?} is shown twice");
+                Visit::More
+            });
+            assert!(matches!(walked, Err(Error::Corrupt { .. })), "{engine}: {walked:?}");
+            assert_eq!(keys.len(), 400, "{engine}");
+        }
+        assert!(db.drop_keyspace("users").expect("drops"));
+        db.settle().expect("a settle");
+        stopping.visits_to_damage.store(0, Ordering::Relaxed);
+        check_records(&*stopping.store, engine);
+        assert_eq!(stopping.store.len().expect("len"), 402, "the default pairs, the header and a free slot: {engine}");
+    }
 }
