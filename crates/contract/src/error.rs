@@ -214,6 +214,17 @@ pub enum Error {
         /// The keyspace's name.
         name: String,
     },
+    /// Other writers changed what a transaction read, or a requirement of a batch was not met.
+    /// Nothing was written.
+    Conflict {
+        /// How often the transaction ran.
+        tries: u32,
+    },
+    /// A transaction ended itself. Nothing was written.
+    Aborted {
+        /// Why, in the words of the caller.
+        reason: String,
+    },
     /// The store has given away all 2^32 ids of keyspaces.
     KeyspacesExhausted,
     /// A handle of a keyspace was used with another store than its own.
@@ -396,6 +407,12 @@ impl fmt::Display for Error {
             Self::KeyspaceDropped { name } => {
                 write!(f, "keyspace {name:?} was dropped: open it by its name again for a new, empty one")
             }
+            Self::Conflict { tries } => write!(
+                f,
+                "other writers changed what the transaction read, or requires, in {tries} of {tries} tries: read again \
+                 and repeat, or let fewer writers change the same keys"
+            ),
+            Self::Aborted { reason } => write!(f, "the transaction ended itself: {reason}"),
             Self::KeyspacesExhausted => {
                 f.write_str("the store has no more ids for new keyspaces: create another store, and copy the pairs")
             }
@@ -469,6 +486,8 @@ mod tests {
             Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },
             Error::KeyspaceName { len: 256 },
             Error::KeyspaceDropped { name: "users".into() },
+            Error::Conflict { tries: 100 },
+            Error::Aborted { reason: "taken".into() },
             Error::KeyspacesExhausted,
             Error::OtherStore { keyspace: "users".into() },
             Error::Closed,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lodestore_contract::{Batch, BatchOp, Error, Expiry, Result};
+use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expected, Expiry, Result};
 
 use super::keyspace::Keyspace;
 use super::keyspace::named::{Named, Writing};
@@ -50,13 +50,15 @@ pub(super) fn keyspace_in<'a>(shared: &Arc<Shared>, map: &'a impl Map) -> Result
     Err(Error::OtherStore { keyspace: keyspace.name().into() })
 }
 
-/// Writes to any keyspaces of one store that happen all or not at all. See
+/// Writes to any keyspaces of one store that happen all or not at all, and only if all requirements
+/// are met, in one step. See
 /// [`Db::batch`](super::Db::batch). The batch keeps the store open.
 #[must_use = "a batch does nothing until it is committed"]
 pub struct WriteBatch {
     shared: Arc<Shared>,
     batch: Batch,
-    /// The named keyspaces that the batch writes to, by their ids.
+    conditions: Vec<Condition>,
+    /// The named keyspaces that the batch writes to or has conditions on, by their ids.
     named: BTreeMap<u32, Arc<Named>>,
     /// Why the first refused operation was refused.
     refused: Option<Error>,
@@ -64,7 +66,7 @@ pub struct WriteBatch {
 
 impl WriteBatch {
     pub(super) fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, batch: Batch::default(), named: BTreeMap::new(), refused: None }
+        Self { shared, batch: Batch::default(), conditions: Vec::new(), named: BTreeMap::new(), refused: None }
     }
 
     /// Adds a put of `value` under `key`, without an expiry.
@@ -90,15 +92,33 @@ impl WriteBatch {
         self.add(map, key.as_ref(), |key| BatchOp::Delete { key })
     }
 
-    fn add(&mut self, map: &impl Map, key: &[u8], op: impl FnOnce(Vec<u8>) -> BatchOp) -> &mut Self {
-        let stored = keyspace_in(&self.shared, map).and_then(|keyspace| {
-            let stored = keyspace.map.encode_key(key)?;
-            if let Some(named) = &keyspace.named {
-                self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
+    /// Requires that `key` is absent when the batch is committed.
+    pub fn require_absent(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> &mut Self {
+        self.require(map, key.as_ref(), Expected::Absent)
+    }
+
+    /// Requires that `key` is present when the batch is committed, with any value.
+    pub fn require_present(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> &mut Self {
+        self.require(map, key.as_ref(), Expected::Present)
+    }
+
+    /// Requires that `key` has this value when the batch is committed.
+    pub fn require_value(&mut self, map: &impl Map, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.require(map, key.as_ref(), Expected::Value(value.as_ref().to_vec()))
+    }
+
+    fn require(&mut self, map: &impl Map, key: &[u8], expected: Expected) -> &mut Self {
+        match self.stored_key(map, key) {
+            Ok(key) => self.conditions.push(Condition { key, expected }),
+            Err(error) => {
+                self.refused.get_or_insert(error);
             }
-            Ok(stored.to_vec())
-        });
-        match stored {
+        }
+        self
+    }
+
+    fn add(&mut self, map: &impl Map, key: &[u8], op: impl FnOnce(Vec<u8>) -> BatchOp) -> &mut Self {
+        match self.stored_key(map, key) {
             Ok(stored) => self.batch.ops.push(op(stored)),
             Err(error) => {
                 self.refused.get_or_insert(error);
@@ -107,20 +127,43 @@ impl WriteBatch {
         self
     }
 
+    /// Returns the stored key of a user's key, and notes its keyspace.
+    fn stored_key(&mut self, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
+        let keyspace = keyspace_in(&self.shared, map)?;
+        let stored = keyspace.map.encode_key(key)?.to_vec();
+        if let Some(named) = &keyspace.named {
+            self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
+        }
+        Ok(stored)
+    }
+
     /// Writes all operations in their order, or nothing. The batch is empty afterwards, also after
     /// an error.
     ///
     /// # Errors
-    /// [`Error::OtherStore`] if a keyspace is of another store; [`Error::KeyspaceDropped`];
-    /// those of [`Store::write`](crate::Store::write).
+    /// [`Error::Conflict`] if a requirement is not met; [`Error::OtherStore`] if a keyspace is of
+    /// another store; [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
     pub fn commit(&mut self) -> Result<()> {
+        match self.commit_if()? {
+            Commit::Done => Ok(()),
+            Commit::Unmet(_) => Err(Error::Conflict { tries: 1 }),
+        }
+    }
+
+    /// As [`Self::commit`], but a requirement that is not met is no error: the answer names the
+    /// first one, by its number among the requirements. Nothing is written then.
+    ///
+    /// # Errors
+    /// As [`Self::commit`], without [`Error::Conflict`].
+    pub fn commit_if(&mut self) -> Result<Commit> {
         let batch = std::mem::take(&mut self.batch);
+        let conditions = std::mem::take(&mut self.conditions);
         let named = std::mem::take(&mut self.named);
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
         // One guard for each keyspace: a thread must not hold two of the same one.
         let _writing = named.values().map(|named| named.begin_write()).collect::<Result<Vec<Writing<'_>>>>()?;
-        self.shared.store.write(&batch)
+        self.shared.store.write_if(&conditions, &batch)
     }
 }

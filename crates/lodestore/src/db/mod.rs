@@ -24,6 +24,7 @@ mod builder;
 mod choice;
 mod iter;
 mod keyspace;
+mod transaction;
 mod value;
 mod view;
 
@@ -42,6 +43,7 @@ pub use choice::{Choice, Engine};
 pub use iter::Pairs;
 pub use keyspace::Keyspace;
 use keyspace::reclaim::Keyspaces;
+pub use transaction::Transaction;
 pub use value::Value;
 pub use view::View;
 
@@ -199,6 +201,53 @@ impl Db {
     /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
         self.shared().keyspaces.drop_named(name.as_ref())
+    }
+
+    /// Runs `work` in a transaction over any keyspaces of this store, and commits it. Returns what
+    /// `work` returned.
+    ///
+    /// If another writer changed a key that was read, nothing is written, and `work` runs again
+    /// with the newer values, after a short pause. Therefore `work` changes nothing but the
+    /// transaction. An error of `work` ends the transaction without a write. The error is returned
+    /// if what `work` read was true at one moment; else `work` runs again.
+    ///
+    /// Transactions are strictly serializable for reads and writes of single keys. There are no
+    /// reads of ranges in a transaction.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// let (users, emails) = (db.keyspace("users")?, db.keyspace("emails")?);
+    /// db.transaction(|tx| {
+    ///     if tx.contains(&emails, "ada@example.org")? {
+    ///         return Err(tx.abort("the address is taken"));
+    ///     }
+    ///     tx.put(&users, "17", "Ada")?;
+    ///     tx.put(&emails, "ada@example.org", "17")
+    /// })?;
+    /// assert!(users.contains("17")? && emails.contains("ada@example.org")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work`; [`Error::Conflict`] after 100 tries; [`Error::Unsupported`] if the engine
+    /// has no atomic batches; those of [`Store::write`].
+    ///
+    /// [`Error::Conflict`]: crate::Error::Conflict
+    /// [`Error::Unsupported`]: crate::Error::Unsupported
+    pub fn transaction<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        transaction::run(self.shared(), work)
+    }
+
+    /// Begins a transaction that the caller commits, and repeats after a conflict.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine has no atomic batches.
+    pub fn begin_transaction(&self) -> Result<Transaction> {
+        Transaction::begin(Arc::clone(self.shared()))
     }
 
     /// Returns an empty batch of writes to any keyspaces of this store.

@@ -1,0 +1,235 @@
+//! Optimistic transactions over any keyspaces of a store.
+//!
+//! A transaction remembers the values that it reads, and collects its writes. Its commit is one
+//! conditional batch ([`Store::write_if`](crate::Store::write_if)): the writes take effect if each
+//! key that was read still has the value that was read.
+//!
+//! Isolation. Transactions are strictly serializable: at the moment of the commit all reads are
+//! true and all writes happen. The values are compared, not write counts: a key that was changed
+//! and changed back is no conflict. A key that was absent must be absent still.
+//!
+//! Before the commit a transaction may see values of different moments. It is refused then, and a
+//! closure that fails by them is run again ([`Db::transaction`](super::Db::transaction)).
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
+
+use super::batch::{Map, keyspace_in};
+use super::keyspace::named::{Named, Writing};
+use super::{Shared, Value};
+
+/// How often a transaction is run until its conflicts are reported.
+const TRIES_MAX: u32 = 100;
+/// Tries without a pause.
+const TRIES_AT_ONCE: u32 = 3;
+/// The longest pause before the first try that has one. It doubles with each try.
+const PAUSE_FIRST: Duration = Duration::from_micros(20);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// Reads and writes of one transaction. See [`Db::transaction`](super::Db::transaction).
+///
+/// Nothing is written before the commit. A transaction that is dropped writes nothing.
+#[must_use = "a transaction writes nothing until it is committed"]
+pub struct Transaction {
+    shared: Arc<Shared>,
+    /// The values that were read, by their stored keys.
+    reads: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The last write of each stored key.
+    writes: BTreeMap<Vec<u8>, BatchOp>,
+    /// The named keyspaces that were read or written, by their ids.
+    named: BTreeMap<u32, Arc<Named>>,
+}
+
+impl Transaction {
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the engine has no atomic batches.
+    pub(super) fn begin(shared: Arc<Shared>) -> Result<Self> {
+        if !shared.store.capabilities().batch {
+            return Err(Error::Unsupported {
+                engine: shared.store.engine(),
+                what: "transactions".into(),
+                instead: "compare_and_swap and update_with, which change one key",
+            });
+        }
+        Ok(Self { shared, reads: BTreeMap::new(), writes: BTreeMap::new(), named: BTreeMap::new() })
+    }
+
+    /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
+    /// the store has. A second read returns the same value.
+    ///
+    /// # Errors
+    /// Those of every read ([`Store`](crate::Store)); [`Error::KeyspaceDropped`];
+    /// [`Error::OtherStore`] if `map` is of another store.
+    pub fn get(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let stored = self.stored_key(map, key.as_ref())?;
+        match self.writes.get(&stored) {
+            Some(BatchOp::Put { value, expiry, .. }) if !expiry.is_some_and(Expiry::is_past) => {
+                return Ok(Some(value.clone().into()));
+            }
+            Some(_) => return Ok(None),
+            None => {}
+        }
+        if let Some(value) = self.reads.get(&stored) {
+            return Ok(value.clone().map(Value::from));
+        }
+        let value = self.shared.store.get(&stored)?;
+        map.keyspace_of().check_alive()?;
+        self.reads.insert(stored, value.clone());
+        Ok(value.map(Value::from))
+    }
+
+    /// Returns whether there is a value of `key`, as [`Self::get`].
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn contains(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(map, key)?.is_some())
+    }
+
+    /// Stores `value` under `key`, without an expiry. The key is not read, so the put conflicts
+    /// with no other write.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`]; [`Error::KeyspaceDropped`]; [`Error::OtherStore`].
+    pub fn put(&mut self, map: &impl Map, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(map, key.as_ref(), value.as_ref(), None)
+    }
+
+    /// As [`Self::put`], with an expiry.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_expiring(
+        &mut self,
+        map: &impl Map,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        self.put_with(map, key.as_ref(), value.as_ref(), Some(expiry))
+    }
+
+    fn put_with(&mut self, map: &impl Map, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        let key = self.stored_key(map, key)?;
+        self.writes.insert(key.clone(), BatchOp::Put { key, value: value.to_vec(), expiry });
+        Ok(())
+    }
+
+    /// Stores `value` under `key` if the key is absent. Returns whether it was.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn insert(&mut self, map: &impl Map, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let is_absent = !self.contains(map, key.as_ref())?;
+        if is_absent {
+            self.put(map, key, value)?;
+        }
+        Ok(is_absent)
+    }
+
+    /// Removes `key`. The key may be absent, and is not read.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn delete(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = self.stored_key(map, key.as_ref())?;
+        self.writes.insert(key.clone(), BatchOp::Delete { key });
+        Ok(())
+    }
+
+    /// Returns the error that ends the transaction without a write, to be returned by its closure.
+    #[must_use = "the closure of the transaction returns the error"]
+    pub fn abort(&self, reason: impl Into<String>) -> Error {
+        Error::Aborted { reason: reason.into() }
+    }
+
+    /// Writes all writes of the transaction, or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if another writer changed a key that was read;
+    /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
+    pub fn commit(self) -> Result<()> {
+        // One read alone was true when it was made.
+        if self.writes.is_empty() && self.reads.len() < 2 {
+            return Ok(());
+        }
+        let _writing = self.begin_write()?;
+        let Self { shared, reads, writes, .. } = &self;
+        let batch = Batch { ops: writes.values().cloned().collect() };
+        match shared.store.write_if(&conditions_of(reads), &batch)? {
+            Commit::Done => Ok(()),
+            Commit::Unmet(_) => Err(Error::Conflict { tries: 1 }),
+        }
+    }
+
+    /// Returns whether all reads are true at this moment.
+    fn check_reads(&self) -> Result<bool> {
+        if self.reads.len() < 2 {
+            return Ok(true);
+        }
+        let _writing = self.begin_write()?;
+        self.shared.store.write_if(&conditions_of(&self.reads), &Batch::default()).map(Commit::is_done)
+    }
+
+    /// Keeps the keyspaces of the transaction from being dropped. One guard for each keyspace: a
+    /// thread must not hold two of the same one.
+    fn begin_write(&self) -> Result<Vec<Writing<'_>>> {
+        self.named.values().map(|named| named.begin_write()).collect()
+    }
+
+    /// Returns the stored key of a user's key, and notes its keyspace.
+    fn stored_key(&mut self, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
+        let keyspace = keyspace_in(&self.shared, map)?;
+        if let Some(named) = &keyspace.named {
+            named.check_alive()?;
+            self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
+        }
+        let stored = keyspace.map.encode_key(key)?.to_vec();
+        lodestore_contract::limits::check_key(&stored)?;
+        Ok(stored)
+    }
+}
+
+fn conditions_of(reads: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec<Condition> {
+    reads.iter().map(|(key, value)| Condition::value(key.clone(), value.clone())).collect()
+}
+
+/// Runs `work` in transactions until one of them is committed.
+///
+/// # Errors
+/// See [`Db::transaction`](super::Db::transaction).
+pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    for tries in 1..=TRIES_MAX {
+        let mut transaction = Transaction::begin(Arc::clone(shared))?;
+        match work(&mut transaction) {
+            Ok(result) => match transaction.commit() {
+                Err(Error::Conflict { .. }) => {}
+                committed => return committed.map(|()| result),
+            },
+            // An error by values of different moments is none of a state that ever existed.
+            Err(error) => {
+                if transaction.check_reads().unwrap_or(true) {
+                    return Err(error);
+                }
+            }
+        }
+        pause(tries);
+    }
+    Err(Error::Conflict { tries: TRIES_MAX })
+}
+
+/// Waits after a conflict, for a random time that grows with the number of tries.
+fn pause(tries: u32) {
+    let Some(doublings) = tries.checked_sub(TRIES_AT_ONCE) else { return };
+    let longest = PAUSE_MAX.min(PAUSE_FIRST * (1 << doublings.min(16)));
+    let random = RandomState::new().hash_one(tries) as u32;
+    std::thread::sleep(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)));
+}
