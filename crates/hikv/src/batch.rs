@@ -2,8 +2,8 @@
 //!
 //! ## Persist order
 //! 1. The last operation of each key counts. The records of all puts are stored, in no order.
-//! 2. All stripes of every partition touched are taken, those of the conditions' keys too. Partitions
-//!    and stripes ascend. The conditions are checked. If one is not met, the records are freed,
+//! 2. All stripes of every partition touched are taken, those of the conditions' keys too, in
+//!    ascending order. The conditions are checked. If one is not met, the records are freed,
 //!    and nothing else is done. Each key's entry is looked up; a new key gets a
 //!    free slot of its own, and a segment without one is split (`split.rs`), which changes no key. **Fence 1**: the records.
 //! 3. The log record, with every entry's place and what shall stand there; **fence 2: the batch is done**; the entries; flush; **fence 3**; the

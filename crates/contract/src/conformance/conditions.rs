@@ -43,7 +43,7 @@ fn create<H: Harness>(case: &Case<H>) -> Option<H::S> {
     None
 }
 
-/// Each kind of condition is met by the states that it names, and a batch whose condition is not met
+/// Each kind of condition is met by the states that it names. A batch whose condition is not met
 /// changes nothing.
 pub fn conditions_are_met_or_nothing_is_written<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
@@ -83,8 +83,8 @@ pub fn conditions_are_met_or_nothing_is_written<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The first condition that is not met is named. Keys may be in several conditions and in the batch,
-/// and a batch of nothing checks its conditions.
+/// The first condition that is not met is named. Keys may be in several conditions and in the
+/// batch. A batch of nothing checks its conditions.
 pub fn the_first_unmet_condition_is_named<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let mut pairs = Pairs::new();

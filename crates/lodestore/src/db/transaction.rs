@@ -8,8 +8,9 @@
 //! true and all writes happen. The values are compared, not write counts: a key that was changed
 //! and changed back is no conflict. A key that was absent must be absent still.
 //!
-//! Before the commit a transaction may see values of different moments. It is refused then, and a
-//! closure that fails by them is run again ([`Db::transaction`](super::Db::transaction)).
+//! Before the commit a transaction may see values of different moments. Such a transaction is
+//! refused, and a closure that fails by them runs again
+//! ([`Db::transaction`](super::Db::transaction)).
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -214,7 +215,7 @@ pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction
                 Err(Error::Conflict { .. }) => {}
                 committed => return committed.map(|()| result),
             },
-            // An error by values of different moments is none of a state that ever existed.
+            // Values of different moments can fail a closure that no state of the store fails.
             Err(error) => {
                 if transaction.check_reads().unwrap_or(true) {
                     return Err(error);
