@@ -1,4 +1,5 @@
-//! Engines under threads: live histories, and histories cut by a crash.
+//! Engines under threads: live histories, and histories cut by a crash. `LODESTORE_SIM_HISTORIES`
+//! sets how many live histories each test runs.
 
 use lodestore_media::Mutant;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
@@ -17,8 +18,14 @@ fn shape() -> Shape {
     Shape::default()
 }
 
+/// Live histories of each test.
+fn history_count() -> u64 {
+    let given = std::env::var("LODESTORE_SIM_HISTORIES").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or(40)
+}
+
 fn live_histories_are_linearizable(engine: &dyn Engine, load: Load) {
-    for seed in 0..40 {
+    for seed in 0..history_count() {
         let config = Config { seed, ..Config::default() };
         let store = engine.create(&config.spec(false), &shape()).expect("a store");
         store.recorder().set_jitter(2);
@@ -92,6 +99,20 @@ fn a_mutant_is_seen(engine: &dyn Engine, mutant: Mutant, load: Load) {
     });
     println!("{mutant:?} seen by the history of seed {seen:?}");
     assert!(seen.is_some());
+}
+
+#[test]
+fn a_condition_that_is_ignored_is_seen_in_a_history() {
+    for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine, &FluidEngine, &HashEngine] {
+        let is_seen = |seed: u64| {
+            let config = Config { seed, mutant: Some(Mutant::ConditionIgnored), ..Config::default() };
+            let store = engine.create(&config.spec(false), &shape()).expect("a store");
+            check_live(BATCHES, seed, &|op| store.apply(op)).is_err()
+        };
+        let seen = (0..40).find(|seed| is_seen(*seed));
+        println!("{}: seen in the history of seed {seen:?}", engine.name());
+        assert!(seen.is_some(), "{}", engine.name());
+    }
 }
 
 #[test]
