@@ -1,5 +1,6 @@
 //! Conditions of a batch: what keys must be for the batch to take effect.
 
+use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 
 /// What a key must be.
@@ -66,6 +67,20 @@ pub enum Commit {
 }
 
 impl Commit {
+    /// Returns the answer to a conditional batch that was refused with `error`. A batch that would
+    /// not be written needs no space: after a refusal for space `check` checks the conditions.
+    ///
+    /// # Errors
+    /// `error`, unless a condition is not met.
+    pub fn after_refusal(error: Error, check: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        if error.is_for_space()
+            && let Ok(Self::Unmet(index)) = check()
+        {
+            return Ok(Self::Unmet(index));
+        }
+        Err(error)
+    }
+
     /// Returns whether the batch is written.
     pub fn is_done(self) -> bool {
         self == Self::Done

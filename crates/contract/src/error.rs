@@ -247,6 +247,11 @@ impl Error {
         Self::Corrupt { place: place.into(), what: what.into() }
     }
 
+    /// Returns whether a write was refused for lack of space, in the store or in memory.
+    pub fn is_for_space(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::IndexFull { .. } | Self::DramBudget { .. })
+    }
+
     /// An [`Error::TooFewDevices`] of which nothing was done.
     pub fn too_few_devices(group: usize, live: usize, needed: usize) -> Self {
         Self::TooFewDevices { group, live, needed, may_stand: false }

@@ -191,7 +191,11 @@ impl FluidKv {
     /// As [`Store::write_if`], and those of `is_met`.
     pub fn write_checked(&self, keys: &[&[u8]], is_met: &mut IsMet<'_>, batch: &Batch) -> Result<Commit> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        self.running.inner.write_batch(batch, &mut Conditions { keys, is_met })
+        let inner = &self.running.inner;
+        let written = inner.write_batch(batch, &mut Conditions { keys, is_met });
+        written.or_else(|error| {
+            Commit::after_refusal(error, || inner.write_batch(&Batch::default(), &mut Conditions { keys, is_met }))
+        })
     }
 
     /// Whether something of a key, a value or a delete, waits in the logs for its flush: what the tables hold of it may be old then.

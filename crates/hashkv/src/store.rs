@@ -334,7 +334,7 @@ impl Store for HashKv {
             }
             delete => Ok(delete.clone()),
         });
-        let batch = Batch { ops: ops.collect::<Result<_>>()? };
+        let ops: Result<Vec<BatchOp>> = ops.collect();
         let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
         // The caller of this closure holds the key's stripe: the pointer is the newest one, and the
         // collector does not move its value.
@@ -342,7 +342,11 @@ impl Store for HashKv {
             let (value, expiry) = self.present(&conditions[index].key, stored, expiry)?;
             Ok(conditions[index].is_met(value.as_deref(), expiry))
         };
-        let written = self.running.index.write_checked(&keys, &mut is_met, &batch);
+        let index = &self.running.index;
+        let written = match ops {
+            Ok(ops) => index.write_checked(&keys, &mut is_met, &Batch { ops }),
+            Err(error) => Commit::after_refusal(error, || index.write_checked(&keys, &mut is_met, &Batch::default())),
+        };
         self.written(written, |commit| commit.is_done())
     }
 

@@ -93,7 +93,11 @@ impl Inner {
         check_conditions(conditions)?;
         match self.try_batch(conditions, batch) {
             Ok(commit) => Ok(commit),
-            Err(error) => self.second_try(*error, || self.try_batch(conditions, batch)),
+            Err(error) => {
+                let outcome = self.second_try(*error, || self.try_batch(conditions, batch));
+                let check = || self.try_batch(conditions, &Batch::default()).map_err(|error| *error);
+                outcome.or_else(|error| Commit::after_refusal(error, check))
+            }
         }
     }
 

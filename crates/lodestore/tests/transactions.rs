@@ -124,6 +124,20 @@ fn an_error_by_values_of_different_moments_is_not_reported() {
 }
 
 #[test]
+fn an_error_of_a_closure_is_not_reported_if_its_reads_cannot_be_checked() {
+    each(|db| {
+        let map = db.keyspace("map").expect("creates");
+        let outcome: Result<()> = db.transaction(|tx| {
+            tx.get(&map, "a")?;
+            tx.get(db, "b")?;
+            db.drop_keyspace("map")?;
+            Err(tx.abort("a and b do not match"))
+        });
+        assert!(matches!(outcome, Err(Error::KeyspaceDropped { .. })), "{outcome:?}");
+    });
+}
+
+#[test]
 fn a_conflict_without_an_end_is_a_typed_error() {
     each(|db| {
         let mut number = 0;

@@ -111,7 +111,11 @@ impl Inner {
             conditions.iter().map(|condition| (self.hasher.hash(&condition.key), condition)).collect();
         match self.try_batch(&finals, &required) {
             Ok(commit) => Ok(commit),
-            Err(error) => self.second_try(*error, || self.try_batch(&finals, &required)),
+            Err(error) => {
+                let outcome = self.second_try(*error, || self.try_batch(&finals, &required));
+                let check = || self.try_batch(&[], &required).map_err(|error| *error);
+                outcome.or_else(|error| Commit::after_refusal(error, check))
+            }
         }
     }
 

@@ -155,6 +155,24 @@ pub fn conditions_compare_values_of_all_sizes<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
+/// A full store refuses a batch whose conditions are met, and names a condition that is not.
+pub fn a_full_store_names_an_unmet_condition<H: Harness>(case: &Case<H>) {
+    let store = case.create_sized(case.plan.capacity_small);
+    if !store.capabilities().batch {
+        return;
+    }
+    store.put(b"held", b"1").expect("put");
+    let filled = (0..).find(|i| store.put(&key("fill", *i), &[1; 4000]).is_err());
+    assert!(filled.is_some_and(|pairs| pairs > 0), "a store for a few pairs");
+    let write = Batch { ops: (0..40).map(|i| put(&key("batch", i), &[2; 4000])).collect() };
+    let refused = store.write_if(&[has(b"held", b"1")], &write);
+    assert!(matches!(&refused, Err(error) if error.is_for_space()), "{refused:?}");
+    let unmet = [has(b"held", b"1"), Condition::absent(b"held")];
+    assert_eq!(store.write_if(&unmet, &write).expect("an answer"), Commit::Unmet(1));
+    assert_eq!(store.get(&key("batch", 0)).expect("get"), None);
+    assert_sound(&store);
+}
+
 fn balance(store: &impl Store, account: &[u8]) -> (Vec<u8>, u64) {
     let value = store.get(account).expect("get").expect("an account");
     let number = u64::from_le_bytes(value.as_slice().try_into().expect("8 bytes"));

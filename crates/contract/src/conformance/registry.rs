@@ -74,6 +74,7 @@ macro_rules! conformance_behaviours {
             conditions the_first_unmet_condition_is_named;
             conditions conditions_beyond_the_limits_are_refused;
             conditions conditions_compare_values_of_all_sizes;
+            conditions a_full_store_names_an_unmet_condition;
             conditions conditional_transfers_keep_the_sum;
             conditions conditional_batches_have_no_write_skew;
             groups snapshots_stand_still;

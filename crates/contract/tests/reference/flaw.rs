@@ -222,6 +222,8 @@ flaws! {
     ConditionIgnored,
     /// A batch whose condition is not met is written.
     UnmetBatchWritten,
+    /// A batch whose condition is not met is refused as full.
+    UnmetBatchNeedsSpace,
     /// Conditions are checked before the lock is taken under which the batch is written.
     ConditionCheckedEarly,
     /// The last condition that is not met is named, and not the first.

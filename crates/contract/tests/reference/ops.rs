@@ -190,8 +190,17 @@ impl Reference {
         let unmet = self.first_unmet(&state, conditions);
         if let Some(index) = unmet {
             drop(state);
-            if self.has(Flaw::UnmetBatchWritten) {
-                self.apply_batch(batch, None)?;
+            match self.flaw {
+                Some(Flaw::UnmetBatchWritten) => self.apply_batch(batch, None)?,
+                // As if the space were reserved before the conditions are checked.
+                Some(Flaw::UnmetBatchNeedsSpace) => {
+                    let state = self.state();
+                    let needed = batch.ops.len() as u64 * OVERHEAD;
+                    if taken(&state) + needed > state.capacity {
+                        return Err(Error::Full { needed, capacity: state.capacity });
+                    }
+                }
+                _ => {}
             }
             return Ok(Commit::Unmet(index));
         }

@@ -163,7 +163,8 @@ impl Db {
     /// ```
     ///
     /// The key of a named keyspace is 3 to 7 bytes longer in the store. Therefore its keys have at
-    /// most 65529 bytes, and longer keys are refused.
+    /// most 65529 bytes, and longer keys are refused. The same holds for keys of the default
+    /// keyspace that begin with the bytes FF FF.
     ///
     /// A creation makes two small writes one after the other, and is durable when it returns.
     ///
@@ -193,11 +194,17 @@ impl Db {
     /// The call waits for the writes to the keyspace that are under way, and makes one small write.
     /// Afterwards all handles of the keyspace answer [`Error::KeyspaceDropped`], and the name may
     /// be given to a new keyspace. A background thread frees the space. If the store is closed
-    /// before, the next open goes on. [`Db::settle`] waits until the space is free.
+    /// before, the next open goes on. [`Db::settle`] waits until the pairs are removed. The engine
+    /// removes pairs that had expired before the drop, as it does elsewhere.
+    ///
+    /// A full store may refuse the drop with [`Error::Full`]: then delete some pairs first.
     ///
     /// # Errors
-    /// As [`Db::keyspace`]. The keyspace goes on then, but the next open may find it dropped.
+    /// As [`Db::keyspace`]; [`Error::Full`]. The keyspace goes on then. If the store refuses all
+    /// writes, the handles of the keyspace answer [`Error::KeyspaceDropped`] until
+    /// [`Db::keyspace`] opens it again, and the next open of the store may find it dropped.
     ///
+    /// [`Error::Full`]: crate::Error::Full
     /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
         self.shared().keyspaces.drop_named(name.as_ref())
@@ -233,10 +240,13 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`; [`Error::Conflict`] after 100 tries; [`Error::Unsupported`] if the engine
-    /// has no atomic batches; those of [`Store::write`].
+    /// Those of `work`; [`Error::Conflict`] after 100 tries; [`Error::KeyspaceDropped`];
+    /// [`Error::Unsupported`] if the engine has no atomic batches; those of [`Store::write`].
+    /// [`Error::BatchLength`] means that more than 65,536 keys were read, or were written.
     ///
+    /// [`Error::BatchLength`]: crate::Error::BatchLength
     /// [`Error::Conflict`]: crate::Error::Conflict
+    /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     /// [`Error::Unsupported`]: crate::Error::Unsupported
     pub fn transaction<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         transaction::run(self.shared(), work)

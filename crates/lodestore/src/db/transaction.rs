@@ -64,7 +64,7 @@ impl Transaction {
     }
 
     /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
-    /// the store has. A second read returns the same value.
+    /// the store has. A second read of the store returns the same value.
     ///
     /// # Errors
     /// Those of every read ([`Store`](crate::Store)); [`Error::KeyspaceDropped`];
@@ -217,7 +217,7 @@ pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction
             },
             // Values of different moments can fail a closure that no state of the store fails.
             Err(error) => {
-                if transaction.check_reads().unwrap_or(true) {
+                if transaction.check_reads()? {
                     return Err(error);
                 }
             }

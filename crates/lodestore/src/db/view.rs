@@ -64,7 +64,12 @@ impl View {
                 0 => entry,
                 prefix_len => Entry::new(&entry.key()[prefix_len..], entry.value()),
             };
-            scans.push(scan.map(move |entry| entry.map(to_user)));
+            // The scan keeps the store open.
+            let open = Arc::clone(&self.keyspace.shared);
+            scans.push(scan.map(move |entry| {
+                let _open = &open;
+                entry.map(to_user)
+            }));
         }
         Ok(Box::new(scans.into_iter().flatten().take(range.limit)))
     }

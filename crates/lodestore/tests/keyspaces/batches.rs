@@ -112,5 +112,9 @@ fn views_of_one_snapshot_show_all_keyspaces_at_one_moment() {
         assert!(matches!(view.of(&dropped).map(drop), Err(Error::KeyspaceDropped { .. })));
         db.settle().expect("a settle");
         assert_eq!(of_users.get("a").expect("get").expect("there"), vec![0], "{}", setup.name());
+        let scan = of_users.scan(&ScanRange::all()).expect("a scan");
+        drop((view, of_users, users, dropped, later, db));
+        // The scan keeps the store open.
+        assert_eq!(scan.filter_map(Result::ok).count(), keys.len(), "{}", setup.name());
     });
 }

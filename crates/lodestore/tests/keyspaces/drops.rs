@@ -162,3 +162,39 @@ fn writers_that_race_with_a_drop_leave_no_record_behind() {
         assert_eq!(raw_ids(path), [], "{}", setup.name());
     });
 }
+
+#[test]
+fn a_drop_that_waits_for_a_writer_keeps_nobody_else_waiting() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let map = db.keyspace("slow").expect("creates");
+        let is_dropping = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                map.update_with("key", |_, _| {
+                    is_dropping.wait();
+                    // The drop is most likely waiting by now. Each call returns all the same.
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert_eq!(db.keyspaces().expect("names"), ["slow"], "{}", setup.name());
+                    Change::Keep
+                })
+                .expect("an update");
+            });
+            is_dropping.wait();
+            assert!(db.drop_keyspace("slow").expect("drops"));
+        });
+        assert!(db.keyspaces().expect("names").is_empty());
+    });
+}
+
+#[test]
+fn a_closed_store_has_no_names() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        db.keyspace("map").expect("creates");
+        db.close().expect("a clean stop");
+        assert!(matches!(db.keyspaces(), Err(Error::Closed)), "{}", setup.name());
+        assert!(matches!(db.keyspace("map").map(drop), Err(Error::Closed)), "{}", setup.name());
+        assert!(matches!(db.drop_keyspace("none"), Err(Error::Closed)), "{}", setup.name());
+    });
+}

@@ -117,14 +117,14 @@ fn keys_are_as_long_as_the_prefix_allows() {
     each(|setup, path| {
         let db = setup.open(path);
         let users = db.keyspace("users").expect("creates");
-        let longest = vec![0xFF; KEY_MAX - 3];
+        let longest = vec![0xFF; KEY_MAX - 7];
         for map in [&users, &db.keyspace("more").expect("creates")] {
             map.put(&longest, "v").expect("put");
             assert_eq!(map.get(&longest).expect("get").expect("there"), "v", "{}", setup.name());
         }
         db.put(&longest, "w").expect("put");
         db.put(vec![0xFE; KEY_MAX], "w").expect("put");
-        let longer = vec![0xFF; KEY_MAX - 2];
+        let longer = vec![0xFF; KEY_MAX - 6];
         for refused in [users.put(&longer, "v"), db.put(&longer, "v"), users.get(&longer).map(drop)] {
             assert!(matches!(refused, Err(Error::KeyLength { len }) if len == KEY_MAX + 1), "{refused:?}");
         }

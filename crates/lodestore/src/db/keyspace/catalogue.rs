@@ -17,6 +17,10 @@
 //! Slots are never deleted. Therefore a slot below the header's count that is absent is damage,
 //! and so is an absent header if slot 0 exists.
 //!
+//! A put that failed may stand all the same. Its slot is in doubt: the slot's record of before is
+//! put again before any other change of the catalogue. So no name is in two slots, and no slot
+//! that may say *dropped* belongs to a keyspace that is written to.
+//!
 //! Damage of one slot hides the name in it. The other names are opened and dropped as ever. A name
 //! that is not found is an error then, and so is the list of all names.
 
@@ -26,7 +30,7 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Result, Store};
 
 use super::key::NAMED_ID_MIN;
-use super::named::Named;
+use super::named::{Blocked, Named};
 use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
 
 /// The most bytes of a name.
@@ -67,6 +71,8 @@ pub(in crate::db) struct Catalogue {
     by_name: BTreeMap<String, usize>,
     /// The first damage that was found.
     damage: Option<Damage>,
+    /// A slot whose last put failed, and what it is to hold.
+    in_doubt: Option<(usize, SlotRecord)>,
 }
 
 impl Catalogue {
@@ -85,6 +91,7 @@ impl Catalogue {
             free: Vec::new(),
             by_name: BTreeMap::new(),
             damage: None,
+            in_doubt: None,
         };
         match header {
             Some(header) => catalogue.load_slots(header.slots)?,
@@ -179,15 +186,34 @@ impl Catalogue {
         }
     }
 
+    /// Puts a slot that is in doubt again.
+    ///
+    /// # Errors
+    /// Those of a write. The slot stays in doubt.
+    fn restore_slot(&mut self) -> Result<()> {
+        let Some((slot, record)) = self.in_doubt.clone() else { return Ok(()) };
+        self.put_slot(slot, &record)?;
+        self.in_doubt = None;
+        if slot == self.slots.len() {
+            self.slots.push(Slot::Free);
+            self.free.push(slot);
+        }
+        Ok(())
+    }
+
     /// Returns the keyspace of this name. Creates the keyspace if there is none.
     ///
     /// # Errors
     /// [`Error::KeyspaceName`]; [`Error::KeyspacesExhausted`]; [`Error::Corrupt`] if the name may
     /// be in a damaged slot; those of a write, after which the next open may find the keyspace.
     pub(in crate::db) fn open_or_create(&mut self, name: &str) -> Result<Arc<Named>> {
-        if let Some((_, named)) = self.find(name)? {
+        if let Some((slot, named)) = self.find(name)? {
+            if self.in_doubt.as_ref().is_some_and(|(doubtful, _)| *doubtful == slot) {
+                self.restore_slot()?;
+            }
             return Ok(named);
         }
+        self.restore_slot()?;
         let id = self.next_id;
         let next_id = id.checked_add(1).ok_or(Error::KeyspacesExhausted)?;
         let slot = self.free.last().copied().unwrap_or(self.slots.len());
@@ -196,7 +222,9 @@ impl Catalogue {
         self.put(&header_key(), &header.encode())?;
         // From here on the id is used, even if the next put fails.
         self.next_id = next_id;
+        self.in_doubt = Some((slot, SlotRecord::Free));
         self.put_slot(slot, &SlotRecord::Live { id, name: name.into() })?;
+        self.in_doubt = None;
         let named = Arc::new(Named::new(id, name.into()));
         self.free.pop();
         self.set(slot, Slot::Live(Arc::clone(&named)));
@@ -204,18 +232,39 @@ impl Catalogue {
         Ok(named)
     }
 
-    /// Drops the keyspace of this name. Returns whether there is one.
+    /// Returns the keyspace of this name, to be dropped.
     ///
     /// # Errors
-    /// As [`Self::open_or_create`]. On an error the keyspace goes on; the next open may find it
-    /// dropped.
-    pub(in crate::db) fn drop_named(&mut self, name: &str) -> Result<bool> {
-        let Some((slot, named)) = self.find(name)? else { return Ok(false) };
-        let blocked = named.block_writers();
-        self.put_slot(slot, &SlotRecord::Dead { id: named.id(), name: name.into() })?;
-        named.mark_dropped(&blocked);
+    /// [`Error::KeyspaceName`]; [`Error::Corrupt`] if the name may be in a damaged slot.
+    pub(in crate::db) fn find_named(&self, name: &str) -> Result<Option<Arc<Named>>> {
+        Ok(self.find(name)?.map(|(_, named)| named))
+    }
+
+    /// Drops a keyspace whose writers wait. Returns whether it was still there.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`]. After an error the keyspace goes on. If its slot cannot be
+    /// restored, its handles answer [`Error::KeyspaceDropped`], and the next handle of the name
+    /// restores it.
+    pub(in crate::db) fn drop_named(&mut self, named: &Arc<Named>, blocked: &Blocked<'_>) -> Result<bool> {
+        let (name, id) = (named.name(), named.id());
+        let slot = match self.find(name)? {
+            Some((slot, found)) if Arc::ptr_eq(&found, named) => slot,
+            _ => return Ok(false),
+        };
+        self.restore_slot()?;
+        if let Err(error) = self.put_slot(slot, &SlotRecord::Dead { id, name: name.into() }) {
+            self.in_doubt = Some((slot, SlotRecord::Live { id, name: name.into() }));
+            if self.restore_slot().is_err() {
+                // A write that is acknowledged now would be lost by an open that finds the drop.
+                named.mark_dropped(blocked);
+                self.set(slot, Slot::Live(Arc::new(Named::new(id, name.into()))));
+            }
+            return Err(error);
+        }
+        named.mark_dropped(blocked);
         self.by_name.remove(name);
-        self.set(slot, Slot::Dead(named.id()));
+        self.set(slot, Slot::Dead(id));
         Ok(true)
     }
 
@@ -234,6 +283,7 @@ impl Catalogue {
     /// Those of a write.
     pub(in crate::db) fn free(&mut self, dead: &Dead) -> Result<()> {
         self.sync()?;
+        self.restore_slot()?;
         self.put_slot(dead.slot, &SlotRecord::Free)?;
         self.set(dead.slot, Slot::Free);
         self.free.push(dead.slot);

@@ -168,7 +168,7 @@ impl KeyMap {
     /// Returns the stored key of the user's `key`.
     ///
     /// # Errors
-    /// [`Error::KeyLength`] with the length of the stored key. The engine checks plain keys.
+    /// [`Error::KeyLength`] with the most bytes of the stored key. The engine checks plain keys.
     #[inline]
     pub(in crate::db) fn encode_key<'a>(&self, key: &'a [u8]) -> Result<StoredKey<'a>> {
         if self.is_plain(key) {
@@ -177,8 +177,11 @@ impl KeyMap {
         if key.is_empty() {
             return Err(Error::KeyLength { len: 0 });
         }
-        let len = self.prefix.len() + key.len();
-        if len > KEY_MAX { Err(Error::KeyLength { len }) } else { Ok(StoredKey::joined(&self.prefix, key)) }
+        // The bound is the same for all ids, so that no later keyspace refuses a key.
+        if key.len() > KEY_MAX - PREFIX_BYTES_MAX {
+            return Err(Error::KeyLength { len: key.len() + PREFIX_BYTES_MAX });
+        }
+        Ok(StoredKey::joined(&self.prefix, key))
     }
 
     /// Returns the user's key of a stored key; `None` if the key belongs to another keyspace.
@@ -289,15 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_counts_as_a_part_of_the_key() {
+    fn keys_have_the_same_bound_in_all_keyspaces() {
         let named = KeyMap::of_named(2);
-        assert!(named.encode_key(&vec![0; KEY_MAX - 3]).is_ok());
+        for map in [named, KeyMap::of_named(u32::MAX)] {
+            assert!(map.encode_key(&vec![0; KEY_MAX - 7]).is_ok());
+        }
         let refused = |map: KeyMap, key: &[u8]| match map.encode_key(key) {
             Err(Error::KeyLength { len }) => len,
             _ => panic!("a key of {} bytes", key.len()),
         };
-        assert_eq!(refused(named, &vec![0; KEY_MAX - 2]), KEY_MAX + 1);
-        assert_eq!(refused(KeyMap::of_default(), &vec![0xFF; KEY_MAX]), KEY_MAX + 3);
+        assert_eq!(refused(named, &vec![0; KEY_MAX - 6]), KEY_MAX + 1);
+        assert_eq!(refused(KeyMap::of_default(), &vec![0xFF; KEY_MAX]), KEY_MAX + 7);
         assert_eq!(refused(named, b""), 0);
     }
 

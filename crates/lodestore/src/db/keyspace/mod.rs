@@ -36,7 +36,7 @@ const DEFAULT_NAME: &str = "";
 /// After [`Db::drop_keyspace`](super::Db::drop_keyspace) each operation answers
 /// [`Error::KeyspaceDropped`].
 ///
-/// A key has 1 to 65529 bytes; a store with less than 247 keyspaces in its life takes up to 65533.
+/// A key has 1 to 65529 bytes.
 #[derive(Clone)]
 pub struct Keyspace {
     pub(super) shared: Arc<Shared>,

@@ -1,7 +1,7 @@
 //! A named keyspace, as all of its handles share it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use lodestore_contract::{Error, Result};
 
@@ -18,14 +18,19 @@ pub(in crate::db) struct Named {
     name: String,
     is_dropped: AtomicBool,
     gate: RwLock<()>,
+    /// The process that opened the store. A fork may copy a gate that nobody opens again.
+    process: u32,
 }
+
+/// The right of a drop: no writer is under way.
+pub(in crate::db) type Blocked<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The right to write to a keyspace: a drop waits until the guard is dropped.
 pub(in crate::db) type Writing<'a> = RwLockReadGuard<'a, ()>;
 
 impl Named {
     pub(in crate::db) fn new(id: u32, name: String) -> Self {
-        Self { id, name, is_dropped: AtomicBool::new(false), gate: RwLock::new(()) }
+        Self { id, name, is_dropped: AtomicBool::new(false), gate: RwLock::new(()), process: std::process::id() }
     }
 
     pub(in crate::db) fn id(&self) -> u32 {
@@ -50,21 +55,28 @@ impl Named {
     /// block the second guard.
     ///
     /// # Errors
-    /// [`Error::KeyspaceDropped`].
+    /// [`Error::KeyspaceDropped`]; [`Error::ForeignProcess`].
     #[inline]
     pub(in crate::db) fn begin_write(&self) -> Result<Writing<'_>> {
-        let writing = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let writing = match self.gate.try_read() {
+            Ok(writing) => writing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.process != std::process::id() => {
+                return Err(Error::ForeignProcess);
+            }
+            Err(TryLockError::WouldBlock) => self.gate.read().unwrap_or_else(PoisonError::into_inner),
+        };
         self.check_alive()?;
         Ok(writing)
     }
 
     /// Waits for the writers of the keyspace, and keeps others waiting until the guard is dropped.
-    pub(in crate::db) fn block_writers(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(in crate::db) fn block_writers(&self) -> Blocked<'_> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses all later operations.
-    pub(in crate::db) fn mark_dropped(&self, _blocked: &RwLockWriteGuard<'_, ()>) {
+    pub(in crate::db) fn mark_dropped(&self, _blocked: &Blocked<'_>) {
         self.is_dropped.store(true, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@
 //! and ends after the present piece when the store is closed. The thread does not keep the store
 //! open.
 //!
-//! Lock order: `reclaiming` or `worker`, then `catalogue`, then the gate of a keyspace.
+//! Lock order: `reclaiming`, `worker` or the gate of a keyspace, then `catalogue`.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -17,6 +17,7 @@ use lodestore_contract::{Batch, BatchOp, Error, Result, ScanRange, Store, Visit}
 
 use super::catalogue::{Catalogue, Dead};
 use super::key::{id_of, prefix_of};
+use super::record::header_key;
 
 /// Records that are removed together in an engine with an order.
 const PIECE_RECORDS: usize = 256;
@@ -47,6 +48,17 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Lets a later drop start the thread again after a panic of it.
+struct EndsOnPanic<'a>(&'a Keyspaces);
+
+impl Drop for EndsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(&self.0.worker).is_running = false;
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -75,6 +87,12 @@ impl Keyspaces {
     /// # Errors
     /// Those of `work`, and of [`Catalogue::load`].
     pub(in crate::db) fn with_catalogue<T>(&self, work: impl FnOnce(&mut Catalogue) -> Result<T>) -> Result<T> {
+        // The engine knows whether the store is closed, or of another process. Damage of this
+        // record is an error of `load`.
+        match self.store.contains(&header_key()) {
+            Ok(_) | Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let mut catalogue = lock(&self.catalogue);
         let catalogue = match &mut *catalogue {
             Some(catalogue) => catalogue,
@@ -97,7 +115,11 @@ impl Keyspaces {
     /// # Errors
     /// As [`Catalogue::drop_named`].
     pub(in crate::db) fn drop_named(self: &Arc<Self>, name: &str) -> Result<bool> {
-        let was_there = self.with_catalogue(|catalogue| catalogue.drop_named(name))?;
+        let Some(named) = self.with_catalogue(|catalogue| catalogue.find_named(name))? else { return Ok(false) };
+        // Slow writers keep only this call waiting.
+        let blocked = named.block_writers();
+        let was_there = self.with_catalogue(|catalogue| catalogue.drop_named(&named, &blocked))?;
+        drop(blocked);
         if was_there {
             self.start_reclaim();
         }
@@ -122,6 +144,7 @@ impl Keyspaces {
     }
 
     fn run(&self) {
+        let _ended = EndsOnPanic(self);
         loop {
             let reclaimed = self.reclaim();
             let mut worker = lock(&self.worker);

@@ -2,7 +2,7 @@
 
 use lodestore_contract::{Error, Result};
 
-use super::key::{CATALOGUE_ID, prefix_of};
+use super::key::{CATALOGUE_ID, NAMED_ID_MIN, prefix_of};
 
 /// The version of all records of the catalogue.
 const VERSION: u8 = 1;
@@ -62,7 +62,10 @@ impl Header {
         let rest = check_version(value).ok_or_else(damaged)??;
         let (next_id, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let slots = rest.try_into().map_err(|_| damaged())?;
-        Ok(Self { next_id: u32::from_le_bytes(*next_id), slots: u32::from_le_bytes(slots) })
+        let header = Self { next_id: u32::from_le_bytes(*next_id), slots: u32::from_le_bytes(slots) };
+        // Each slot was made for an id of its own.
+        let ids = header.next_id.checked_sub(NAMED_ID_MIN).ok_or_else(damaged)?;
+        if header.slots <= ids { Ok(header) } else { Err(damaged()) }
     }
 }
 
@@ -120,6 +123,14 @@ mod tests {
             assert_eq!(SlotRecord::decode(0, &slot.encode()).expect("a slot"), slot);
         }
         assert_eq!(slot_key(1), [0xFF, 0xFF, 0, 1, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_header_with_more_slots_than_ids_or_an_id_of_the_catalogue_is_refused() {
+        for (next_id, slots, is_whole) in [(2, 0, true), (5, 3, true), (5, 4, false), (1, 0, false), (0, 0, false)] {
+            let decoded = Header::decode(&Header { next_id, slots }.encode());
+            assert_eq!(decoded.is_ok(), is_whole, "{next_id} {slots}: {decoded:?}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ struct Stopping {
     steps: Mutex<Vec<Step>>,
     /// The visits after which a scan meets damage; 0: it meets none.
     visits_to_damage: AtomicUsize,
+    /// The next puts of slots that fail and stand all the same.
+    doubtful_puts: AtomicUsize,
 }
 
 impl Stopping {
@@ -72,7 +74,13 @@ impl Store for Stopping {
     }
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         self.note(Step::Put(key.to_vec()))?;
-        self.store.put_expiring(key, value, expiry)
+        self.store.put_expiring(key, value, expiry)?;
+        let is_slot = id_of(key) == Some(0) && *key != *header_key();
+        let next = |left: usize| left.checked_sub(1);
+        if is_slot && self.doubtful_puts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
+            return Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, may_stand: true });
+        }
+        Ok(())
     }
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.store.insert(key, value, lifetime)
@@ -136,7 +144,8 @@ fn open(path: &Path, engine: &str, durability: Durability, writes: u32) -> (Db, 
     let created = || crate::create(path, &CreateOptions::new().engine(engine).size(size));
     let store = opened.or_else(|_| created()).expect("a store").into_store();
     let (writes_left, steps, visits_to_damage) = (Mutex::new(writes), Mutex::default(), AtomicUsize::new(0));
-    let stopping = Arc::new(Stopping { store, writes_left, steps, visits_to_damage });
+    let doubtful_puts = AtomicUsize::new(0);
+    let stopping = Arc::new(Stopping { store, writes_left, steps, visits_to_damage, doubtful_puts });
     let choice = Choice { engine: stopping.engine(), durability, reason: "a test".into() };
     (Db::of(Arc::clone(&stopping) as Arc<dyn Store>, choice), stopping)
 }
@@ -299,5 +308,50 @@ fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
         stopping.visits_to_damage.store(0, Ordering::Relaxed);
         check_records(&*stopping.store, engine);
         assert_eq!(stopping.store.len().expect("len"), 402, "the default pairs, the header and a free slot: {engine}");
+    }
+}
+
+const DURABILITY: Durability = Durability::Process;
+
+#[test]
+fn a_creation_that_failed_and_stands_leaves_one_slot_for_its_name() {
+    for engine in ENGINES {
+        let dir = Scratch::new();
+        let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        db.keyspace("z").expect("creates");
+        stopping.doubtful_puts.store(1, Ordering::Relaxed);
+        assert!(matches!(db.keyspace("a").map(drop), Err(Error::TooFewDevices { .. })), "{engine}");
+        assert!(db.drop_keyspace("z").expect("drops"));
+        db.settle().expect("removes");
+        db.keyspace("a").expect("creates").put("key", "value").expect("put");
+        drop((db, stopping));
+        let (db, _stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        assert_eq!(db.keyspaces().expect("names"), ["a"], "{engine}");
+        assert!(db.keyspace("a").expect("opens").contains("key").expect("get"), "{engine}");
+    }
+}
+
+#[test]
+fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
+    for (engine, failures) in ENGINES.into_iter().flat_map(|engine| [(engine, 1), (engine, 2)]) {
+        let dir = Scratch::new();
+        let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        let map = db.keyspace("a").expect("creates");
+        map.put("before", "value").expect("put");
+        stopping.doubtful_puts.store(failures, Ordering::Relaxed);
+        assert!(matches!(db.drop_keyspace("a"), Err(Error::TooFewDevices { .. })), "{engine}");
+        match map.put("after", "value") {
+            Ok(()) => assert_eq!(failures, 1, "{engine}: the slot could not be restored"),
+            Err(Error::KeyspaceDropped { .. }) => {
+                assert_eq!(failures, 2, "{engine}: the slot was restored");
+                db.keyspace("a").expect("restores").put("after", "value").expect("put");
+            }
+            Err(error) => panic!("{engine}: {error}"),
+        }
+        drop((map, db, stopping));
+        let (db, _stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        let map = db.keyspace("a").expect("opens");
+        assert_eq!(map.count().expect("count"), 2, "{engine}");
+        assert!(db.drop_keyspace("a").expect("drops"));
     }
 }
