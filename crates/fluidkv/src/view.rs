@@ -209,7 +209,7 @@ impl<'a> Known<'a> {
         match item.kind {
             ItemKind::Value => Self::Value(item.value, item.expiry),
             // One of another length is damage: it leads nowhere, which its read says.
-            ItemKind::Pointer => Self::Pointer(item.value.as_array().unwrap_or(&[0xff; POINTER]), item.expiry),
+            ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER]), item.expiry),
             ItemKind::Tombstone => Self::Deleted,
         }
     }

@@ -361,7 +361,10 @@ impl Epochs {
     fn free_over<G: Ground>(&self, alloc: &Allocator, ground: &G, slot: &Slot) {
         loop {
             let mut limbo = slot.lock();
-            let Some(mut bag) = limbo.sealed.pop_front_if(|bag| self.clock.is_over(bag.stamp)) else { return };
+            if limbo.sealed.front().is_none_or(|bag| !self.clock.is_over(bag.stamp)) {
+                return;
+            }
+            let Some(mut bag) = limbo.sealed.pop_front() else { return };
             slot.waiting.store(slot.waiting.load(Ordering::Relaxed).saturating_sub(bag.bytes), Ordering::Relaxed);
             drop(limbo);
             alloc.free_all(ground, &bag.items);

@@ -39,9 +39,12 @@ pub fn flush_instruction() -> FlushInstruction {
     *FOUND.get_or_init(ask_flush_instruction)
 }
 
+#[expect(unused_unsafe, reason = "Rust before 1.94 has no safe cpuid")]
 fn ask_flush_instruction() -> FlushInstruction {
-    if arch::__cpuid(0).eax >= 7 {
-        let features = arch::__cpuid_count(7, 0).ebx;
+    // SAFETY: Inv 6: the instruction changes no byte; every x86-64 processor has it.
+    if unsafe { arch::__cpuid(0) }.eax >= 7 {
+        // SAFETY: as above.
+        let features = unsafe { arch::__cpuid_count(7, 0) }.ebx;
         if features & 1 << 24 != 0 {
             return FlushInstruction::Clwb;
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::run::failure::FULL_BELOW;
 
 /// How long a process may do nothing on a full medium.
-const MOST: Duration = Duration::from_mins(1);
+const MOST: Duration = Duration::from_secs(60);
 /// How long between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// A process that takes less than one of so many parts of a processor's time does nothing: who waits looks now and then whether there is room.
