@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 
-/// What a key must be.
+/// The state that a condition requires of its key.
 ///
 /// Conditions compare contents and not write counts. A key that was changed and changed back
 /// satisfies them: for serializability the state at the commit counts, not the way to it.
@@ -67,8 +67,8 @@ pub enum Commit {
 }
 
 impl Commit {
-    /// Returns the answer to a conditional batch that was refused with `error`. A batch that would
-    /// not be written needs no space: after a refusal for space `check` checks the conditions.
+    /// For engines: returns [`Commit::Unmet`] in place of an error for lack of space if `check`
+    /// finds a condition that is not met. Other errors are returned unchanged.
     ///
     /// # Errors
     /// `error`, unless a condition is not met.

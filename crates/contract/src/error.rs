@@ -412,10 +412,13 @@ impl fmt::Display for Error {
             Self::KeyspaceDropped { name } => {
                 write!(f, "keyspace {name:?} was dropped: open it by its name again for a new, empty one")
             }
+            Self::Conflict { tries: 1 } => f.write_str(
+                "a requirement of the batch, or a value that the transaction read, does not hold now: read again and repeat",
+            ),
             Self::Conflict { tries } => write!(
                 f,
-                "other writers changed what the transaction read, or requires, in {tries} of {tries} tries: read again \
-                 and repeat, or let fewer writers change the same keys"
+                "other writers changed what the transaction read in each of {tries} tries: let fewer writers change the \
+                 same keys"
             ),
             Self::Aborted { reason } => write!(f, "the transaction ended itself: {reason}"),
             Self::KeyspacesExhausted => {

@@ -253,8 +253,9 @@ pub trait Store: Send + Sync {
     /// A key may be in several conditions and in the batch. An empty batch checks the conditions,
     /// all at one moment. [`Commit::Unmet`] names the first condition that is not met; nothing is
     /// changed then. At most [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX) conditions
-    /// are accepted. Batch and durability are as with [`write`](Store::write). A full store answers
-    /// [`Commit::Unmet`] too.
+    /// are accepted. Limits, visibility and durability are those of [`write`](Store::write).
+    /// Conditions see the state before the batch. An unmet condition takes precedence over a lack
+    /// of space.
     ///
     /// # Errors
     /// As [`write`](Store::write). [`Error::Corrupt`] if a key of a condition is damaged, even if

@@ -4,8 +4,11 @@
 //! 1. The stripes of all keys are locked, those of the conditions too, in ascending order.
 //! 2. The conditions are checked. Where writes wait for a group (`commit.rs`), all writes of the
 //!    conditions' stripes are published first: what a condition sees is durable.
-//! 3. One record with all operations is appended to the log; **fence: the batch is durable**. Its
-//!    entries go into the index while `batches` tells readers to wait. The stripes are unlocked.
+//! 3. Large values are written to the value log.
+//! 4. One record with all operations is appended to the log.
+//! 5. Without group commit: **fence: the batch is durable**; its entries go into the index while
+//!    `batches` tells readers to wait; the stripes are unlocked. With group commit: the stripes are
+//!    unlocked; the leader **fences** for the group, then publishes; the call returns after that.
 //!
 //! A batch whose conditions are not met stores nothing. The record needs one extent. If no free
 //! extent is as long, values of at least 32 bytes go to the value log, in pieces, and the record
@@ -53,7 +56,7 @@ impl Inner {
     pub(crate) fn write_batch(&self, batch: &Batch, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
         self.check_batch(batch)?;
         let _guard = self.enter_write()?;
-        let ops = last_of_each(batch);
+        let ops = drop_overwritten_ops(batch);
         if ops.is_empty() {
             return self.check_alone(conditions);
         }
@@ -62,10 +65,10 @@ impl Inner {
         let bytes: u64 = ops.iter().map(|op| self.logged_len(op) as u64).sum();
         self.until_there_is_room(bytes, || {
             let mut attempt = self.try_batch(&ops, self.sizes.value_threshold, conditions);
-            // One record needs one extent: with its values apart it is smaller.
+            // One record needs one extent: with separated values it is smaller.
             if matches!(attempt.outcome, Err(Error::Full { .. }))
                 && bytes > self.sizes.segment
-                && self.values_may_stand_apart()
+                && self.can_separate_values()
             {
                 attempt = self.try_batch(&ops, THRESHOLD_MIN as usize, conditions);
             }
@@ -73,7 +76,7 @@ impl Inner {
         })
     }
 
-    fn values_may_stand_apart(&self) -> bool {
+    fn can_separate_values(&self) -> bool {
         self.sizes.value_threshold != usize::MAX
     }
 
@@ -167,7 +170,7 @@ impl Inner {
 }
 
 /// The operations of a batch without those that a later one of the same key undoes.
-fn last_of_each(batch: &Batch) -> Vec<Op<'_>> {
+fn drop_overwritten_ops(batch: &Batch) -> Vec<Op<'_>> {
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.ops.len());
     for (index, op) in batch.ops.iter().enumerate() {
         let (BatchOp::Put { key, .. } | BatchOp::Delete { key }) = op;

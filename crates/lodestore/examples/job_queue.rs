@@ -1,9 +1,9 @@
-//! A job queue that loses no job to a kill: each step of a job is one transaction.
+//! A job queue that loses no job to a kill: each step is one atomic batch or transaction.
 //!
 //! `cargo run --release -p lodestore --example job_queue -- DIR`
 //!
-//! Kill the program while it works, and run it again: the jobs of the killed workers are done then,
-//! and no job is done twice.
+//! Kill the program while it works, and run it again: the interrupted jobs are repeated. So the
+//! work of a job may run twice, and its result is recorded once.
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Lets the jobs of workers that were killed wait again.
+    /// Lets the jobs of an earlier process wait again. No worker may run yet.
     fn requeue(&self) -> Result<()> {
         for job in self.running.range::<&[u8]>(..)? {
             let (key, work) = job?;
@@ -111,7 +111,7 @@ fn main() -> Result<()> {
     })?;
     let (all, now) = (queue.db.get("next job")?.map_or(0, |next| number(&next)), finished.load(Ordering::Relaxed));
     println!("{before} jobs were done before, {now} are done now, {all} were ever added");
-    assert_eq!(queue.done.count()?, all, "each job is done once");
+    assert_eq!(queue.done.count()?, all, "each job has one result");
     assert_eq!(before + now, all);
     queue.db.close()
 }

@@ -3,8 +3,9 @@
 //! `cargo run --release -p lodestore --example pages -- DIR`
 //!
 //! The key of an event is its topic, a zero byte, and its number in big-endian bytes, so that the
-//! events of a topic are in order. The cursor of a page is its last key: it stays right while
-//! others write, and needs nothing kept open between two pages.
+//! events of a topic are in order. A topic has no zero byte. The cursor of a page is its last key:
+//! the cursor stays right while others write, and needs nothing kept open between two pages.
+
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
 use std::ops::Bound;
@@ -23,13 +24,13 @@ fn key(topic: &str, number: u64) -> Vec<u8> {
     [topic.as_bytes(), &[0], &number.to_be_bytes()].concat()
 }
 
-/// Returns the events of a topic, the oldest first, after the page that has this cursor.
+/// Returns a page of a topic, the oldest event first. `cursor` is the `next` of the page before.
 fn page_after(db: &Db, topic: &str, cursor: Option<Vec<u8>>) -> Result<Page> {
     let from = cursor.map_or_else(|| Bound::Included(key(topic, 0)), Bound::Excluded);
     collect(db.range((from, Bound::Included(key(topic, u64::MAX))))?)
 }
 
-/// Returns the events of a topic, the newest first, before the page that has this cursor.
+/// Returns a page of a topic, the newest event first. `cursor` is the `next` of the page before.
 fn page_before(db: &Db, topic: &str, cursor: Option<Vec<u8>>) -> Result<Page> {
     let to = cursor.map_or_else(|| Bound::Included(key(topic, u64::MAX)), Bound::Excluded);
     collect(db.range((Bound::Included(key(topic, 0)), to))?.rev())
@@ -54,7 +55,7 @@ fn main() -> Result<()> {
         eprintln!("usage: pages DIR");
         std::process::exit(2);
     };
-    // `hikv` and `fluidkv` keep an order: the engine that the medium gets has one.
+    // The medium chooses `hikv` or `fluidkv`. Both keep keys in order.
     let db = Db::builder(&dir).capacity(256 << 20).open()?;
     println!("{}", db.choice());
     for number in 0..110 {

@@ -25,6 +25,24 @@
 //! # }
 //! ```
 //!
+//! [`Db`] is the handle for programs: it opens or creates, has all operations as its own methods,
+//! and has [keyspaces](Db::keyspace), [batches](Db::batch) and [transactions](Db::transaction). The
+//! last handle closes the store.
+//!
+//! ```
+//! # fn main() -> lodestore::Result<()> {
+//! # let dir = lodestore_contract::testing::Scratch::on_disk();
+//! # let path = dir.path().join("state");
+//! let db = lodestore::Db::open(&path)?;
+//! let users = db.keyspace("users")?;
+//! db.transaction(|tx| {
+//!     let visits = tx.get(&users, "ada")?.map_or(0, |value| value[0]);
+//!     tx.put(&users, "ada", [visits + 1])
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Floor
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
@@ -42,7 +60,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use db::Db;
+pub use db::{Db, Keyspace, Map, Pairs, Transaction, Value, View, WriteBatch};
 pub use doctor::{Diagnosis, doctor};
 pub use engines::{Engine, engines};
 pub use lodestore_contract::*;

@@ -192,7 +192,7 @@ fn a_batch_with_requirements_is_written_if_all_are_met() {
             let mut batch = db.batch();
             batch.require_value(&users, "17", name).require_absent(db, "18").require_present(&users, "17");
             batch.put(db, "18", "Bob").delete(&users, "17");
-            batch.commit_if()
+            batch.try_commit()
         };
         assert_eq!(add("Eve").expect("refused"), Commit::Unmet(0));
         assert_eq!((db.count().expect("count"), users.count().expect("count")), (0, 1));

@@ -50,9 +50,13 @@ pub(super) fn keyspace_in<'a>(shared: &Arc<Shared>, map: &'a impl Map) -> Result
     Err(Error::OtherStore { keyspace: keyspace.name().into() })
 }
 
-/// Writes to any keyspaces of one store that happen all or not at all, and only if all requirements
-/// are met, in one step. See
-/// [`Db::batch`](super::Db::batch). The batch keeps the store open.
+/// An atomic batch over any keyspaces of one store. See [`Db::batch`](super::Db::batch).
+///
+/// [`commit`](Self::commit) applies all operations in order if every `require_*` condition holds,
+/// else none. The conditions see the store before the batch, wherever they were added. An operation
+/// that is refused (a key's length, a keyspace of another store) is reported by the commit, and
+/// nothing is written. The commit empties the batch, also after an error. The batch keeps the store
+/// open.
 #[must_use = "a batch does nothing until it is committed"]
 pub struct WriteBatch {
     shared: Arc<Shared>,
@@ -144,18 +148,18 @@ impl WriteBatch {
     /// [`Error::Conflict`] if a requirement is not met; [`Error::OtherStore`] if a keyspace is of
     /// another store; [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
     pub fn commit(&mut self) -> Result<()> {
-        match self.commit_if()? {
+        match self.try_commit()? {
             Commit::Done => Ok(()),
             Commit::Unmet(_) => Err(Error::Conflict { tries: 1 }),
         }
     }
 
-    /// As [`Self::commit`], but a requirement that is not met is no error: the answer names the
-    /// first one, by its number among the requirements. Nothing is written then.
+    /// As [`Self::commit`], but a requirement that is not met is no error. [`Commit::Unmet`] counts
+    /// the `require_*` calls from 0.
     ///
     /// # Errors
     /// As [`Self::commit`], without [`Error::Conflict`].
-    pub fn commit_if(&mut self) -> Result<Commit> {
+    pub fn try_commit(&mut self) -> Result<Commit> {
         let batch = std::mem::take(&mut self.batch);
         let conditions = std::mem::take(&mut self.conditions);
         let named = std::mem::take(&mut self.named);

@@ -194,32 +194,43 @@ impl Db {
     /// The call waits for the writes to the keyspace that are under way, and makes one small write.
     /// Afterwards all handles of the keyspace answer [`Error::KeyspaceDropped`], and the name may
     /// be given to a new keyspace. A background thread frees the space. If the store is closed
-    /// before, the next open goes on. [`Db::settle`] waits until the pairs are removed. The engine
-    /// removes pairs that had expired before the drop, as it does elsewhere.
+    /// first, the next open continues the removal. [`Db::settle`] waits until the pairs are
+    /// removed. The engine removes pairs that had expired before the drop, as it does elsewhere.
     ///
     /// A full store may refuse the drop with [`Error::Full`]: then delete some pairs first.
     ///
     /// # Errors
-    /// As [`Db::keyspace`]; [`Error::Full`]. The keyspace goes on then. If the store refuses all
-    /// writes, the handles of the keyspace answer [`Error::KeyspaceDropped`] until
-    /// [`Db::keyspace`] opens it again, and the next open of the store may find it dropped.
+    /// As [`Db::keyspace`]; [`Error::Full`]. After an error the keyspace still exists, and its
+    /// handles work. If the store also refuses to restore the list of keyspaces, the handles answer
+    /// [`Error::KeyspaceDropped`] for good. Then open a new one with [`Db::keyspace`], which
+    /// restores the list. If the process ends first, the next open may find the keyspace dropped.
     ///
     /// [`Error::Full`]: crate::Error::Full
     /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
         self.shared().keyspaces.drop_named(name.as_ref())
     }
+}
 
+/// Batches and transactions.
+impl Db {
     /// Runs `work` in a transaction over any keyspaces of this store, and commits it. Returns what
     /// `work` returned.
     ///
     /// If another writer changed a key that was read, nothing is written, and `work` runs again
-    /// with the newer values, after a short pause. Therefore `work` changes nothing but the
-    /// transaction. An error of `work` ends the transaction without a write. The error is returned
-    /// if what `work` read was true at one moment; else `work` runs again.
+    /// with the newer values, after a short pause. `work` may run up to 100 times, so it must have
+    /// no side effects. Use only `tx` inside `work`. Operations on `Db` or `Keyspace` are not part
+    /// of the transaction: their reads are not checked and do not see its writes, and their writes
+    /// take effect at once, in every run.
     ///
-    /// Transactions are strictly serializable for reads and writes of single keys. There are no
-    /// reads of ranges in a transaction.
+    /// Reads through `tx` come from no snapshot: two reads may see different moments, and the
+    /// commit then fails. If `work` returns an error, its reads are checked first. If all of them
+    /// are still true, the error is returned; else `work` runs again. Nothing is written after an
+    /// error.
+    ///
+    /// Transactions are strictly serializable for reads and writes of single keys. Range reads are
+    /// not supported. A transaction keeps a copy of every value that it reads or writes. A
+    /// concurrent walk over a range may show a part of a commit ([`Store::write`]).
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {
@@ -261,6 +272,23 @@ impl Db {
     }
 
     /// Returns an empty batch of writes to any keyspaces of this store.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// let (users, emails) = (db.keyspace("users")?, db.keyspace("emails")?);
+    /// let mut batch = db.batch();
+    /// batch.require_absent(&emails, "ada@example.org");
+    /// batch.put(&users, "17", "Ada").put(&emails, "ada@example.org", "17");
+    /// batch.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The engine `mkvs` has no atomic batches: the commit answers
+    /// [`Error::Unsupported`](crate::Error::Unsupported).
     pub fn batch(&self) -> WriteBatch {
         WriteBatch::of(Arc::clone(self.shared()))
     }

@@ -6,7 +6,7 @@
 //!
 //! Isolation. Transactions are strictly serializable: at the moment of the commit all reads are
 //! true and all writes happen. The values are compared, not write counts: a key that was changed
-//! and changed back is no conflict. A key that was absent must be absent still.
+//! and changed back is no conflict. A key that was read as absent must still be absent.
 //!
 //! Before the commit a transaction may see values of different moments. Such a transaction is
 //! refused, and a closure that fails by them runs again
@@ -27,10 +27,10 @@ use super::{Shared, Value};
 /// How often a transaction is run until its conflicts are reported.
 const TRIES_MAX: u32 = 100;
 /// Tries without a pause.
-const TRIES_AT_ONCE: u32 = 3;
-/// The longest pause before the first try that has one. It doubles with each try.
-const PAUSE_FIRST: Duration = Duration::from_micros(20);
-/// The longest pause.
+const TRIES_WITHOUT_PAUSE: u32 = 3;
+/// The upper bound of the first random pause. The bound doubles with each try.
+const PAUSE_MAX_FIRST: Duration = Duration::from_micros(20);
+/// The upper bound of all pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// Reads and writes of one transaction. See [`Db::transaction`](super::Db::transaction).
@@ -124,7 +124,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stores `value` under `key` if the key is absent. Returns whether it was.
+    /// Stores `value` under `key`, without an expiry, if the key is absent. Returns whether it was.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -136,7 +136,8 @@ impl Transaction {
         Ok(is_absent)
     }
 
-    /// Removes `key`. The key may be absent, and is not read.
+    /// Removes `key`. The key may be absent, and is not read. Unlike `Db::delete` the call does not
+    /// report whether the key was there: ask [`Self::contains`] first.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -222,15 +223,17 @@ pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction
                 }
             }
         }
-        pause(tries);
+        if tries < TRIES_MAX {
+            pause(tries);
+        }
     }
     Err(Error::Conflict { tries: TRIES_MAX })
 }
 
 /// Waits after a conflict, for a random time that grows with the number of tries.
 fn pause(tries: u32) {
-    let Some(doublings) = tries.checked_sub(TRIES_AT_ONCE) else { return };
-    let longest = PAUSE_MAX.min(PAUSE_FIRST * (1 << doublings.min(16)));
+    let Some(doublings) = tries.checked_sub(TRIES_WITHOUT_PAUSE) else { return };
+    let longest = PAUSE_MAX.min(PAUSE_MAX_FIRST * (1 << doublings.min(16)));
     let random = RandomState::new().hash_one(tries) as u32;
     std::thread::sleep(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)));
 }

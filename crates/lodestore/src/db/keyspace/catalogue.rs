@@ -240,12 +240,12 @@ impl Catalogue {
         Ok(self.find(name)?.map(|(_, named)| named))
     }
 
-    /// Drops a keyspace whose writers wait. Returns whether it was still there.
+    /// Drops a keyspace whose writers are blocked. Returns whether it was still there.
     ///
     /// # Errors
-    /// As [`Self::open_or_create`]. After an error the keyspace goes on. If its slot cannot be
-    /// restored, its handles answer [`Error::KeyspaceDropped`], and the next handle of the name
-    /// restores it.
+    /// As [`Self::open_or_create`]. After an error the keyspace still exists. If its slot cannot be
+    /// restored, its handles answer [`Error::KeyspaceDropped`] for good, and the next handle of the
+    /// name restores the slot.
     pub(in crate::db) fn drop_named(&mut self, named: &Arc<Named>, blocked: &Blocked<'_>) -> Result<bool> {
         let (name, id) = (named.name(), named.id());
         let slot = match self.find(name)? {

@@ -5,7 +5,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockE
 
 use lodestore_contract::{Error, Result};
 
-/// A named keyspace. Each id has at most one `Named` in a process.
+/// A named keyspace. Each id has at most one `Named` in a process that is
+/// not dropped.
 ///
 /// Invariants:
 /// 1. `is_dropped` changes from false to true once, under the write lock of `gate`.

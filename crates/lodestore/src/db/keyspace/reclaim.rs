@@ -43,7 +43,7 @@ pub(in crate::db) struct Keyspaces {
 /// The thread that removes records.
 #[derive(Default)]
 struct Worker {
-    /// Whether the thread looks for dropped keyspaces once more before it ends.
+    /// True until the thread has seen, under this lock, that no dropped keyspace is left.
     is_running: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keyspaces {
-    /// Reads the catalogue, and goes on with the reclaim that the last close or a kill interrupted.
+    /// Reads the catalogue, and continues the reclaim that the last close or a kill interrupted.
     /// A catalogue that cannot be read is an error of the calls that need it.
     pub(in crate::db) fn begin(store: Arc<dyn Store>, needs_sync: bool) -> Arc<Self> {
         let keyspaces = Arc::new(Self {
