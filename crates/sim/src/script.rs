@@ -204,7 +204,6 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
     // Short ones first, so that a fault is soon seen.
     vec![
         script("single key through its life", small, 1, single_key()),
-        script("conditional batches", small, 1, conditional_batches()),
         script("expiry", small, 1, expiry()),
         // What a sweep leaves half done here shows in what comes behind it.
         Script { cuts_sweeps: false, ..script("sweeps beside new keys", small, 1, sweeps(round)) },
@@ -222,11 +221,16 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
         script("whole stretches go", Shape { mode: 2, ..small }, 25, stretches(&mut rng, round)),
         script("fill, empty, fill", small, 6, fill_and_empty(&mut rng)),
         script("growth beside churn", Shape { mode: 1, ..small }, 12, growth_beside_churn(&mut rng, round)),
+        script("conditional batches", small, 1, conditional_batches()),
     ]
 }
 
 fn single_key() -> Vec<Op> {
     let key = b"the key".to_vec();
+    let if_empty = |op: BatchOp| {
+        let conditions = vec![Condition::value(&b"the key"[..], Some(Vec::new()))];
+        Op::WriteIf { conditions, batch: Batch { ops: vec![op] } }
+    };
     let value = |text: &str| text.as_bytes().to_vec();
     vec![
         Op::Get { key: key.clone() },
@@ -259,7 +263,10 @@ fn single_key() -> Vec<Op> {
         Op::Append { key: key.clone(), bytes: value("from nothing"), lifetime: Lifetime::Keep },
         Op::Remove { key: key.clone() },
         Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
-        Op::Put { key, value: Vec::new(), expiry: None },
+        Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
+        // One that is written, and one that is not: the key has another value by then.
+        if_empty(BatchOp::Put { key: key.clone(), value: value("on a condition"), expiry: None }),
+        if_empty(BatchOp::Delete { key }),
     ]
 }
 
