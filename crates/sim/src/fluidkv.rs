@@ -81,7 +81,6 @@ impl Engine for FluidEngine {
             Mutant::RootEarly,
             Mutant::BatchNotLogged,
             Mutant::ConditionIgnored,
-            Mutant::UnmetBatchLogged,
             Mutant::ManifestNotFenced,
             Mutant::EditNotFenced,
             Mutant::LinkEarly,

@@ -227,10 +227,6 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
 
 fn single_key() -> Vec<Op> {
     let key = b"the key".to_vec();
-    let if_empty = |op: BatchOp| {
-        let conditions = vec![Condition::value(&b"the key"[..], Some(Vec::new()))];
-        Op::WriteIf { conditions, batch: Batch { ops: vec![op] } }
-    };
     let value = |text: &str| text.as_bytes().to_vec();
     vec![
         Op::Get { key: key.clone() },
@@ -263,10 +259,7 @@ fn single_key() -> Vec<Op> {
         Op::Append { key: key.clone(), bytes: value("from nothing"), lifetime: Lifetime::Keep },
         Op::Remove { key: key.clone() },
         Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
-        Op::Put { key: key.clone(), value: Vec::new(), expiry: None },
-        // One that is written, and one that is not: the key has another value by then.
-        if_empty(BatchOp::Put { key: key.clone(), value: value("on a condition"), expiry: None }),
-        if_empty(BatchOp::Delete { key }),
+        Op::Put { key, value: Vec::new(), expiry: None },
     ]
 }
 

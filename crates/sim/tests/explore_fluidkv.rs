@@ -67,6 +67,19 @@ fn is_seen_by_some_seed(fault: &Fault) -> bool {
     common::is_seen_by_some_seed(&FluidEngine, &Config { images: 80_000, ..Config::default() }, fault)
 }
 
+/// The script that has batches which are refused is behind those that `every_planted_fault_is_seen`
+/// comes to.
+#[test]
+fn a_refused_batch_that_is_logged_all_the_same_is_seen() {
+    let only_script = (0..32).find(|index| script_at(1, *index).name == "conditional batches");
+    assert!(only_script.is_some(), "the script is there");
+    let config = Config { images: 20_000, only_script, ..Config::default() };
+    must_pass(config.clone());
+    let row = try_fault(&FluidEngine, &config, Fault::Planted(Mutant::UnmetBatchLogged));
+    println!("{row}");
+    assert!(row.caught.is_some());
+}
+
 /// Files: all threads share one log, whose writes become durable by groups.
 fn files() -> Config {
     Config { images: 10_000, grain: 512, seed: 4, ..Config::default() }

@@ -31,7 +31,7 @@ fn every_planted_fault_is_seen() {
     let faults = planted(&NvhtEngine);
     assert!(faults.len() >= 20);
     // One seed alone may pass by a fault.
-    let config = Config { images: 90_000, ..Config::default() };
+    let config = Config { images: 80_000, ..Config::default() };
     let is_seen = |fault: &Fault| common::is_seen_by_some_seed(&NvhtEngine, &config, fault);
     let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen(fault)).collect();
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
