@@ -122,13 +122,11 @@ impl Inner {
         match self.check_conditions(conditions) {
             Ok(Commit::Done) => {}
             Ok(Commit::Unmet(_)) if self.pool.mutant(Mutant::ConditionIgnored) => {}
-            refused => {
-                if self.pool.mutant(Mutant::UnmetBatchLogged) && refused.is_ok() {
-                    let memtable = &self.view.load().active;
-                    let number = self.order.next();
-                    let _ = memtable.append_batch(ops, number, &self.reserve, false);
+            unmet_or_error => {
+                if self.pool.mutant(Mutant::UnmetBatchLogged) && unmet_or_error.is_ok() {
+                    let _ = self.view.load().active.append_batch(ops, self.order.next(), &self.reserve, false);
                 }
-                return Attempt::of(&self.view.load(), refused);
+                return Attempt::of(&self.view.load(), unmet_or_error);
             }
         }
         if let Some(log) = self.group_log() {

@@ -1,12 +1,12 @@
 //! Batches over several keyspaces of a store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lodestore_contract::limits::check_key;
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expected, Expiry, Result};
 
 use super::keyspace::Keyspace;
-use super::keyspace::named::{Named, Writing};
+use super::keyspace::named::NamedSet;
 use super::{Db, Shared};
 
 /// A map that a [`WriteBatch`] can write to, and a [`View`](super::View) can read: a [`Db`], which
@@ -50,6 +50,21 @@ pub(super) fn keyspace_in<'a>(shared: &Arc<Shared>, map: &'a impl Map) -> Result
     Err(Error::OtherStore { keyspace: keyspace.name().into() })
 }
 
+/// Returns the stored key of a user's key in `map`, and adds the keyspace of `map` to `named`.
+///
+/// # Errors
+/// [`Error::OtherStore`]; [`Error::KeyspaceDropped`]; [`Error::KeyLength`].
+pub(super) fn stored_key(shared: &Arc<Shared>, named: &mut NamedSet, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
+    let keyspace = keyspace_in(shared, map)?;
+    keyspace.check_alive()?;
+    let stored = keyspace.map.encode_key(key)?.to_vec();
+    check_key(&stored)?;
+    if let Some(of_map) = &keyspace.named {
+        named.add(of_map);
+    }
+    Ok(stored)
+}
+
 /// An atomic batch over any keyspaces of one store. See [`Db::batch`](super::Db::batch).
 ///
 /// [`commit`](Self::commit) applies all operations in order if every `require_*` condition holds,
@@ -62,15 +77,15 @@ pub struct WriteBatch {
     shared: Arc<Shared>,
     batch: Batch,
     conditions: Vec<Condition>,
-    /// The named keyspaces that the batch writes to or has conditions on, by their ids.
-    named: BTreeMap<u32, Arc<Named>>,
+    /// The named keyspaces that the batch writes to or has conditions on.
+    named: NamedSet,
     /// Why the first refused operation was refused.
     refused: Option<Error>,
 }
 
 impl WriteBatch {
     pub(super) fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, batch: Batch::default(), conditions: Vec::new(), named: BTreeMap::new(), refused: None }
+        Self { shared, batch: Batch::default(), conditions: Vec::new(), named: NamedSet::default(), refused: None }
     }
 
     /// Adds a put of `value` under `key`, without an expiry.
@@ -112,7 +127,7 @@ impl WriteBatch {
     }
 
     fn require(&mut self, map: &impl Map, key: &[u8], expected: Expected) -> &mut Self {
-        match self.stored_key(map, key) {
+        match stored_key(&self.shared, &mut self.named, map, key) {
             Ok(key) => self.conditions.push(Condition { key, expected }),
             Err(error) => {
                 self.refused.get_or_insert(error);
@@ -122,23 +137,13 @@ impl WriteBatch {
     }
 
     fn add(&mut self, map: &impl Map, key: &[u8], op: impl FnOnce(Vec<u8>) -> BatchOp) -> &mut Self {
-        match self.stored_key(map, key) {
+        match stored_key(&self.shared, &mut self.named, map, key) {
             Ok(stored) => self.batch.ops.push(op(stored)),
             Err(error) => {
                 self.refused.get_or_insert(error);
             }
         }
         self
-    }
-
-    /// Returns the stored key of a user's key, and notes its keyspace.
-    fn stored_key(&mut self, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
-        let keyspace = keyspace_in(&self.shared, map)?;
-        let stored = keyspace.map.encode_key(key)?.to_vec();
-        if let Some(named) = &keyspace.named {
-            self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
-        }
-        Ok(stored)
     }
 
     /// Writes all operations in their order, or nothing. The batch is empty afterwards, also after
@@ -166,8 +171,7 @@ impl WriteBatch {
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
-        // One guard for each keyspace: a thread must not hold two of the same one.
-        let _writing = named.values().map(|named| named.begin_write()).collect::<Result<Vec<Writing<'_>>>>()?;
+        let _writing = named.begin_write()?;
         self.shared.store.write_if(&conditions, &batch)
     }
 }

@@ -363,11 +363,12 @@ impl Db {
         self.default.for_each(visit)
     }
 
-    /// Counts the keys that have not expired or were not swept yet, without those of named
-    /// keyspaces.
+    /// Counts the keys of the default keyspace.
     ///
-    /// Until the first keyspace is created the call costs what [`Store::len`] costs. Afterwards it
-    /// reads the whole default keyspace, and the whole store if the engine keeps no order.
+    /// Until the first named keyspace is created, the call costs what [`Store::len`] costs, and
+    /// expired keys that were not swept yet may be counted. Afterwards the call reads the whole
+    /// default keyspace, and the whole store if the engine keeps no order. Expired keys are left
+    /// out then. This stays so when all named keyspaces are dropped.
     ///
     /// # Errors
     /// Those of every operation ([`Store`]).

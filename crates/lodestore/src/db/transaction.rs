@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
 
-use super::batch::{Map, keyspace_in};
-use super::keyspace::named::{Named, Writing};
+use super::batch::{Map, stored_key};
+use super::keyspace::named::NamedSet;
 use super::{Shared, Value};
 
 /// How often a transaction is run until its conflicts are reported.
@@ -43,8 +43,8 @@ pub struct Transaction {
     reads: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The last write of each stored key.
     writes: BTreeMap<Vec<u8>, BatchOp>,
-    /// The named keyspaces that were read or written, by their ids.
-    named: BTreeMap<u32, Arc<Named>>,
+    /// The named keyspaces that were read or written.
+    named: NamedSet,
 }
 
 impl Transaction {
@@ -60,7 +60,7 @@ impl Transaction {
                 instead: "compare_and_swap and update_with, which change one key",
             });
         }
-        Ok(Self { shared, reads: BTreeMap::new(), writes: BTreeMap::new(), named: BTreeMap::new() })
+        Ok(Self { shared, reads: BTreeMap::new(), writes: BTreeMap::new(), named: NamedSet::default() })
     }
 
     /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
@@ -163,7 +163,7 @@ impl Transaction {
         if self.writes.is_empty() && self.reads.len() < 2 {
             return Ok(());
         }
-        let _writing = self.begin_write()?;
+        let _writing = self.named.begin_write()?;
         let Self { shared, reads, writes, .. } = &self;
         let batch = Batch { ops: writes.values().cloned().collect() };
         match shared.store.write_if(&conditions_of(reads), &batch)? {
@@ -177,26 +177,13 @@ impl Transaction {
         if self.reads.len() < 2 {
             return Ok(true);
         }
-        let _writing = self.begin_write()?;
+        let _writing = self.named.begin_write()?;
         self.shared.store.write_if(&conditions_of(&self.reads), &Batch::default()).map(Commit::is_done)
     }
 
-    /// Keeps the keyspaces of the transaction from being dropped. One guard for each keyspace: a
-    /// thread must not hold two of the same one.
-    fn begin_write(&self) -> Result<Vec<Writing<'_>>> {
-        self.named.values().map(|named| named.begin_write()).collect()
-    }
-
-    /// Returns the stored key of a user's key, and notes its keyspace.
+    /// As [`stored_key`](super::batch::stored_key).
     fn stored_key(&mut self, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
-        let keyspace = keyspace_in(&self.shared, map)?;
-        if let Some(named) = &keyspace.named {
-            named.check_alive()?;
-            self.named.entry(named.id()).or_insert_with(|| Arc::clone(named));
-        }
-        let stored = keyspace.map.encode_key(key)?.to_vec();
-        lodestore_contract::limits::check_key(&stored)?;
-        Ok(stored)
+        stored_key(&self.shared, &mut self.named, map, key)
     }
 }
 

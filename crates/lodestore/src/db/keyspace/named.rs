@@ -1,7 +1,8 @@
 //! A named keyspace, as all of its handles share it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use lodestore_contract::{Error, Result};
 
@@ -79,5 +80,27 @@ impl Named {
     /// Refuses all later operations.
     pub(in crate::db) fn mark_dropped(&self, _blocked: &Blocked<'_>) {
         self.is_dropped.store(true, Ordering::Release);
+    }
+}
+
+/// The named keyspaces of a batch or a transaction, by their ids.
+#[derive(Default)]
+pub(in crate::db) struct NamedSet {
+    by_id: BTreeMap<u32, Arc<Named>>,
+}
+
+impl NamedSet {
+    /// Adds a keyspace.
+    pub(in crate::db) fn add(&mut self, named: &Arc<Named>) {
+        self.by_id.entry(named.id()).or_insert_with(|| Arc::clone(named));
+    }
+
+    /// Begins a write to all of the keyspaces. Each has one guard: a thread must not hold two of
+    /// one keyspace. The guards are taken in the order of the ids.
+    ///
+    /// # Errors
+    /// As [`Named::begin_write`].
+    pub(in crate::db) fn begin_write(&self) -> Result<Vec<Writing<'_>>> {
+        self.by_id.values().map(|named| named.begin_write()).collect()
     }
 }
