@@ -10,6 +10,8 @@ pub struct Capabilities {
     pub scan: bool,
     /// Atomic [`write(batch)`](crate::Store::write).
     pub batch: bool,
+    /// Conditions on ranges of keys: [`write_if_ranges`](crate::Store::write_if_ranges).
+    pub range_conditions: bool,
     /// Point-in-time `snapshot`.
     pub snapshot: bool,
     /// Per-key expiry.

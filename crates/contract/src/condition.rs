@@ -1,7 +1,10 @@
 //! Conditions of a batch: what keys must be for the batch to take effect.
 
+use std::ops::Bound;
+
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
+use crate::range::ScanRange;
 
 /// The state that a condition requires of its key.
 ///
@@ -56,6 +59,30 @@ impl Condition {
     }
 }
 
+/// A condition on a range: the keys that are present in it are exactly these. See
+/// [`Store::write_if_ranges`](crate::Store::write_if_ranges).
+///
+/// The condition says nothing about values: a [`Condition`] on each key does. Together they require
+/// that the range is as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeCondition {
+    /// The lower bound.
+    pub from: Bound<Vec<u8>>,
+    /// The upper bound.
+    pub to: Bound<Vec<u8>>,
+    /// The keys, ascending. If they are in another order, or a key is out of the bounds, the
+    /// condition is never met.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl RangeCondition {
+    /// For engines: returns the range to walk, forward and without a limit.
+    #[must_use]
+    pub fn scan_range(&self) -> ScanRange {
+        ScanRange { from: self.from.clone(), to: self.to.clone(), ..ScanRange::all() }
+    }
+}
+
 /// The outcome of a conditional batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a batch whose conditions are not met writes nothing"]
@@ -63,6 +90,7 @@ pub enum Commit {
     /// All conditions were met, and the batch is written.
     Done,
     /// A condition was not met, and nothing is written. The number is the condition's index.
+    /// Conditions on ranges count after those on keys.
     Unmet(usize),
 }
 

@@ -29,7 +29,7 @@ pub mod threads;
 mod verify;
 
 pub use capability::Capabilities;
-pub use condition::{Commit, Condition, Expected};
+pub use condition::{Commit, Condition, Expected, RangeCondition};
 pub use durability::Durability;
 pub use entry::{Entry, EntryChunk};
 pub use error::{Error, Result, io_advice};

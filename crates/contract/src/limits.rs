@@ -1,6 +1,6 @@
 //! The limits of every store. Each has a test; beyond it stands a typed error.
 
-use crate::condition::Condition;
+use crate::condition::{Condition, RangeCondition};
 use crate::error::{Error, Result};
 use crate::store::{Batch, BatchOp};
 
@@ -55,6 +55,20 @@ pub fn check_conditions(conditions: &[Condition]) -> Result<()> {
         return Err(Error::BatchLength { ops: conditions.len() });
     }
     conditions.iter().try_for_each(|condition| check_key(&condition.key))
+}
+
+/// Refuses conditions that no engine accepts: a key out of limits, more conditions on keys than a
+/// batch may have operations, or more ranges and keys of ranges together.
+///
+/// # Errors
+/// [`Error::BatchLength`], [`Error::KeyLength`].
+pub fn check_range_conditions(conditions: &[Condition], ranges: &[RangeCondition]) -> Result<()> {
+    check_conditions(conditions)?;
+    let keys: usize = ranges.iter().map(|range| 1 + range.keys.len()).sum();
+    if keys > BATCH_OPS_MAX {
+        return Err(Error::BatchLength { ops: keys });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The contract of every engine.
 
 use crate::capability::Capabilities;
-use crate::condition::{Commit, Condition};
+use crate::condition::{Commit, Condition, RangeCondition};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, Lifetime};
@@ -266,6 +266,26 @@ pub trait Store: Send + Sync {
             engine: self.engine(),
             what: "atomic batches".into(),
             instead: "write the keys one by one",
+        })
+    }
+
+    /// As [`write_if`](Store::write_if), with conditions on ranges too: no other write of any key
+    /// in the ranges comes between check and write. So an absent key is known to be absent still.
+    ///
+    /// The engine blocks all writes while it walks the ranges: they should be short. All ranges and
+    /// their keys together are at most [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX).
+    ///
+    /// # Errors
+    /// As [`write_if`](Store::write_if); [`Error::Unsupported`] without the capability
+    /// `range_conditions`, if there are ranges.
+    fn write_if_ranges(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
+        if ranges.is_empty() {
+            return self.write_if(conditions, batch);
+        }
+        Err(Error::Unsupported {
+            engine: self.engine(),
+            what: "conditions on ranges".into(),
+            instead: "conditions on keys, or an engine with snapshots (fluidkv, hashkv)",
         })
     }
 

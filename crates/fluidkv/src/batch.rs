@@ -1,7 +1,8 @@
 //! Writing batches, with or without conditions.
 //!
 //! Persist order of a batch:
-//! 1. The stripes of all keys are locked, those of the conditions too, in ascending order.
+//! 1. The stripes of all keys are locked, those of the conditions too, in ascending order. If a
+//!    condition is on a range, all stripes are locked.
 //! 2. The conditions are checked. Where writes wait for a group (`commit.rs`), all writes of the
 //!    conditions' stripes are published first: what a condition sees is durable.
 //! 3. Large values are written to the value log.
@@ -15,26 +16,42 @@
 //! has pointers.
 
 use std::collections::HashMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, Result};
+use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
 use lodestore_media::Mutant;
 
 use crate::commit::SharedLog;
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::options::THRESHOLD_MIN;
+use crate::scan::scan;
 use crate::table::{Slot, hash};
 use crate::view::View;
 
 /// Returns whether the present value and expiry of the key with this index satisfy its condition.
 pub type IsMet<'m> = dyn FnMut(usize, Option<&[u8]>, Option<Expiry>) -> Result<bool> + 'm;
+/// Returns whether a key of a range is present, given what is stored for it.
+pub type IsPresent<'m> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'm;
 
-/// The conditions of a batch.
-pub(crate) struct Conditions<'c, 'm> {
-    /// The key of each condition.
-    pub(crate) keys: &'c [&'c [u8]],
-    pub(crate) is_met: &'c mut IsMet<'m>,
+/// The conditions of a batch. The closures run under the locks of the keys: they must be short and
+/// must not write to the store. If the write has to start over, they run again.
+pub struct Conditions<'c, 'm> {
+    /// The key of each condition on a key.
+    pub keys: &'c [&'c [u8]],
+    /// Judges the conditions on keys.
+    pub is_met: &'c mut IsMet<'m>,
+    /// The conditions on ranges.
+    pub ranges: &'c [RangeCondition],
+    /// Judges each key of a range.
+    pub is_present: &'c mut IsPresent<'m>,
+}
+
+impl Conditions<'_, '_> {
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty()
+    }
 }
 
 /// The outcome of an attempt at a batch.
@@ -82,21 +99,33 @@ impl Inner {
 
     /// Checks conditions without a write.
     fn check_alone(&self, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
-        if conditions.keys.is_empty() {
+        if conditions.is_empty() {
             return Ok(Commit::Done);
         }
         let _writing = self.order.writing();
-        let _stripes = self.order.lock_all(conditions.keys.iter().map(|key| hash(key)));
+        let _stripes = self.lock_stripes(&[], conditions);
         self.check_conditions(conditions)
+    }
+
+    /// Locks the stripes of all operations and conditions. A condition on a range locks all
+    /// stripes, so that no key comes into the range.
+    fn lock_stripes(&self, ops: &[Op<'_>], conditions: &Conditions<'_, '_>) -> Vec<MutexGuard<'_, ()>> {
+        if !conditions.ranges.is_empty() && !self.pool.mutant(Mutant::RangeNotLocked) {
+            return self.order.lock_every();
+        }
+        self.order.lock_all(ops.iter().map(|op| op.key).chain(conditions.keys.iter().copied()).map(hash))
     }
 
     /// Checks conditions whose stripes are locked.
     fn check_conditions(&self, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
-        if conditions.keys.is_empty() {
+        if conditions.is_empty() {
             return Ok(Commit::Done);
         }
         if let Some(log) = self.group_log() {
-            self.wait_published(log, conditions.keys.iter().map(|key| hash(key)))?;
+            match conditions.ranges {
+                [] => self.wait_published(log, conditions.keys.iter().map(|key| hash(key)))?,
+                _ => self.wait_all_published(log)?,
+            }
         }
         let view = self.view.load();
         for (index, key) in conditions.keys.iter().enumerate() {
@@ -106,7 +135,28 @@ impl Inner {
                 return Ok(Commit::Unmet(index));
             }
         }
+        for (index, range) in conditions.ranges.iter().enumerate() {
+            if !self.has_exactly(&view, range, conditions.is_present)? {
+                return Ok(Commit::Unmet(conditions.keys.len() + index));
+            }
+        }
         Ok(Commit::Done)
+    }
+
+    /// Returns whether exactly the keys of a condition are present in its range. All stripes are
+    /// held: every write has ended, and is in a memtable or a table of the view.
+    fn has_exactly(&self, view: &View, range: &RangeCondition, is_present: &mut IsPresent<'_>) -> Result<bool> {
+        let mut expected = range.keys.iter();
+        let mut outcome = Ok(true);
+        scan(self, view, u64::MAX, &range.scan_range(), &mut Err, &mut |key, stored| {
+            outcome = match is_present(key, stored) {
+                Ok(true) => Ok(expected.next().is_some_and(|expected| expected == key)),
+                Ok(false) => Ok(true),
+                Err(error) => Err(error),
+            };
+            if matches!(outcome, Ok(true)) { Visit::More } else { Visit::Stop }
+        })?;
+        Ok(outcome? && expected.next().is_none())
     }
 
     /// Attempts a batch, whose values of `from` bytes or more go to the value log.
@@ -117,8 +167,7 @@ impl Inner {
             return Attempt { generation: 0, is_full: false, outcome: Err(error) };
         }
         let writing = self.order.writing();
-        let hashes = ops.iter().map(|op| op.key).chain(conditions.keys.iter().copied()).map(hash);
-        let stripes = self.order.lock_all(hashes);
+        let stripes = self.lock_stripes(ops, conditions);
         match self.check_conditions(conditions) {
             Ok(Commit::Done) => {}
             Ok(Commit::Unmet(_)) if self.pool.mutant(Mutant::ConditionIgnored) => {}

@@ -304,6 +304,15 @@ impl Inner {
         if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
     }
 
+    /// Waits until all writes are published. The caller holds all stripes.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn wait_all_published(&self, log: &SharedLog) -> Result<()> {
+        let last = log.last.iter().map(|last| last.load(Ordering::Relaxed)).max().unwrap_or(0);
+        if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
+    }
+
     /// Does a write of one key under its stripe, and waits for its group without; `blind`: it reads nothing first.
     pub(crate) fn with_group<T>(
         &self,

@@ -45,7 +45,7 @@ mod verify;
 mod view;
 mod write;
 
-pub use batch::IsMet;
+pub use batch::{Conditions, IsMet, IsPresent};
 pub use options::{Compression, FluidOptions, VerifyReads};
 pub use replace::Replace;
 pub use separate::{Separable, Separator};

@@ -86,6 +86,11 @@ impl Order {
         numbers.into_iter().map(|number| lock(&self.stripes[number])).collect()
     }
 
+    /// Locks all stripes.
+    pub(crate) fn lock_every(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.stripes.iter().map(lock).collect()
+    }
+
     /// The next number; with the stripe of its key held.
     #[inline]
     pub(crate) fn next(&self) -> u64 {

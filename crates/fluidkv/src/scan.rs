@@ -75,7 +75,7 @@ impl Drop for Moment {
 
 /// Visits the live pairs of a range as they were at a number. `failed` is given the error of a large value that cannot be read: the scan goes on
 /// behind it, or ends with what that answers.
-fn scan(
+pub(crate) fn scan(
     inner: &Inner,
     view: &View,
     number: u64,

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lodestore_contract::limits::{check_conditions, check_key};
+use lodestore_contract::limits::{check_key, check_range_conditions};
 use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, Result, Scan,
-    ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, RangeCondition, Result,
+    Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
-use crate::batch::{Conditions, IsMet};
+use crate::batch::Conditions;
 use crate::inner::{Inner, lock};
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::options::FluidOptions;
@@ -182,20 +182,15 @@ impl FluidKv {
         inner.peek_into(key, value).inspect_err(|error| inner.corrupt(error))
     }
 
-    /// As [`Store::write_if`], where the caller judges. `is_met` receives the index of a key, its
-    /// present stored value and its expiry, and returns whether its condition is met. `is_met` runs
-    /// under the keys' locks: it must be short and must not write to the store. If the write has to
-    /// start over, `is_met` runs again.
+    /// As [`Store::write_if_ranges`], where the caller judges the conditions.
     ///
     /// # Errors
-    /// As [`Store::write_if`], and those of `is_met`.
-    pub fn write_checked(&self, keys: &[&[u8]], is_met: &mut IsMet<'_>, batch: &Batch) -> Result<Commit> {
-        keys.iter().try_for_each(|key| check_key(key))?;
+    /// As [`Store::write_if_ranges`], and those of the closures in `conditions`.
+    pub fn write_checked(&self, conditions: &mut Conditions<'_, '_>, batch: &Batch) -> Result<Commit> {
+        conditions.keys.iter().try_for_each(|key| check_key(key))?;
         let inner = &self.running.inner;
-        let written = inner.write_batch(batch, &mut Conditions { keys, is_met });
-        written.or_else(|error| {
-            Commit::after_refusal(error, || inner.write_batch(&Batch::default(), &mut Conditions { keys, is_met }))
-        })
+        let written = inner.write_batch(batch, conditions);
+        written.or_else(|error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
     }
 
     /// Whether something of a key, a value or a delete, waits in the logs for its flush: what the tables hold of it may be old then.
@@ -369,6 +364,7 @@ impl Store for FluidKv {
         Capabilities {
             scan: true,
             batch: true,
+            range_conditions: true,
             snapshot: true,
             expiry: true,
             power: true,
@@ -439,9 +435,15 @@ impl Store for FluidKv {
     /// long, values of 32 bytes or more stand in the value log (unless `value-threshold` is 0), and the record has 16 bytes of each. The operations' places in the index, 32 bytes each,
     /// may take an eighth of the DRAM budget.
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        check_conditions(conditions)?;
+        self.write_if_ranges(conditions, &[], batch)
+    }
+
+    fn write_if_ranges(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
+        check_range_conditions(conditions, ranges)?;
         let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
-        self.write_checked(&keys, &mut |index, value, expiry| Ok(conditions[index].is_met(value, expiry)), batch)
+        let is_met = &mut |index: usize, value: Option<&[u8]>, expiry| Ok(conditions[index].is_met(value, expiry));
+        let is_present = &mut |_: &[u8], _: &[u8]| Ok(true);
+        self.write_checked(&mut Conditions { keys: &keys, is_met, ranges, is_present }, batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

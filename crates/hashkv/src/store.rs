@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, Result, Scan,
-    ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress,
+    RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
-use lodestore_fluidkv::FluidKv;
+use lodestore_fluidkv::{Conditions, FluidKv};
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::begin;
@@ -326,8 +326,12 @@ impl Store for HashKv {
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+        self.write_if_ranges(conditions, &[], batch)
+    }
+
+    fn write_if_ranges(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
         lodestore_contract::limits::check_batch(batch)?;
-        lodestore_contract::limits::check_conditions(conditions)?;
+        lodestore_contract::limits::check_range_conditions(conditions, ranges)?;
         let ops = batch.ops.iter().map(|op| match op {
             BatchOp::Put { key, value, expiry } => {
                 Ok(BatchOp::Put { key: key.clone(), value: self.admitted(key, value)?, expiry: *expiry })
@@ -342,10 +346,12 @@ impl Store for HashKv {
             let (value, expiry) = self.present(&conditions[index].key, stored, expiry)?;
             Ok(conditions[index].is_met(value.as_deref(), expiry))
         };
+        let mut is_present = |key: &[u8], stored: &[u8]| Ok(self.present(key, Some(stored), None)?.0.is_some());
+        let mut checked = Conditions { keys: &keys, is_met: &mut is_met, ranges, is_present: &mut is_present };
         let index = &self.running.index;
         let written = match ops {
-            Ok(ops) => index.write_checked(&keys, &mut is_met, &Batch { ops }),
-            Err(error) => Commit::after_refusal(error, || index.write_checked(&keys, &mut is_met, &Batch::default())),
+            Ok(ops) => index.write_checked(&mut checked, &Batch { ops }),
+            Err(error) => Commit::after_refusal(error, || index.write_checked(&mut checked, &Batch::default())),
         };
         self.written(written, |commit| commit.is_done())
     }

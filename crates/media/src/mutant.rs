@@ -193,6 +193,9 @@ pub enum Mutant {
     ConditionIgnored = 158,
     /// A batch whose condition is not met is appended to the log, and not published.
     UnmetBatchLogged = 159,
+    /// A condition on a range locks the stripes of the batch alone. Other keys may come into the
+    /// range between check and write.
+    RangeNotLocked = 160,
     /// The check that ties an index entry to its record and its place is not compared.
     EntryCheckIgnored = 155,
     /// An open changes the index under a seal that is in force.
@@ -211,7 +214,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 99] = [
+    pub const ALL: [Self; 100] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -304,6 +307,7 @@ impl Mutant {
         Self::SalvageForgotten,
         Self::ConditionIgnored,
         Self::UnmetBatchLogged,
+        Self::RangeNotLocked,
         Self::EntryCheckIgnored,
         Self::SealHeadKept,
         Self::GenerationNotFlushed,

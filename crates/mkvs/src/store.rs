@@ -335,7 +335,7 @@ impl Store for Mkvs {
 
     fn capabilities(&self) -> Capabilities {
         let first = self.inner.shape.groups()[0].devices()[0].store().capabilities();
-        Capabilities { batch: false, snapshot: false, interval: false, ..first }
+        Capabilities { batch: false, range_conditions: false, snapshot: false, interval: false, ..first }
     }
 
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

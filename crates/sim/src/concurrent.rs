@@ -6,12 +6,13 @@
 //! durable linearizability (Izraelevitz et al., DISC 2016): whatever returned, reads included, stays.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{self, Included};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, Result};
+use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, RangeCondition, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, Trace, What};
 
 use crate::config::Config;
@@ -34,6 +35,8 @@ pub struct Load {
     /// Whether some of them are batches. They tie the keys together, so all operations of all threads are to stay under
     /// [`history::OPS_MAX`].
     pub batches: bool,
+    /// Whether some conditions of batches are on ranges.
+    pub ranges: bool,
 }
 
 /// What keys begin with.
@@ -66,12 +69,28 @@ fn op_of(action: &Action) -> Op {
     match action {
         Action::One(key, op) => key_op_of(key_bytes(*key), *op),
         Action::Batch(values) => Op::Batch { batch: batch_of(values) },
-        Action::WriteIf { expected, values } => {
+        Action::WriteIf { expected, values, is_range } => {
             let condition =
                 |(key, value): &(u64, Option<u64>)| Condition::value(key_bytes(*key), value.map(value_bytes));
-            Op::WriteIf { conditions: expected.iter().map(condition).collect(), batch: batch_of(values) }
+            // A range says which keys are absent.
+            let is_asked = |(_, value): &&(u64, Option<u64>)| !is_range || value.is_some();
+            let conditions = expected.iter().filter(is_asked).map(condition).collect();
+            let ranges = if *is_range { vec![range_of(expected)] } else { Vec::new() };
+            Op::WriteIf { conditions, ranges, batch: batch_of(values) }
         }
         Action::Are(_) => unreachable!("threads do not ask this: it is what is found after them"),
+    }
+}
+
+/// Returns the condition that of the keys between the first and the last exactly those that have a
+/// value are present.
+fn range_of(expected: &[(u64, Option<u64>)]) -> RangeCondition {
+    let bound = |end: Option<&(u64, Option<u64>)>| end.map_or(Bound::Unbounded, |(key, _)| Included(key_bytes(*key)));
+    let present = expected.iter().filter(|(_, value)| value.is_some());
+    RangeCondition {
+        from: bound(expected.first()),
+        to: bound(expected.last()),
+        keys: present.map(|(key, _)| key_bytes(*key)).collect(),
     }
 }
 
@@ -150,10 +169,16 @@ fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) ->
         if value.is_multiple_of(3) {
             return Action::Batch(values);
         }
+        if load.ranges && value.is_multiple_of(2) {
+            let first = value / 2 % load.keys;
+            let keys = first..load.keys.min(first + 1 + value % 3);
+            let expected = keys.map(|key| (key, seen[key as usize])).collect();
+            return Action::WriteIf { expected, values, is_range: true };
+        }
         // Conditions of one key or two, of which one may not be written.
         let pair = [value % load.keys, (value + 1) % load.keys];
         let expected = pair[..1 + value as usize % 2].iter().map(|key| (*key, seen[*key as usize])).collect();
-        return Action::WriteIf { expected, values };
+        return Action::WriteIf { expected, values, is_range: false };
     }
     let key = rng.below(load.keys);
     Action::One(key, random_key_op(rng, value, seen[key as usize]))

@@ -57,6 +57,9 @@ pub enum Action {
         expected: Vec<(u64, Option<Value>)>,
         /// What keys become. Each key is in it once.
         values: Vec<(u64, Option<Value>)>,
+        /// Whether `expected` is asked as one range, which has all keys between its first and its
+        /// last. Else each of its keys is asked alone.
+        is_range: bool,
     },
     /// Asks whether all of these keys have these values at one moment: reads one after the other, where nobody writes any more.
     Are(Vec<(u64, Option<Value>)>),
@@ -68,7 +71,7 @@ impl Action {
         let (one, expected, values) = match self {
             Self::One(key, _) => (Some(*key), &[][..], &[][..]),
             Self::Batch(values) | Self::Are(values) => (None, &[][..], &values[..]),
-            Self::WriteIf { expected, values } => (None, &expected[..], &values[..]),
+            Self::WriteIf { expected, values, .. } => (None, &expected[..], &values[..]),
         };
         one.into_iter().chain(expected.iter().chain(values).map(|(key, _)| *key))
     }
@@ -87,7 +90,7 @@ impl Action {
                 values.iter().for_each(|(key, value)| after[place(key)] = *value);
                 (Answer::Done, after)
             }
-            Self::WriteIf { expected, values } => {
+            Self::WriteIf { expected, values, .. } => {
                 let is_met = expected.iter().all(|(key, value)| state[place(key)] == *value);
                 if is_met {
                     values.iter().for_each(|(key, value)| after[place(key)] = *value);
@@ -323,7 +326,7 @@ mod tests {
     #[test]
     fn a_conditional_batch_takes_effect_where_its_conditions_hold() {
         let write = |answer| Call {
-            action: Action::WriteIf { expected: vec![(0, Some(1))], values: vec![(1, Some(2))] },
+            action: Action::WriteIf { expected: vec![(0, Some(1))], values: vec![(1, Some(2))], is_range: false },
             called: 20,
             returned: Some((30, Answer::Changed(answer))),
         };

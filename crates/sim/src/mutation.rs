@@ -94,7 +94,7 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
 
 /// Looks at the histories of short concurrent runs, each cut by crashes. How threads meet differs from run to run.
 fn by_histories(engine: &dyn Engine, config: &Config) -> (u64, Option<(usize, Wrong)>) {
-    let load = Load { threads: 3, keys: 1, ops: 40, batches: false };
+    let load = Load { threads: 3, keys: 1, ops: 40, batches: false, ranges: false };
     let mut images = 0;
     for seed in 0..HISTORIES {
         let config = Config { seed: config.seed + seed, images_per_point: 6, ..config.clone() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, now_millis};
+use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, RangeCondition, now_millis};
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +76,10 @@ pub enum Op {
     },
     /// `write_if`: all or nothing, if all conditions are met.
     WriteIf {
-        /// The conditions.
+        /// The conditions on keys.
         conditions: Vec<Condition>,
+        /// The conditions on ranges.
+        ranges: Vec<RangeCondition>,
         /// The operations.
         batch: Batch,
     },
@@ -146,7 +148,7 @@ impl Op {
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let (conditions, ops) = match self {
             Self::Batch { batch } => (&[][..], &batch.ops[..]),
-            Self::WriteIf { conditions, batch } => (&conditions[..], &batch.ops[..]),
+            Self::WriteIf { conditions, batch, .. } => (&conditions[..], &batch.ops[..]),
             _ => (&[][..], &[][..]),
         };
         let of_conditions = conditions.iter().map(|condition| condition.key.as_slice());
@@ -308,8 +310,9 @@ impl State {
                 batch.ops.iter().for_each(|op| self.apply_batch_op(op));
                 Outcome::Done
             }
-            Op::WriteIf { conditions, batch } => {
-                let is_met = conditions.iter().all(|condition| self.meets(condition));
+            Op::WriteIf { conditions, ranges, batch } => {
+                let is_met = conditions.iter().all(|condition| self.meets(condition))
+                    && ranges.iter().all(|range| self.has_exactly(range));
                 if is_met {
                     batch.ops.iter().for_each(|op| self.apply_batch_op(op));
                 }
@@ -325,6 +328,13 @@ impl State {
         let held = self.get(&condition.key);
         let expiry = held.and_then(|held| held.expiry).map(Expiry::at_millis);
         condition.is_met(held.map(|held| held.value.as_slice()), expiry)
+    }
+
+    /// Returns whether exactly the keys of a condition are present in its range.
+    fn has_exactly(&self, condition: &RangeCondition) -> bool {
+        let range = condition.scan_range();
+        let present = self.held.keys().filter(|key| range.contains(key) && self.get(key).is_some());
+        present.eq(&condition.keys)
     }
 
     fn apply_batch_op(&mut self, op: &BatchOp) {

@@ -77,7 +77,9 @@ impl PoolSubject {
                 store.write(batch)?;
                 Outcome::Done
             }
-            Op::WriteIf { conditions, batch } => Outcome::Changed(store.write_if(conditions, batch)?.is_done()),
+            Op::WriteIf { conditions, ranges, batch } => {
+                Outcome::Changed(store.write_if_ranges(conditions, ranges, batch)?.is_done())
+            }
             Op::Sync => {
                 store.sync()?;
                 Outcome::Done

@@ -147,7 +147,7 @@ pub(crate) fn with_conditions(op: Op, known: &[(Vec<u8>, Vec<u8>)]) -> Op {
         (7, _) => vec![Condition::absent(first), Condition::absent(last)],
         _ => return Op::Batch { batch },
     };
-    Op::WriteIf { conditions, batch }
+    Op::WriteIf { conditions, ranges: Vec::new(), batch }
 }
 
 /// A random script: mixed operations on few keys, with stops of each kind.
@@ -297,7 +297,7 @@ fn batches(rng: &mut Rng) -> Vec<Op> {
 fn conditional_batches() -> Vec<Op> {
     let value = |step: u64| vec![200 + step as u8; 10 + 7 * step as usize];
     let write_if = |conditions: Vec<Condition>, ops: Vec<(u64, Option<Vec<u8>>)>| match batch_of(ops) {
-        Op::Batch { batch } => Op::WriteIf { conditions, batch },
+        Op::Batch { batch } => Op::WriteIf { conditions, ranges: Vec::new(), batch },
         other => other,
     };
     let mut ops = vec![batch_of([(0, Some(value(0))), (2, None), (5, None)])];

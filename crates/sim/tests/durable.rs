@@ -10,9 +10,12 @@ use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::{Engine, Shape};
 
-const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false };
+const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false, ranges: false };
 /// With batches all keys are searched together, so fewer operations; more keys, so that they stand in several lines.
 const BATCHES: Load = Load { keys: 6, ops: 40, batches: true, ..LOAD };
+
+/// Some batches have conditions on ranges.
+const RANGES: Load = Load { ranges: true, ..BATCHES };
 
 fn shape() -> Shape {
     Shape::default()
@@ -60,7 +63,7 @@ fn what_returned_of_a_file_survives_a_crash(load: Load, mutant: Option<Mutant>, 
 
 #[test]
 fn what_returned_of_fluidkv_on_a_file_survives_a_crash_reads_included() {
-    for load in [LOAD, Load { threads: 4, keys: 1, ops: 30, batches: false }, BATCHES] {
+    for load in [LOAD, Load { threads: 4, keys: 1, ops: 30, batches: false, ranges: false }, BATCHES] {
         let seeds = if load.batches { 20 } else { 40 };
         let images =
             what_returned_of_a_file_survives_a_crash(load, None, seeds).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -70,7 +73,8 @@ fn what_returned_of_fluidkv_on_a_file_survives_a_crash_reads_included() {
 
 #[test]
 fn live_histories_of_fluidkv_on_a_file_are_linearizable_with_interval_too() {
-    for (mode, load) in [(0, LOAD), (0, BATCHES), (MODE_INTERVAL, LOAD), (MODE_INTERVAL, BATCHES)] {
+    let loads = [LOAD, BATCHES, RANGES];
+    for (mode, load) in [0, MODE_INTERVAL].into_iter().flat_map(|mode| loads.map(|load| (mode, load))) {
         for seed in 0..30 {
             let config = Config { seed, grain: 512, ..Config::default() };
             let shape = Shape { mode, ..shape() };
@@ -113,6 +117,27 @@ fn a_condition_that_is_ignored_is_seen_in_a_history() {
         println!("{}: seen in the history of seed {seen:?}", engine.name());
         assert!(seen.is_some(), "{}", engine.name());
     }
+}
+
+#[test]
+fn a_range_whose_keys_are_not_held_is_seen_in_a_history() {
+    for engine in [&FluidEngine as &dyn Engine, &HashEngine] {
+        let is_seen = |seed: u64| {
+            let config = Config { seed, mutant: Some(Mutant::RangeNotLocked), ..Config::default() };
+            let store = engine.create(&config.spec(false), &shape()).expect("a store");
+            store.recorder().set_jitter(2);
+            check_live(Load { keys: 3, ..RANGES }, seed, &|op| store.apply(op)).is_err()
+        };
+        let seen = (0..20_000).find(|seed| is_seen(*seed));
+        println!("{}: seen in the history of seed {seen:?}", engine.name());
+        assert!(seen.is_some(), "{}", engine.name());
+    }
+}
+
+#[test]
+fn live_histories_with_conditions_on_ranges_are_linearizable() {
+    live_histories_are_linearizable(&FluidEngine, RANGES);
+    live_histories_are_linearizable(&HashEngine, RANGES);
 }
 
 #[test]
@@ -200,7 +225,7 @@ fn what_returned_of_hashkv_survives_a_crash_and_no_batch_by_half() {
 }
 
 /// So many writes that values are scattered while others are written.
-const SCATTERED: Load = Load { threads: 3, keys: 8, ops: 200, batches: false };
+const SCATTERED: Load = Load { threads: 3, keys: 8, ops: 200, batches: false, ranges: false };
 
 #[test]
 fn values_that_are_named_before_they_are_synced_are_seen_beside_other_writers() {

@@ -9,7 +9,7 @@ use lodestore_contract::{Batch, Error};
 use lodestore_sim::concurrent::{Load, check_failing, check_live};
 use lodestore_sim::op::{Op, Outcome, State};
 
-const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false };
+const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false, ranges: false };
 
 /// Batches among them: all keys are searched together, so fewer operations.
 const BATCHES: Load = Load { ops: 40, batches: true, ..LOAD };

@@ -38,6 +38,7 @@ pub mod groups;
 pub mod lifecycle;
 pub mod model;
 pub mod points;
+pub mod range_conditions;
 pub mod readers;
 pub mod scans;
 pub mod sizes;

@@ -77,6 +77,10 @@ macro_rules! conformance_behaviours {
             conditions a_full_store_names_an_unmet_condition;
             conditions conditional_transfers_keep_the_sum;
             conditions conditional_batches_have_no_write_skew;
+            range_conditions a_range_condition_is_met_by_its_keys_alone;
+            range_conditions an_unmet_range_condition_is_counted_after_those_on_keys;
+            range_conditions range_conditions_beyond_the_limit_are_refused;
+            range_conditions no_key_comes_into_a_range_between_check_and_write;
             groups snapshots_stand_still;
             lifecycle opening_where_nothing_is_says_so;
             lifecycle creating_where_a_store_is_is_refused;

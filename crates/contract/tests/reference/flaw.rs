@@ -240,6 +240,20 @@ flaws! {
     ConditionUncounted,
     /// A batch of nothing does not check its conditions.
     ConditionOfNothingMet,
+    /// A condition on a range is met if its keys are present, whatever else came into the range.
+    RangeConditionMissesPhantoms,
+    /// A condition on a range is met if no other key is in the range, though its keys are gone.
+    RangeConditionMissesDeletes,
+    /// A condition on a range compares the number of keys alone.
+    RangeConditionCountsOnly,
+    /// A condition on a range includes the key at its upper bound.
+    RangeConditionEndIncluded,
+    /// An expired key counts as present for a condition on a range.
+    RangeConditionSeesExpired,
+    /// Conditions on ranges are counted from 0, and not after those on keys.
+    RangeConditionCountedFromZero,
+    /// The keys of ranges do not count for the limit of conditions.
+    RangeKeysUncounted,
     /// A snapshot shows what is written later.
     SnapshotFollows,
     /// `verify` tells no progress.

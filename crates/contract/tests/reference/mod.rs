@@ -177,6 +177,7 @@ pub fn capabilities(ordered: bool) -> Capabilities {
     Capabilities {
         scan: ordered,
         batch: true,
+        range_conditions: ordered,
         snapshot: ordered,
         expiry: true,
         power: false,

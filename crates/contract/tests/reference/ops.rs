@@ -4,11 +4,13 @@ use std::ops::Bound;
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 
-use lodestore_contract::limits::{KEY_MAX, check_batch, check_conditions, check_key, check_value};
+use lodestore_contract::limits::{
+    KEY_MAX, check_batch, check_conditions, check_key, check_range_conditions, check_value,
+};
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Durability, Entry, Error, Expected,
-    Expiry, Lifetime, MediumUse, Progress, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Expiry, Lifetime, MediumUse, Progress, RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats,
+    Store, Swap, VerifyReport, Visit,
 };
 
 use super::{Flaw, Record, Reference, State, capabilities};
@@ -177,10 +179,37 @@ impl Reference {
         unmet.filter(|_| !self.has(Flaw::ConditionIgnored))
     }
 
+    /// Returns the first range condition that is not met, counted after the conditions on keys.
+    fn first_unmet_range(&self, state: &State, keys: usize, ranges: &[RangeCondition]) -> Option<usize> {
+        let is_met = |condition: &RangeCondition| {
+            let mut range = condition.scan_range();
+            if self.has(Flaw::RangeConditionEndIncluded)
+                && let Bound::Excluded(to) = range.to
+            {
+                range.to = Bound::Included(to);
+            }
+            let is_shown = |record: &Record| self.is_live(record) || self.has(Flaw::RangeConditionSeesExpired);
+            let present = state.map.iter().filter(|(key, record)| range.contains(key) && is_shown(record));
+            let present: Vec<&Vec<u8>> = present.map(|(key, _)| key).collect();
+            match self.flaw {
+                // A key that came into the range is not seen.
+                Some(Flaw::RangeConditionMissesPhantoms) => condition.keys.iter().all(|key| present.contains(&key)),
+                Some(Flaw::RangeConditionMissesDeletes) => present.iter().all(|key| condition.keys.contains(key)),
+                Some(Flaw::RangeConditionCountsOnly) => present.len() == condition.keys.len(),
+                _ => present.into_iter().eq(&condition.keys),
+            }
+        };
+        let unmet = ranges.iter().position(|condition| !is_met(condition))?;
+        Some(if self.has(Flaw::RangeConditionCountedFromZero) { unmet } else { keys + unmet })
+    }
+
     /// Writes a batch if its conditions are met.
-    fn apply_batch_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
+    fn apply_batch_if(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
         if !self.has(Flaw::ConditionUncounted) {
             check_conditions(conditions)?;
+            if !self.has(Flaw::RangeKeysUncounted) {
+                check_range_conditions(conditions, ranges)?;
+            }
         }
         // A batch of nothing is checked too, unless the flaw is this one.
         if batch.ops.is_empty() && self.has(Flaw::ConditionOfNothingMet) {
@@ -188,6 +217,7 @@ impl Reference {
         }
         let state = self.open_state()?;
         let unmet = self.first_unmet(&state, conditions);
+        let unmet = unmet.or_else(|| self.first_unmet_range(&state, conditions.len(), ranges));
         if let Some(index) = unmet {
             drop(state);
             match self.flaw {
@@ -551,7 +581,14 @@ impl Store for Reference {
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        self.apply_batch_if(conditions, batch)
+        self.apply_batch_if(conditions, &[], batch)
+    }
+
+    fn write_if_ranges(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
+        if !ranges.is_empty() && !self.ordered {
+            return Err(self.unordered("conditions on ranges"));
+        }
+        self.apply_batch_if(conditions, ranges, batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

@@ -228,9 +228,10 @@ impl Db {
     /// are still true, the error is returned; else `work` runs again. Nothing is written after an
     /// error.
     ///
-    /// Transactions are strictly serializable for reads and writes of single keys. Range reads are
-    /// not supported. A transaction keeps a copy of every value that it reads or writes. A
-    /// concurrent walk over a range may show a part of a commit ([`Store::write`]).
+    /// Transactions are strictly serializable. Range reads ([`Transaction::range`]) need the engine
+    /// `fluidkv` or `hashkv`. A transaction keeps a copy of every value that it reads or writes. A
+    /// concurrent walk over a range outside of a transaction may show a part of a commit
+    /// ([`Store::write`]).
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {

@@ -8,9 +8,14 @@
 //! true and all writes happen. The values are compared, not write counts: a key that was changed
 //! and changed back is no conflict. A key that was read as absent must still be absent.
 //!
+//! A range that was read (`range_reads`) must hold the keys that were read and no others. So a key
+//! that another writer adds to the range is a conflict.
+//!
 //! Before the commit a transaction may see values of different moments. Such a transaction is
 //! refused, and a closure that fails by them runs again
 //! ([`Db::transaction`](super::Db::transaction)).
+
+mod range_reads;
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -18,7 +23,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
+use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, RangeCondition, Result};
 
 use super::batch::{Map, stored_key};
 use super::keyspace::named::NamedSet;
@@ -41,6 +46,8 @@ pub struct Transaction {
     shared: Arc<Shared>,
     /// The values that were read, by their stored keys.
     reads: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The ranges that were read, with the keys that the store had in them.
+    ranges: Vec<RangeCondition>,
     /// The last write of each stored key.
     writes: BTreeMap<Vec<u8>, BatchOp>,
     /// The named keyspaces that were read or written.
@@ -60,7 +67,8 @@ impl Transaction {
                 instead: "compare_and_swap and update_with, which change one key",
             });
         }
-        Ok(Self { shared, reads: BTreeMap::new(), writes: BTreeMap::new(), named: NamedSet::default() })
+        let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { shared, reads, ranges: Vec::new(), writes, named: NamedSet::default() })
     }
 
     /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
@@ -156,17 +164,14 @@ impl Transaction {
     /// Writes all writes of the transaction, or nothing.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if another writer changed a key that was read;
+    /// [`Error::Conflict`] if another writer changed a key or a range that was read;
     /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
     pub fn commit(self) -> Result<()> {
-        // One read alone was true when it was made.
-        if self.writes.is_empty() && self.reads.len() < 2 {
+        if self.writes.is_empty() && self.has_one_read() {
             return Ok(());
         }
-        let _writing = self.named.begin_write()?;
-        let Self { shared, reads, writes, .. } = &self;
-        let batch = Batch { ops: writes.values().cloned().collect() };
-        match shared.store.write_if(&conditions_of(reads), &batch)? {
+        let batch = Batch { ops: self.writes.values().cloned().collect() };
+        match self.write_if_unchanged(&batch)? {
             Commit::Done => Ok(()),
             Commit::Unmet(_) => Err(Error::Conflict { tries: 1 }),
         }
@@ -174,11 +179,22 @@ impl Transaction {
 
     /// Returns whether all reads are true at this moment.
     fn check_reads(&self) -> Result<bool> {
-        if self.reads.len() < 2 {
+        if self.has_one_read() {
             return Ok(true);
         }
+        self.write_if_unchanged(&Batch::default()).map(Commit::is_done)
+    }
+
+    /// Returns whether the transaction read at most one key, and no range. One read alone was true
+    /// when it was made.
+    fn has_one_read(&self) -> bool {
+        self.reads.len() < 2 && self.ranges.is_empty()
+    }
+
+    /// Writes `batch` if all reads are true.
+    fn write_if_unchanged(&self, batch: &Batch) -> Result<Commit> {
         let _writing = self.named.begin_write()?;
-        self.shared.store.write_if(&conditions_of(&self.reads), &Batch::default()).map(Commit::is_done)
+        self.shared.store.write_if_ranges(&conditions_of(&self.reads), &self.ranges, batch)
     }
 
     /// As [`stored_key`](super::batch::stored_key).

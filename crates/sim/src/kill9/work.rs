@@ -170,7 +170,9 @@ fn apply(store: &Handle, step: &Step) -> lodestore::Result<Outcome> {
             store.write(batch)?;
             Outcome::Done
         }
-        Step::Do(Op::WriteIf { conditions, batch }) => Outcome::Changed(store.write_if(conditions, batch)?.is_done()),
+        Step::Do(Op::WriteIf { conditions, ranges, batch }) => {
+            Outcome::Changed(store.write_if_ranges(conditions, ranges, batch)?.is_done())
+        }
         Step::Do(_) => Outcome::Done,
     })
 }

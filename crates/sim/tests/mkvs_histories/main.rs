@@ -38,7 +38,7 @@ type Size = (usize, usize);
 const SIZE: Size = (2, 3);
 const SIZES: [Size; 4] = [(1, 1), (2, 2), (3, 3), (16, 5)];
 const CAPACITY: u64 = 32 << 20;
-const LOAD: Load = Load { threads: 3, keys: 36, ops: 840, batches: false };
+const LOAD: Load = Load { threads: 3, keys: 36, ops: 840, batches: false, ranges: false };
 /// Ways to read, to write, and to do the work.
 const MODES: u64 = 18;
 /// What something may take that is to happen.
