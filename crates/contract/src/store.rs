@@ -128,6 +128,21 @@ pub trait Store: Send + Sync {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
+    /// Calls `with` with the value of `key`, if there is one. Returns whether there is one. The
+    /// slice is valid during the call only. `with` runs at most once. Keep `with` short, and do not
+    /// call the store from it: the store keeps the value in its place meanwhile.
+    ///
+    /// # Errors
+    /// The common ones. `with` is not called then.
+    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let mut value = Vec::new();
+        let is_present = self.get_into(key, &mut value)?;
+        if is_present {
+            with(&value);
+        }
+        Ok(is_present)
+    }
+
     /// Whether there is a value of `key`.
     ///
     /// # Errors

@@ -204,6 +204,15 @@ impl Inner {
         })
     }
 
+    pub(crate) fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.with_value(key, |found| {
+            found.is_some_and(|(bytes, _)| {
+                with(bytes);
+                true
+            })
+        })
+    }
+
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         self.with_live(key, |found| found.is_some())
     }

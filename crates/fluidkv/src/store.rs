@@ -377,6 +377,10 @@ impl Store for FluidKv {
         self.running.inner.get_into(key, value)
     }
 
+    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.running.inner.get_with(key, with)
+    }
+
     fn contains(&self, key: &[u8]) -> Result<bool> {
         self.running.inner.contains(key)
     }

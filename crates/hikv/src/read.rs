@@ -148,6 +148,17 @@ impl Inner {
         }
     }
 
+    pub(crate) fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        check_key(key)?;
+        let _timer = self.sampler.get();
+        let _guard = self.enter()?;
+        let found = self.lookup(self.table.place.sign(key), key)?;
+        Ok(found.is_some_and(|record| {
+            with(record.value());
+            true
+        }))
+    }
+
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let _guard = self.enter()?;

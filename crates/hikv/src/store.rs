@@ -283,6 +283,10 @@ impl Store for HiKv {
         self.inner().get_into(key, value)
     }
 
+    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.inner().get_with(key, with)
+    }
+
     fn contains(&self, key: &[u8]) -> Result<bool> {
         self.inner().contains(key)
     }

@@ -60,7 +60,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use db::{Db, Keyspace, Map, Pairs, Transaction, Value, View, WriteBatch};
+pub use db::{Cursor, Db, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
 pub use doctor::{Diagnosis, doctor};
 pub use engines::{Engine, engines};
 pub use lodestore_contract::*;

@@ -1,6 +1,9 @@
 //! Readers beyond `get`: `get_into`, `multi_get`, `for_each`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::data::key;
+use super::expiring::PAST;
 use super::{Case, Harness, Pairs, assert_sound};
 use crate::{Error, Lifetime, Store, Visit};
 
@@ -28,6 +31,38 @@ pub fn get_into_reuses_and_empties_its_buffer<H: Harness>(case: &Case<H>) {
     let mut grown = Vec::new();
     assert!(store.get_into(b"long", &mut grown).expect("get_into"));
     assert_eq!(grown, [7; 3000], "a buffer that is too small grows");
+    assert_sound(&store);
+}
+
+/// `get_with` shows the value once, and not on a miss. A panic of its closure leaves the store
+/// unchanged.
+pub fn get_with_shows_the_value_once<H: Harness>(case: &Case<H>) {
+    let store = case.create();
+    store.put(b"short", b"abc").expect("put");
+    store.put(b"long", &[7; 3000]).expect("put");
+    store.put(b"none", b"").expect("put");
+    store.put_expiring(b"past", b"1", Some(PAST)).expect("put");
+    store.settle().expect("settle");
+    store.put(b"late", b"not settled").expect("put");
+    let cases: [(&[u8], Option<&[u8]>); 6] = [
+        (b"short", Some(b"abc")),
+        (b"long", Some(&[7; 3000])),
+        (b"none", Some(b"")),
+        (b"late", Some(b"not settled")),
+        (b"past", None),
+        (b"miss", None),
+    ];
+    for (name, expected) in cases {
+        let mut shown = Vec::new();
+        let is_present = store.get_with(name, &mut |value| shown.push(value.to_vec())).expect("get_with");
+        assert_eq!((is_present, shown), (expected.is_some(), expected.map(<[u8]>::to_vec).into_iter().collect()));
+    }
+    let refused = store.get_with(b"", &mut |_| panic!("an empty key has no value"));
+    assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+    let panicked = catch_unwind(AssertUnwindSafe(|| store.get_with(b"long", &mut |_| panic!("in the closure"))));
+    assert!(panicked.is_err());
+    store.put(b"long", b"new").expect("put");
+    assert_eq!(store.get(b"long").expect("get").as_deref(), Some(&b"new"[..]));
     assert_sound(&store);
 }
 

@@ -27,6 +27,7 @@ macro_rules! conformance_behaviours {
             points many_keys_stay_apart;
             points names_and_capabilities_are_steady;
             readers get_into_reuses_and_empties_its_buffer;
+            readers get_with_shows_the_value_once;
             readers multi_get_answers_every_index_in_order;
             readers multi_get_refuses_before_it_answers;
             readers for_each_visits_every_key_once;

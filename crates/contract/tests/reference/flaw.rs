@@ -56,6 +56,10 @@ flaws! {
     GetIntoKeepsOnMiss,
     /// `get_into` gives the caller a new buffer.
     GetIntoAllocates,
+    /// `get_with` shows the value twice.
+    GetWithTwice,
+    /// `get_with` shows an empty value on a miss.
+    GetWithShowsMiss,
     /// Contains looks at the first byte of a key only.
     ContainsGuesses,
     /// `multi_get` answers hits only.

@@ -350,6 +350,18 @@ impl Store for Reference {
         Ok(found.is_some())
     }
 
+    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let mut value = Vec::new();
+        let is_present = self.get_into(key, &mut value)?;
+        if is_present || self.has(Flaw::GetWithShowsMiss) {
+            with(&value);
+        }
+        if is_present && self.has(Flaw::GetWithTwice) {
+            with(&value);
+        }
+        Ok(is_present)
+    }
+
     fn contains(&self, key: &[u8]) -> Result<bool> {
         self.check_key(key)?;
         let state = self.open_state()?;

@@ -1,124 +1,150 @@
-//! Lazy walks over a range of keys, from both ends.
+//! Iterators over pairs and over keys.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
-use lodestore_contract::{Direction, Result, ScanRange, Visit};
+use lodestore_contract::{Result, ScanRange, Snapshot};
 
 use super::Value;
 use super::keyspace::Keyspace;
-use super::keyspace::key::Part;
-
-/// Pairs that are read from the store together.
-const PAIRS_PER_READ: usize = 128;
+use super::page::{Cursor, Page};
+use super::walk::Walk;
 
 /// A lazy walk over the pairs of a range, in the order of their keys, from both ends.
 ///
-/// Pairs are read in groups, each group at a moment of its own. A write that returned before the
-/// walk began is shown. A later write may be shown.
+/// Pairs of a store are read in groups, each group at a moment of its own. A write that returned
+/// before the walk began is shown. A later write may be shown. Pairs of a [`View`](super::View) are
+/// all of its moment.
 pub struct Pairs {
-    keyspace: Keyspace,
-    /// The parts of the range that were not read yet, in the order of their keys.
-    parts: VecDeque<Part>,
-    front: VecDeque<(Value, Value)>,
-    /// Pairs that were read from the end, the last key first.
-    back: VecDeque<(Value, Value)>,
+    walk: Walk<(Value, Value)>,
+    range: ScanRange,
+}
+
+fn copy_pair(key: &[u8], value: &[u8]) -> (Value, Value) {
+    (Value::from(key.to_vec()), Value::from(value.to_vec()))
+}
+
+fn copy_key(key: &[u8], _: &[u8]) -> Value {
+    Value::from(key.to_vec())
+}
+
+/// Returns the bounds of a range as a scan takes them.
+pub(super) fn scan_range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanRange {
+    let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));
+    ScanRange { from, to, ..ScanRange::all() }
 }
 
 impl Pairs {
-    /// Begins a walk.
+    /// # Errors
+    /// As [`Walk::begin`].
+    pub(super) fn begin(keyspace: Keyspace, range: ScanRange) -> Result<Self> {
+        Ok(Self { walk: Walk::begin(keyspace, &range, copy_pair)?, range })
+    }
+
+    pub(super) fn over_snapshot(keyspace: Keyspace, snapshot: Arc<dyn Snapshot>, range: ScanRange) -> Self {
+        Self { walk: Walk::over_snapshot(keyspace, snapshot, &range, copy_pair), range }
+    }
+
+    /// Returns a walk over the part of the range after the cursor.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order;
     /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
-    pub(super) fn begin(keyspace: Keyspace, range: &ScanRange) -> Result<Self> {
-        // An engine without an order says so at once.
-        keyspace.store().scan_each(&ScanRange::all().limit(0), &mut |_, _| Visit::Stop)?;
-        keyspace.check_alive()?;
-        let parts = keyspace.map.split_range(range).into();
-        Ok(Self { keyspace, parts, front: VecDeque::new(), back: VecDeque::new() })
+    pub fn after(mut self, cursor: &Cursor) -> Result<Self> {
+        if self.range.above_from(cursor.key()) {
+            self.range.from = Bound::Excluded(cursor.key().to_vec());
+        }
+        Ok(Self { walk: self.walk.over_range(&self.range)?, range: self.range })
     }
 
-    /// Reads the next group from one end, if anything is left there.
+    /// Returns a walk over the part of the range before the cursor.
     ///
     /// # Errors
-    /// Those of a scan. The walk then ends after the pairs that were read before the error.
-    fn read(&mut self, direction: Direction) -> Result<()> {
-        let (pairs, parts) = match direction {
-            Direction::Forward => (&mut self.front, &mut self.parts),
-            Direction::Backward => (&mut self.back, &mut self.parts),
-        };
-        while pairs.is_empty() {
-            let part = match direction {
-                Direction::Forward => parts.front_mut(),
-                Direction::Backward => parts.back_mut(),
-            };
-            let Some(part) = part else { break };
-            match (read_part(&self.keyspace, part, direction, pairs), direction) {
-                (Ok(false), _) => {}
-                (Ok(true), Direction::Forward) => drop(parts.pop_front()),
-                (Ok(true), Direction::Backward) => drop(parts.pop_back()),
-                (Err(error), _) => {
-                    parts.clear();
-                    return Err(error);
-                }
-            }
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    pub fn before(mut self, cursor: &Cursor) -> Result<Self> {
+        if self.range.below_to(cursor.key()) {
+            self.range.to = Bound::Excluded(cursor.key().to_vec());
         }
-        Ok(())
+        Ok(Self { walk: self.walk.over_range(&self.range)?, range: self.range })
     }
-}
 
-/// Reads the next group from one end of a part, and shortens the part. Returns whether the whole
-/// part is read.
-fn read_part(
-    keyspace: &Keyspace,
-    part: &mut Part,
-    direction: Direction,
-    pairs: &mut VecDeque<(Value, Value)>,
-) -> Result<bool> {
-    if part.range.excludes_all() {
-        return Ok(true);
+    /// Returns at most `pairs_max` pairs, in the order of their keys, and the cursor of the next
+    /// page for [`Self::after`]. At least one pair is read, so that pages come to an end.
+    ///
+    /// A cursor stays right while others write. Nothing is kept open between two pages.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// for number in 0..50 {
+    ///     db.put(format!("user:{number:02}"), "Ada")?;
+    /// }
+    /// let first = db.prefix("user:")?.page(20)?;
+    /// assert_eq!(first.pairs.len(), 20);
+    /// let text = first.next.expect("30 more").to_string(); // for the client
+    ///
+    /// let cursor = text.parse().expect("a cursor that was printed");
+    /// let second = db.prefix("user:")?.after(&cursor)?.page(20)?;
+    /// assert_eq!(second.pairs[0].0, "user:20");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error of the walk. Pairs before it are not returned.
+    pub fn page(mut self, pairs_max: usize) -> Result<Page> {
+        Page::collect(pairs_max, || self.walk.next())
     }
-    let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
-    let mut last = Vec::new();
-    let read = keyspace.store().scan_each(&range, &mut |key, value| {
-        pairs.push_back((Value::from(key[part.prefix_len..].to_vec()), Value::from(value.to_vec())));
-        if pairs.len() == PAIRS_PER_READ {
-            last = key.to_vec();
-        }
-        Visit::More
-    });
-    keyspace.check_alive().inspect_err(|_| pairs.clear())?;
-    read?;
-    match direction {
-        _ if pairs.len() < PAIRS_PER_READ => return Ok(true),
-        Direction::Forward => part.range.from = Bound::Excluded(last),
-        Direction::Backward => part.range.to = Bound::Excluded(last),
+
+    /// As [`Self::page`], from the end of the range, the last key first. The cursor of the next
+    /// page is for [`Self::before`].
+    ///
+    /// # Errors
+    /// As [`Self::page`].
+    pub fn page_back(mut self, pairs_max: usize) -> Result<Page> {
+        Page::collect(pairs_max, || self.walk.next_back())
     }
-    Ok(false)
 }
 
 impl Iterator for Pairs {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.front.is_empty()
-            && let Err(error) = self.read(Direction::Forward)
-        {
-            return Some(Err(error));
-        }
-        // Pairs that were read from the end come last.
-        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
+        self.walk.next()
     }
 }
 
 impl DoubleEndedIterator for Pairs {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.back.is_empty()
-            && let Err(error) = self.read(Direction::Backward)
-        {
-            return Some(Err(error));
-        }
-        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
+        self.walk.next_back()
+    }
+}
+
+/// A lazy walk over the keys of a range, in their order, from both ends. See [`Pairs`].
+pub struct Keys {
+    walk: Walk<Value>,
+}
+
+impl Keys {
+    /// # Errors
+    /// As [`Walk::begin`].
+    pub(super) fn begin(keyspace: Keyspace, range: &ScanRange) -> Result<Self> {
+        Ok(Self { walk: Walk::begin(keyspace, range, copy_key)? })
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Result<Value>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.walk.next()
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.walk.next_back()
     }
 }

@@ -24,9 +24,11 @@ mod builder;
 mod choice;
 mod iter;
 mod keyspace;
+mod page;
 mod transaction;
 mod value;
 mod view;
+mod walk;
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -40,9 +42,10 @@ use lodestore_contract::{
 pub use batch::{Map, WriteBatch};
 pub use builder::Builder;
 pub use choice::{Choice, Engine};
-pub use iter::Pairs;
+pub use iter::{Keys, Pairs};
 pub use keyspace::Keyspace;
 use keyspace::reclaim::Keyspaces;
+pub use page::{Cursor, Page, ParseCursorError};
 pub use transaction::Transaction;
 pub use value::Value;
 pub use view::View;
@@ -313,6 +316,30 @@ impl Db {
         self.default.get_into(key, value)
     }
 
+    /// Calls `with` with the value of `key`, if there is one, and returns its result. The value is
+    /// copied in `hashkv` and `mkvs` alone.
+    ///
+    /// The store keeps the value in its place while `with` runs. Keep `with` short, and do not call
+    /// the store from it. The value is checked before, as by [`Db::get`].
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let path = dir.path().join("state");
+    /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
+    /// db.put("page:7", vec![7; 4096])?;
+    /// let sevens = db.get_with("page:7", |bytes| bytes.iter().filter(|byte| **byte == 7).count())?;
+    /// assert_eq!(sevens, Some(4096));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of every operation ([`Store`]).
+    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        self.default.get_with(key, with)
+    }
+
     /// Returns whether there is a value of `key`.
     ///
     /// # Errors
@@ -355,6 +382,22 @@ impl Db {
         self.default.prefix(prefix)
     }
 
+    /// As [`Db::range`], without the values.
+    ///
+    /// # Errors
+    /// As [`Db::range`].
+    pub fn range_keys<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Keys> {
+        self.default.range_keys(range)
+    }
+
+    /// As [`Db::prefix`], without the values.
+    ///
+    /// # Errors
+    /// As [`Db::range`].
+    pub fn prefix_keys(&self, prefix: impl AsRef<[u8]>) -> Result<Keys> {
+        self.default.prefix_keys(prefix)
+    }
+
     /// Calls `visit` with every pair, each key once, in no order. Returns the number of calls.
     /// Pairs of named keyspaces are not shown.
     ///
@@ -375,6 +418,14 @@ impl Db {
     /// Those of every operation ([`Store`]).
     pub fn count(&self) -> Result<u64> {
         self.default.count()
+    }
+
+    /// Returns the number of keys of the store, in constant time. Keys of all keyspaces count, and
+    /// so do expired keys that were not swept yet. The newest writes may not count yet. After a crash,
+    /// and in engines that write without a lookup (`fluidkv`, `hashkv`), the number is an estimate.
+    /// [`Db::count`] is exact.
+    pub fn approximate_len(&self) -> u64 {
+        self.store().stats().keys
     }
 
     /// Returns a fixed view of the store as it is now. The view shows the default keyspace, and

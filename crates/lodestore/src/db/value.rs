@@ -1,5 +1,6 @@
 //! A value that a read returned.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::str::Utf8Error;
@@ -51,33 +52,34 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-impl PartialEq<[u8]> for Value {
-    fn eq(&self, other: &[u8]) -> bool {
+/// Compares a value with the bytes of other types.
+macro_rules! compare_with {
+    ($($other:ty),*) => {$(
+        impl PartialEq<$other> for Value {
+            fn eq(&self, other: &$other) -> bool {
+                self.bytes == AsRef::<[u8]>::as_ref(other)
+            }
+        }
+    )*};
+}
+
+compare_with!([u8], &[u8], Vec<u8>, str, &str, String);
+
+impl<const N: usize> PartialEq<[u8; N]> for Value {
+    fn eq(&self, other: &[u8; N]) -> bool {
         self.bytes == other
     }
 }
 
-impl PartialEq<&[u8]> for Value {
-    fn eq(&self, other: &&[u8]) -> bool {
+impl<const N: usize> PartialEq<&[u8; N]> for Value {
+    fn eq(&self, other: &&[u8; N]) -> bool {
         self.bytes == *other
     }
 }
 
-impl PartialEq<Vec<u8>> for Value {
-    fn eq(&self, other: &Vec<u8>) -> bool {
-        self.bytes == *other
-    }
-}
-
-impl PartialEq<str> for Value {
-    fn eq(&self, other: &str) -> bool {
-        self.bytes == other.as_bytes()
-    }
-}
-
-impl PartialEq<&str> for Value {
-    fn eq(&self, other: &&str) -> bool {
-        self.bytes == other.as_bytes()
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -1,11 +1,13 @@
 //! Fixed views of a store.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use lodestore_contract::{Direction, Entry, Result, Scan, ScanRange, Snapshot};
 
 use super::Value;
 use super::batch::{Map, keyspace_in};
+use super::iter::{Pairs, scan_range};
 use super::keyspace::Keyspace;
 
 /// A fixed view of one keyspace of a store. See [`Db::snapshot`](super::Db::snapshot).
@@ -46,6 +48,28 @@ impl View {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;
         Ok(self.snapshot.get(&key)?.map(Value::from))
+    }
+
+    /// Returns whether there is a value of `key` in this view.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Returns a lazy walk over the keys of a range and their values in this view, from both ends.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Pairs {
+        self.pairs(scan_range(range))
+    }
+
+    /// As [`Self::range`], over the keys that begin with `prefix`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Pairs {
+        self.pairs(ScanRange::prefix(prefix.as_ref()))
+    }
+
+    fn pairs(&self, range: ScanRange) -> Pairs {
+        Pairs::over_snapshot(self.keyspace.clone(), Arc::clone(&self.snapshot), range)
     }
 
     /// Returns a walk over the pairs of a range in this view.

@@ -18,12 +18,13 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, Result, ScanRange, Store, Swap, Visit};
 
-use super::{Pairs, Shared, Value};
+use super::iter::{Keys, Pairs, scan_range};
+use super::{Shared, Value};
 use key::{KeyMap, Part};
 use named::{Named, Writing};
 
@@ -126,6 +127,18 @@ impl Keyspace {
         found.inspect_err(|_| value.clear())
     }
 
+    /// As [`Db::get_with`](super::Db::get_with).
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let (mut with, mut result) = (Some(with), None);
+        self.read(key.as_ref(), |store, key| {
+            store.get_with(key, &mut |value| result = with.take().map(|with| with(value)))
+        })?;
+        Ok(result)
+    }
+
     /// As [`Db::contains`](super::Db::contains).
     ///
     /// # Errors
@@ -171,9 +184,7 @@ impl Keyspace {
     /// # Errors
     /// [`Error::Unsupported`] if the engine keeps no order; [`Error::KeyspaceDropped`].
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Pairs> {
-        let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));
-        Pairs::begin(self.clone(), &ScanRange { from, to, ..ScanRange::all() })
+        Pairs::begin(self.clone(), scan_range(range))
     }
 
     /// As [`Db::prefix`](super::Db::prefix).
@@ -181,7 +192,23 @@ impl Keyspace {
     /// # Errors
     /// As [`Self::range`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Pairs> {
-        Pairs::begin(self.clone(), &ScanRange::prefix(prefix.as_ref()))
+        Pairs::begin(self.clone(), ScanRange::prefix(prefix.as_ref()))
+    }
+
+    /// As [`Db::range_keys`](super::Db::range_keys).
+    ///
+    /// # Errors
+    /// As [`Self::range`].
+    pub fn range_keys<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Keys> {
+        Keys::begin(self.clone(), &scan_range(range))
+    }
+
+    /// As [`Db::prefix_keys`](super::Db::prefix_keys).
+    ///
+    /// # Errors
+    /// As [`Self::range`].
+    pub fn prefix_keys(&self, prefix: impl AsRef<[u8]>) -> Result<Keys> {
+        Keys::begin(self.clone(), &ScanRange::prefix(prefix.as_ref()))
     }
 
     /// As [`Db::for_each`](super::Db::for_each). An engine with an order reads this keyspace alone,

@@ -1,0 +1,160 @@
+//! Lazy walks over a range of keys, from both ends: the common part of all iterators.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Result, ScanRange, Snapshot, Visit};
+
+use super::keyspace::Keyspace;
+use super::keyspace::key::Part;
+
+/// Pairs that are read from the store together.
+const PAIRS_PER_READ: usize = 128;
+
+/// A lazy walk over a range. `T` is the copy that it makes of each pair.
+pub(super) struct Walk<T> {
+    keyspace: Keyspace,
+    /// `None`: the store as it is at each read.
+    snapshot: Option<Arc<dyn Snapshot>>,
+    /// Copies the user's key and the value.
+    copy: fn(&[u8], &[u8]) -> T,
+    /// The parts of the range that were not read yet, in the order of their keys.
+    parts: VecDeque<Part>,
+    front: VecDeque<T>,
+    /// Pairs that were read from the end, the last key first.
+    back: VecDeque<T>,
+}
+
+impl<T> Walk<T> {
+    /// Begins a walk over a store.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order;
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    pub(super) fn begin(keyspace: Keyspace, range: &ScanRange, copy: fn(&[u8], &[u8]) -> T) -> Result<Self> {
+        // An engine without an order says so at once.
+        keyspace.store().scan_each(&ScanRange::all().limit(0), &mut |_, _| Visit::Stop)?;
+        keyspace.check_alive()?;
+        Ok(Self::over(keyspace, None, range, copy))
+    }
+
+    /// Begins a walk over a snapshot. The walk goes on after a drop of the keyspace.
+    pub(super) fn over_snapshot(
+        keyspace: Keyspace,
+        snapshot: Arc<dyn Snapshot>,
+        range: &ScanRange,
+        copy: fn(&[u8], &[u8]) -> T,
+    ) -> Self {
+        Self::over(keyspace, Some(snapshot), range, copy)
+    }
+
+    fn over(
+        keyspace: Keyspace,
+        snapshot: Option<Arc<dyn Snapshot>>,
+        range: &ScanRange,
+        copy: fn(&[u8], &[u8]) -> T,
+    ) -> Self {
+        let parts = keyspace.map.split_range(range).into();
+        Self { keyspace, snapshot, copy, parts, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    /// Begins a walk over another range of the same source.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    pub(super) fn over_range(&self, range: &ScanRange) -> Result<Self> {
+        if self.snapshot.is_none() {
+            self.keyspace.check_alive()?;
+        }
+        Ok(Self::over(self.keyspace.clone(), self.snapshot.clone(), range, self.copy))
+    }
+
+    /// Returns the next pair from the start.
+    pub(super) fn next(&mut self) -> Option<Result<T>> {
+        if self.front.is_empty()
+            && let Err(error) = self.read(Direction::Forward)
+        {
+            return Some(Err(error));
+        }
+        // Pairs that were read from the end come last.
+        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
+    }
+
+    /// Returns the next pair from the end.
+    pub(super) fn next_back(&mut self) -> Option<Result<T>> {
+        if self.back.is_empty()
+            && let Err(error) = self.read(Direction::Backward)
+        {
+            return Some(Err(error));
+        }
+        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
+    }
+
+    /// Reads the next group from one end, if anything is left there.
+    ///
+    /// # Errors
+    /// Those of a scan. The walk then ends after the pairs that were read before the error.
+    fn read(&mut self, direction: Direction) -> Result<()> {
+        let (parts, is_forward) = (&mut self.parts, direction == Direction::Forward);
+        let pairs = if is_forward { &mut self.front } else { &mut self.back };
+        while pairs.is_empty() {
+            let Some(part) = (if is_forward { parts.front_mut() } else { parts.back_mut() }) else { break };
+            let source = (&self.keyspace, self.snapshot.as_deref());
+            match read_part(source, self.copy, part, direction, pairs) {
+                Ok(false) => {}
+                Ok(true) if is_forward => drop(parts.pop_front()),
+                Ok(true) => drop(parts.pop_back()),
+                Err(error) => {
+                    parts.clear();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the next group from one end of a part, and shortens the part. Returns whether the whole
+/// part is read.
+fn read_part<T>(
+    (keyspace, snapshot): (&Keyspace, Option<&dyn Snapshot>),
+    copy: fn(&[u8], &[u8]) -> T,
+    part: &mut Part,
+    direction: Direction,
+    pairs: &mut VecDeque<T>,
+) -> Result<bool> {
+    if part.range.excludes_all() {
+        return Ok(true);
+    }
+    let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
+    let mut last = Vec::new();
+    let mut add = |key: &[u8], value: &[u8]| {
+        pairs.push_back(copy(&key[part.prefix_len..], value));
+        if pairs.len() == PAIRS_PER_READ {
+            last = key.to_vec();
+        }
+    };
+    match snapshot {
+        Some(snapshot) => {
+            for entry in snapshot.scan(&range)? {
+                let entry = entry?;
+                add(entry.key(), entry.value());
+            }
+        }
+        None => {
+            let read = keyspace.store().scan_each(&range, &mut |key, value| {
+                add(key, value);
+                Visit::More
+            });
+            keyspace.check_alive().inspect_err(|_| pairs.clear())?;
+            read?;
+        }
+    }
+    match direction {
+        _ if pairs.len() < PAIRS_PER_READ => return Ok(true),
+        Direction::Forward => part.range.from = Bound::Excluded(last),
+        Direction::Backward => part.range.to = Bound::Excluded(last),
+    }
+    Ok(false)
+}
