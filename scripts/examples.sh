@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the examples of the library: each twice on one directory, and the job queue after a kill -9.
+# Runs the examples of the library: each twice on one directory, and two of them after a kill -9. The
+# session cache kills its own service.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -8,7 +9,7 @@ trap 'rm -rf "$dir"' EXIT
 cargo build --locked -p lodestore --examples
 examples=${CARGO_TARGET_DIR:-target}/debug/examples
 
-for example in job_queue secondary_index pages; do
+for example in job_queue secondary_index pages session_cache; do
     echo "== $example"
     "$examples/$example" "$dir/$example"
     "$examples/$example" "$dir/$example"
@@ -20,3 +21,11 @@ sleep 0.05
 kill -9 $! 2>/dev/null || echo "it had ended before"
 wait $! 2>/dev/null || true
 "$examples/job_queue" "$dir/job_queue"
+
+echo "== bulk_load, killed"
+records=200000
+"$examples/bulk_load" "$dir/bulk_load" $records >/dev/null 2>&1 &
+sleep 0.3
+kill -9 $! 2>/dev/null || echo "it had ended before"
+wait $! 2>/dev/null || true
+"$examples/bulk_load" "$dir/bulk_load" $records

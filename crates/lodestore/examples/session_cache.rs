@@ -1,0 +1,140 @@
+//! Sessions of a web service (axum), which outlive the process that serves them.
+//!
+//! `cargo run --release -p lodestore --example session_cache -- DIR`
+//!
+//! The program starts the service in a process of its own and signs in. Then it kills the service
+//! with `kill -9`, starts it again, and the session is still there. A session that has expired is
+//! gone. `session_cache DIR serve` runs the service alone.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use lodestore::{Db, Expiry, Keyspace, Lifetime};
+use tokio::net::TcpListener;
+
+type AnyResult<T> = Result<T, Box<dyn Error>>;
+
+/// Signs a user in for some seconds, and returns the session.
+async fn sign_in(
+    State(sessions): State<Keyspace>,
+    Path((user, seconds)): Path<(String, u64)>,
+) -> Result<String, StatusCode> {
+    let session = random_name().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let expiry = Expiry::after(Duration::from_secs(seconds));
+    sessions.put_expiring(&session, user, expiry).map_err(status_of)?;
+    Ok(session)
+}
+
+/// Returns the user of a session.
+async fn show(State(sessions): State<Keyspace>, Path(session): Path<String>) -> Result<String, StatusCode> {
+    let user = sessions.get(session).map_err(status_of)?.ok_or(StatusCode::UNAUTHORIZED)?;
+    Ok(String::from_utf8_lossy(&user).into_owned())
+}
+
+/// Renames the user of a session. The session expires when it was to expire.
+async fn rename(
+    State(sessions): State<Keyspace>,
+    Path((session, user)): Path<(String, String)>,
+) -> Result<(), StatusCode> {
+    let is_there = sessions.update(session, user, Lifetime::Keep).map_err(status_of)?;
+    if is_there { Ok(()) } else { Err(StatusCode::UNAUTHORIZED) }
+}
+
+async fn sign_out(State(sessions): State<Keyspace>, Path(session): Path<String>) -> Result<(), StatusCode> {
+    sessions.delete(session).map(drop).map_err(status_of)
+}
+
+fn status_of(error: lodestore::Error) -> StatusCode {
+    eprintln!("{error}");
+    StatusCode::INTERNAL_SERVER_ERROR
+}
+
+fn random_name() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.map(|byte| format!("{byte:02x}")).concat())
+}
+
+/// Serves until SIGINT. The calls of a store on tmpfs take about a microsecond, so the handlers
+/// make them directly. A store on a disk belongs on `tokio::task::spawn_blocking`.
+fn serve(dir: &str) -> AnyResult<()> {
+    let db = Db::builder(dir).capacity(64 << 20).open()?;
+    let app = Router::new()
+        .route("/sign-in/{user}/{seconds}", post(sign_in))
+        .route("/session/{session}", get(show).delete(sign_out))
+        .route("/session/{session}/{user}", post(rename))
+        .with_state(db.keyspace("sessions")?);
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("{}", listener.local_addr()?);
+        let interrupted = async { drop(tokio::signal::ctrl_c().await) };
+        axum::serve(listener, app).with_graceful_shutdown(interrupted).await
+    })?;
+    Ok(db.close()?)
+}
+
+/// The service in a process of its own.
+struct Service {
+    process: Child,
+    address: String,
+}
+
+impl Service {
+    fn start(dir: &str) -> AnyResult<Self> {
+        let program = std::env::current_exe()?;
+        let mut process = Command::new(program).args([dir, "serve"]).stdout(Stdio::piped()).spawn()?;
+        let mut address = String::new();
+        BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut address)?;
+        Ok(Self { process, address: address.trim().into() })
+    }
+
+    /// Returns the status and the body.
+    fn ask(&self, method: &str, path: &str) -> AnyResult<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let status = answer.split(' ').nth(1).ok_or("no status")?.parse()?;
+        let body = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
+        Ok((status, body.into()))
+    }
+
+    fn kill(mut self) -> AnyResult<()> {
+        self.process.kill()?; // SIGKILL
+        self.process.wait()?;
+        Ok(())
+    }
+}
+
+fn main() -> AnyResult<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let dir = match &arguments[..] {
+        [_, dir] => dir,
+        [_, dir, serves] if serves == "serve" => return serve(dir),
+        _ => return Err("usage: session_cache DIR [serve]".into()),
+    };
+    let service = Service::start(dir)?;
+    let (_, session) = service.ask("POST", "/sign-in/Ada/600")?;
+    let (_, short) = service.ask("POST", "/sign-in/Bob/1")?;
+    service.ask("POST", &format!("/session/{session}/Countess"))?;
+    service.kill()?;
+
+    let service = Service::start(dir)?;
+    let found = service.ask("GET", &format!("/session/{session}"))?;
+    println!("after kill -9: {found:?}");
+    assert_eq!(found, (200, "Countess".into()));
+    std::thread::sleep(Duration::from_millis(1100));
+    let expired = service.ask("GET", &format!("/session/{short}"))?;
+    println!("after its expiry: {expired:?}");
+    assert_eq!(expired.0, 401);
+    assert_eq!(service.ask("DELETE", &format!("/session/{session}"))?.0, 200);
+    assert_eq!(service.ask("GET", &format!("/session/{session}"))?.0, 401);
+    service.kill()
+}
