@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the examples of the library: each twice on one directory, and two of them after a kill -9. The
-# session cache kills its own service.
+# Runs the examples of the library: each twice on one directory, and two of them after a kill -9.
+# The session cache kills its own service.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

@@ -421,9 +421,9 @@ impl Db {
     }
 
     /// Returns the number of keys of the store, in constant time. Keys of all keyspaces count, and
-    /// so do expired keys that were not swept yet. The newest writes may not count yet, and after an
-    /// open the keys count that its recovery has found by now ([`Db::wait_recovered`]). Engines
-    /// that write without a lookup (`fluidkv`, `hashkv`) estimate. [`Db::count`] is exact.
+    /// so do expired keys that were not swept yet. The newest writes may not count yet. After an
+    /// open the keys count that its recovery has found ([`Db::wait_recovered`]). Engines that write
+    /// without a lookup (`fluidkv`, `hashkv`) estimate. [`Db::count`] is exact.
     pub fn approximate_len(&self) -> u64 {
         self.store().stats().keys
     }
