@@ -166,3 +166,18 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let store = engine.open(path, options)?;
     Ok(Lodestore { store })
 }
+
+/// The code of the guide is compiled and run as tests of the documentation.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/getting-started.md")]
+    mod getting_started {}
+    #[doc = include_str!("../../../docs/guide/src/keys-and-values.md")]
+    mod keys_and_values {}
+    #[doc = include_str!("../../../docs/guide/src/keyspaces.md")]
+    mod keyspaces {}
+    #[doc = include_str!("../../../docs/guide/src/transactions.md")]
+    mod transactions {}
+    #[doc = include_str!("../../../docs/guide/src/async.md")]
+    mod async_services {}
+}
