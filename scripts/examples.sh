@@ -9,6 +9,24 @@ trap 'rm -rf "$dir"' EXIT
 cargo build --locked -p lodestore --examples
 examples=${CARGO_TARGET_DIR:-target}/debug/examples
 
+echo "== hello, the program of the README"
+mkdir "$dir/hello"
+program=$PWD/$examples/hello
+case $examples in /*) program=$examples/hello ;; esac
+cd "$dir/hello"
+echo | "$program"
+echo | "$program"
+mkfifo keys
+"$program" <keys >line &
+exec 3>keys
+until [ -s line ]; do sleep 0.01; done
+kill -9 $!
+wait $! 2>/dev/null || true
+exec 3>&-
+cat line
+[ "$(echo | "$program")" = "run 4: press Enter, or kill -9 this program" ]
+cd - >/dev/null
+
 for example in job_queue secondary_index pages session_cache; do
     echo "== $example"
     "$examples/$example" "$dir/$example"
