@@ -1,3 +1,5 @@
+//! The program of the README: it counts its runs, also those that are killed.
+
 use lodestore::Db;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
