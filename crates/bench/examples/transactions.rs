@@ -13,8 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fjall::{KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, Readable};
-use lodestore::db::Engine;
-use lodestore::{Db, Durability};
+use lodestore::{Db, Durability, Engine};
 use redb::{Database, ReadableTable, TableDefinition};
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -182,7 +181,7 @@ fn main() -> AnyResult<()> {
     let dir = Path::new(&dir).join("transactions");
     std::fs::create_dir(&dir)?;
     let mut banks: Vec<(&str, Box<dyn Bank>)> = Vec::new();
-    for engine in [Engine::Hikv, Engine::Nvht, Engine::Fluidkv, Engine::Hashkv] {
+    for engine in [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()] {
         let name = engine.name().expect("an engine");
         banks.push((name, open_lodestore(&dir.join(name), engine, accounts)?));
     }

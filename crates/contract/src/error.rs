@@ -232,6 +232,8 @@ pub enum Error {
         /// The keyspace's name; empty for the default keyspace.
         keyspace: String,
     },
+    /// The store was opened for reading only.
+    ReadOnly,
     /// The store was closed.
     Closed,
 }
@@ -428,6 +430,9 @@ impl fmt::Display for Error {
                 f,
                 "keyspace {keyspace:?} belongs to another store: use handles of the store that the call is for"
             ),
+            Self::ReadOnly => {
+                f.write_str("the store was opened for reading only: open it without read_only(true) to write to it")
+            }
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -498,6 +503,7 @@ mod tests {
             Error::Aborted { reason: "taken".into() },
             Error::KeyspacesExhausted,
             Error::OtherStore { keyspace: "users".into() },
+            Error::ReadOnly,
             Error::Closed,
         ]
     }

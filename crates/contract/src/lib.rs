@@ -15,7 +15,7 @@ mod error;
 mod event;
 mod expiry;
 pub mod limits;
-mod options;
+pub mod options;
 mod range;
 #[doc(hidden)]
 pub mod scrub;
@@ -37,7 +37,7 @@ pub use event::{Event, EventSink};
 #[cfg(feature = "conformance")]
 pub use expiry::set_clock_ahead;
 pub use expiry::{Expiry, Lifetime, now_millis};
-pub use options::{OptionSpec, Options};
+pub use options::{OptionKind, OptionSpec, OptionTable, Options};
 pub use range::{Direction, ScanRange};
 pub use size::{format_size, parse_size};
 pub use stats::{MediumUse, RecoveryState, SegmentWear, Stats, Wear};

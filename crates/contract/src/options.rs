@@ -1,9 +1,18 @@
-//! Engine options as text, `name=value`, with their specification.
+//! Engine options as text, `name=value`, and the macro that declares the options of an engine.
+
+mod kind;
+mod table;
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::size::parse_size;
+
+pub use kind::{
+    AnyText, CoresOr, Millis, OneOf, OptionEdges, OptionKind, Paths, Share, Whole, WordOr, ZeroIsNone, ZeroOr,
+};
+pub use table::{OptionRow, OptionTable, options_table};
+#[doc(hidden)]
+pub use table::{check_declaration, declared_default};
 
 /// One option that an engine knows.
 #[derive(Debug, Clone, Copy)]
@@ -12,10 +21,20 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// Its default, as text.
     pub default: &'static str,
-    /// What it does and which values it takes, one line.
+    /// Which values it takes, in words.
+    pub takes: &'static str,
+    /// What it does, one line.
     pub help: &'static str,
     /// Whether it shapes the store when it is made, so that an open refuses it.
     pub fixed: bool,
+}
+
+impl OptionSpec {
+    /// Returns the error of a value that the option does not take.
+    pub fn refusal(&self, value: &str) -> Error {
+        let why = format!("it takes {}", self.takes);
+        Error::InvalidOption { name: self.name.into(), value: value.into(), why }
+    }
 }
 
 /// Options of an engine: name to value, as text.
@@ -26,8 +45,14 @@ pub struct Options {
 
 impl Options {
     /// No option set.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self { values: BTreeMap::new() }
+    }
+
+    /// Sets all options of `other`, over those that are set.
+    pub fn set_all(&mut self, other: &Self) -> &mut Self {
+        self.values.extend(other.iter().map(|(name, value)| (name.into(), value.into())));
+        self
     }
 
     /// Sets one; a later value replaces an earlier one.
@@ -95,39 +120,19 @@ impl Options {
         }
         Ok(())
     }
-
-    /// The value of `name`, a size in bytes such as `4096` or `64M` ([`parse_size`]), or `default` where it is not set.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOption`] where it is none.
-    pub fn read_size<T: TryFrom<u64>>(&self, name: &str, default: T) -> Result<T> {
-        let parse = |text: &str| parse_size(text).ok().and_then(|bytes| T::try_from(bytes).ok());
-        self.read(name, default, "a size such as 4096 or 64M", parse)
-    }
-
-    /// The value of `name`, read by `parse`, or `default` where it is not set.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOption`] saying `takes` where `parse` refuses it.
-    pub fn read<T>(&self, name: &str, default: T, takes: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(value) => parse(value).ok_or_else(|| Error::InvalidOption {
-                name: name.into(),
-                value: value.into(),
-                why: format!("it takes {takes}"),
-            }),
-        }
-    }
 }
+
+#[cfg(test)]
+#[path = "options/tests.rs"]
+mod table_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const SPECS: &[OptionSpec] = &[
-        OptionSpec { name: "size", default: "8", help: "a number", fixed: true },
-        OptionSpec { name: "mode", default: "fast", help: "fast or safe", fixed: false },
+        OptionSpec { name: "size", default: "8", takes: "a number", help: "a size", fixed: true },
+        OptionSpec { name: "mode", default: "fast", takes: "fast or safe", help: "a mode", fixed: false },
     ];
 
     #[test]
@@ -154,28 +159,5 @@ mod tests {
         let refused = options.set("sise", "1").check_names(SPECS).expect_err("unknown").to_string();
         assert!(refused.contains("sise=1") && refused.contains("size, mode"), "{refused}");
         Options::new().check_names(&[]).expect("nothing set is never wrong");
-    }
-
-    #[test]
-    fn a_value_is_read_or_defaulted_or_refused_with_what_it_takes() {
-        let mut options = Options::new();
-        let read = |options: &Options| options.read("size", 8, "a number", |text| text.parse::<u32>().ok());
-        assert_eq!(read(&options).expect("default"), 8);
-        assert_eq!(read(options.set("size", "5")).expect("set"), 5);
-        let refused = read(options.set("size", "five")).expect_err("no number").to_string();
-        assert_eq!(refused, "option size=five: it takes a number");
-    }
-
-    #[test]
-    fn a_size_is_read_with_or_without_its_unit_and_refused_where_it_does_not_fit() {
-        let mut options = Options::new();
-        let read = |options: &Options| options.read_size("size", 8u32);
-        assert_eq!(read(&options).expect("default"), 8);
-        assert_eq!(read(options.set("size", "4096")).expect("bytes"), 4096);
-        assert_eq!(read(options.set("size", "64K")).expect("with a unit"), 65536);
-        for wrong in ["4G", "-1", "1.5M", "much"] {
-            let refused = read(options.set("size", wrong)).expect_err("no size, or too large for 32 bits").to_string();
-            assert!(refused.starts_with(&format!("option size={wrong}: it takes a size")), "{refused}");
-        }
     }
 }

@@ -11,26 +11,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::options::OptionSpec;
 use crate::verify::{Finding, VerifyReport};
 
-/// MiB a second where the option does not say.
-pub const SCRUB_RATE_DEFAULT: u64 = 1;
-/// Most MiB a second.
-pub const SCRUB_RATE_MAX: u64 = 1 << 20;
 /// Pause before the first pass: a store that is open for less is not scrubbed.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// Least pause between two passes.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-
-/// The rate of the scrub.
-pub const SCRUB_RATE: OptionSpec = OptionSpec {
-    name: "scrub-rate",
-    default: "1",
-    help: "MiB a second that a background thread verifies, 0 to 1048576; 0 for no scrub",
-    fixed: false,
-};
 
 /// The state of the scrub of one store.
 #[derive(Debug, Default)]
@@ -190,9 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_0_is_no_scrub_and_the_default_is_what_the_option_says() {
+    fn a_rate_of_0_is_no_scrub() {
         assert!(!Scrub::new(0).is_on() && Scrub::new(1).is_on());
-        assert_eq!(SCRUB_RATE.default, SCRUB_RATE_DEFAULT.to_string());
         assert_eq!(Scrub::new(2).pause_of(MIB), Duration::from_millis(500));
     }
 }

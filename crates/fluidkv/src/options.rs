@@ -1,15 +1,12 @@
 //! Options of the engine.
 
-use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
-use lodestore_contract::{Error, OptionSpec, Options, Result};
+use lodestore_contract::{OptionSpec, OptionTable, Options, Result};
 use lodestore_media::PoolOptions;
 
 use crate::table::Reads;
 
 /// Most threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
-/// Smallest DRAM budget: `dram.rs` says what must fit.
-pub(crate) const BUDGET_MIN: u64 = 1 << 20;
 /// DRAM budget for each worker, which builds a table.
 const BUDGET_WORKER: u64 = 1 << 20;
 /// Smallest value that is worth a pointer of 16 bytes.
@@ -18,8 +15,6 @@ pub(crate) const THRESHOLD_MIN: u64 = 32;
 const BLOCK: u32 = 1 << 10;
 /// The same of a compressed table: what makes a block worth compressing.
 const BLOCK_COMPRESSED: u32 = 4 << 10;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 /// Whether reads compare checksums. A flush, a compaction and `verify` always do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +28,6 @@ pub enum VerifyReads {
 }
 
 impl VerifyReads {
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "off" => Self::Off,
-            "on" => Self::On,
-            _ => return None,
-        })
-    }
-
     /// How tables are read.
     pub(crate) fn reads(self) -> Reads {
         match self {
@@ -68,161 +55,81 @@ impl Compression {
     pub(crate) fn is_on(self) -> bool {
         self == Self::Lz4
     }
+}
 
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "auto" => Self::Auto,
-            "lz4" => Self::Lz4,
-            "none" => Self::None,
-            _ => return None,
-        })
+lodestore_contract::options! {
+    /// Options of a FluidKV store. None shapes the store: each open chooses again.
+    #[derive(Clone)]
+    pub struct FluidOptions {
+        /// The pool's options.
+        pub pool: PoolOptions = PoolOptions::default(),
+    }
+
+    /// Options of a FluidKV store that were set.
+    pub settings FluidSettings {
+        /// Most bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
+        /// refused where tables or snapshots use it up. It bounds the workers (one for each MiB)
+        /// and the size of tables too. A new store of a large capacity needs more.
+        tunable dram_budget: u64 = "268435456", size("1M"), as "dram-budget";
+        /// Bytes of log after which a memtable is flushed. A small store flushes sooner, at 16 MiB
+        /// or an eighth of what the tables hold, so that its index stays in the processor's cache.
+        tunable memtable_bytes: u64 = "67108864", size("64K", "64G"), as "memtable-bytes";
+        /// Bytes of a thread's log segment; at most a quarter of a memtable's log, and less
+        /// where many threads write.
+        tunable segment_bytes: u64 = "262144", size("16K", "64M"), as "segment-bytes";
+        /// Bytes at which a table is cut.
+        tunable table_bytes: u64 = "262144", size("16K", "64M"), as "table-bytes";
+        /// Bytes of a data block. At the default, compressed tables have blocks of 4096.
+        tunable block_bytes: u32 = "1024", size("512", "64K"), as "block-bytes";
+        /// How the tables are compressed that compactions write; auto is none.
+        tunable compression: Compression = "auto", one_of(
+            "auto" => Compression::Auto, "lz4" => Compression::Lz4, "none" => Compression::None
+        ), as "compression";
+        /// Bits of filter for each key; 0 for no filter.
+        tunable filter_bits: u32 = "10", number(0, 20), as "filter-bits";
+        /// Stable bytes over which a range is split.
+        tunable range_bytes: u64 = "16777216", size("64K", "64G"), as "range-bytes";
+        /// Runs that a range buffers before it must be compacted.
+        tunable runs_max: usize = "8", number(1, 64), as "runs-max";
+        /// Buffered bytes of a range, in percent of its stable bytes, that begin a compaction.
+        tunable buffer_percent: u32 = "50", number(1, 1000), as "buffer-percent";
+        /// Bytes from which a value is kept in the value log, where flushes and compactions do not
+        /// copy it; 0: no value is. Unless it is 0, smaller values of a batch are too where no free
+        /// extent is as long as the batch's record.
+        tunable value_threshold: u64 = "4096", zero_or(size("32", "1G")), as "value-threshold";
+        /// Bytes of a segment of the value log. A much larger value has a segment of its own.
+        tunable value_segment_bytes: u64 = "4194304", size("16K", "1G"), as "value-segment-bytes";
+        /// Dead bytes, in percent of the value log's, over which segments are collected.
+        tunable value_garbage: u32 = "30", number(1, 99), as "value-garbage";
+        /// Threads that flush and compact, at most one for each MiB of the budget; with 0 the
+        /// writing threads do it.
+        tunable workers: usize = "cores", cores_or(number(0, 64)), as "workers";
+        /// MiB a second that a background thread verifies; 0 for no such thread. Without workers
+        /// there is none either.
+        tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
+        /// Whether a read compares the checksums of all that its answer depends on.
+        tunable verify_reads: VerifyReads = "on", one_of("on" => VerifyReads::On, "off" => VerifyReads::Off), as "verify-reads";
     }
 }
 
-/// Options of a FluidKV store. None shapes the store: each open chooses anew.
-#[derive(Clone)]
-pub struct FluidOptions {
-    /// The pool's options.
-    pub pool: PoolOptions,
-    /// Most DRAM for the store's structures, in bytes, from 1 MiB; a new store of a large capacity wants more. It bounds the workers (one a MiB) and the size of tables,
-    /// too. Where tables, or what snapshots hold, leave nothing for memtables, writes but deletes are refused.
-    pub dram_budget: u64,
-    /// Bytes of log after which a memtable is frozen and flushed, whatever DRAM it takes; 64 KiB to 64 GiB. Where an eighth of what the tables hold is less, it is that, or
-    /// 16 MiB: as little is rewritten then, and the memtable's index stays in the processor's cache.
-    pub memtable_bytes: u64,
-    /// Bytes of a thread's log segment; 16 KiB to 64 MiB. It is at most a quarter of its memtable's log, and where many threads write a part of that, down to 64 KiB.
-    pub segment_bytes: u64,
-    /// Bytes at which a table is cut; 16 KiB to 64 MiB.
-    pub table_bytes: u64,
-    /// Bytes of a data block, 512 to 65536. At its default, 1024, compressed tables have blocks of 4096.
-    pub block_bytes: u32,
-    /// Whether the blocks of tables that compactions write are compressed.
-    pub compression: Compression,
-    /// Bits of filter a key; 0 for none, up to 20.
-    pub filter_bits: u32,
-    /// Stable bytes over which a range is split; 64 KiB to 64 GiB.
-    pub range_bytes: u64,
-    /// Runs that a range may buffer before it must be compacted; 1 to 64.
-    pub runs_max: usize,
-    /// Buffered bytes of a range, in hundredths of its stable bytes, at which it is worth a compaction; 1 to 1000.
-    pub buffer_percent: u32,
-    /// Values of this many bytes or more are kept in the value log, where flushes and compactions do not copy them; 0 for none, else 32 to 2^30. Unless it is 0,
-    /// smaller ones of a batch are as well where no free extent is as long as the batch's record.
-    pub value_threshold: u64,
-    /// Bytes of a segment of the value log; 16 KiB to 1 GiB. A much larger value has one of its own.
-    pub value_segment_bytes: u64,
-    /// Bytes of overwritten and deleted values, in hundredths of the value log's, over which segments are collected; 1 to 99.
-    pub value_garbage: u32,
-    /// Threads that flush and compact, up to 64; as many as there are cores by default, and no more than the budget has MiB. 0: the writing thread does it (for the
-    /// simulator).
-    pub workers: usize,
-    /// MiB a second that a background thread verifies, up to [`SCRUB_RATE_MAX`]; 0: there is no
-    /// such thread. Without `workers` there is none either.
-    pub scrub_rate: u64,
-    /// Whether reads compare the checksums of what they read.
-    pub verify_reads: VerifyReads,
-}
-
-impl Default for FluidOptions {
-    fn default() -> Self {
-        Self {
-            pool: PoolOptions::default(),
-            dram_budget: 256 * MIB,
-            memtable_bytes: 64 * MIB,
-            segment_bytes: 256 * KIB,
-            table_bytes: 256 * KIB,
-            block_bytes: BLOCK,
-            compression: Compression::Auto,
-            filter_bits: 10,
-            range_bytes: 16 * MIB,
-            runs_max: 8,
-            buffer_percent: 50,
-            value_threshold: 4 * KIB,
-            value_segment_bytes: 4 * MIB,
-            value_garbage: 30,
-            workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
-            scrub_rate: SCRUB_RATE_DEFAULT,
-            verify_reads: VerifyReads::On,
-        }
-    }
-}
-
-macro_rules! spec {
-    ($name:literal, $default:literal, $help:literal) => {
-        OptionSpec { name: $name, default: $default, help: $help, fixed: false }
-    };
-}
-
-/// The options by name, for `--set name=value`.
-const SPECS: &[OptionSpec] = &[
-    spec!(
-        "dram-budget",
-        "268435456",
-        "most bytes of DRAM, from 1048576; writers wait for flushes, and puts are refused where tables use it up"
-    ),
-    spec!(
-        "memtable-bytes",
-        "67108864",
-        "bytes of log after which a memtable is flushed, 65536 to 68719476736; sooner, at 16 MiB or an eighth of what the tables hold, in a small store"
-    ),
-    spec!(
-        "segment-bytes",
-        "262144",
-        "bytes of a thread's log segment, 16384 to 67108864; at most a quarter of a memtable's log, and less where many threads write"
-    ),
-    spec!("table-bytes", "262144", "bytes at which a table is cut, 16384 to 67108864"),
-    spec!("block-bytes", "1024", "bytes of a data block, 512 to 65536; at 1024 compressed tables have blocks of 4096"),
-    spec!("compression", "auto", "how tables are compressed that compactions write: lz4, none, or auto, which is none"),
-    spec!("filter-bits", "10", "bits of filter a key, 0 to 20; 0 for none"),
-    spec!("range-bytes", "16777216", "stable bytes over which a range is split, 65536 to 68719476736"),
-    spec!("runs-max", "8", "runs that a range buffers at most, 1 to 64"),
-    spec!("buffer-percent", "50", "buffered bytes in hundredths of the stable ones that begin a compaction, 1 to 1000"),
-    spec!(
-        "value-threshold",
-        "4096",
-        "bytes from which a value is kept apart, in the value log: 32 to 1073741824; 0: none is"
-    ),
-    spec!("value-segment-bytes", "4194304", "bytes of a segment of the value log, 16384 to 1073741824"),
-    spec!("value-garbage", "30", "dead bytes in hundredths of the value log's over which it is collected, 1 to 99"),
-    spec!("workers", "cores", "threads that flush and compact, 0 to 64; 0: the writers do it"),
-    SCRUB_RATE,
-    spec!("verify-reads", "on", "whether a read compares the checksums of all that its answer depends on: on or off"),
-];
+// The declared bounds are those that the code relies on.
+const _: () = assert!(WORKERS_MAX == 64 && THRESHOLD_MIN == 32);
 
 impl FluidOptions {
     /// The options there are.
     pub fn specs() -> &'static [OptionSpec] {
-        SPECS
+        Self::SPECS
     }
 
     /// Options of `pool` and those named in `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for a name or value that is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that
+    /// is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(SPECS)?;
-        let base = Self { pool, ..Self::default() };
-        let read = Self {
-            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
-            memtable_bytes: options.read_size("memtable-bytes", base.memtable_bytes)?,
-            segment_bytes: options.read_size("segment-bytes", base.segment_bytes)?,
-            table_bytes: options.read_size("table-bytes", base.table_bytes)?,
-            block_bytes: options.read_size("block-bytes", base.block_bytes)?,
-            compression: options.read("compression", base.compression, "auto, lz4 or none", Compression::parse)?,
-            filter_bits: options.read("filter-bits", base.filter_bits, "0 to 20", |text| text.parse().ok())?,
-            range_bytes: options.read_size("range-bytes", base.range_bytes)?,
-            runs_max: options.read("runs-max", base.runs_max, "1 to 64", |text| text.parse().ok())?,
-            buffer_percent: options
-                .read("buffer-percent", base.buffer_percent, "1 to 1000", |text| text.parse().ok())?,
-            value_threshold: options.read_size("value-threshold", base.value_threshold)?,
-            value_segment_bytes: options.read_size("value-segment-bytes", base.value_segment_bytes)?,
-            value_garbage: options.read("value-garbage", base.value_garbage, "1 to 99", |text| text.parse().ok())?,
-            workers: options.read("workers", base.workers, "0 to 64", |text| text.parse().ok())?,
-            scrub_rate: options.read("scrub-rate", base.scrub_rate, "0 to 1048576", |text| text.parse().ok())?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", VerifyReads::parse)?,
-            pool: base.pool,
-        };
-        read.check()?;
+        options.check_names(Self::SPECS)?;
+        let mut read = Self { pool, ..Self::default() };
+        read.read_from(options)?;
         Ok(read)
     }
 
@@ -240,31 +147,26 @@ impl FluidOptions {
     /// Refuses values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`].
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption).
     pub fn check(&self) -> Result<()> {
-        let threshold = if self.value_threshold == 0 { THRESHOLD_MIN } else { self.value_threshold };
-        let bounds: [(&str, u64, u64, u64); 14] = [
-            ("dram-budget", self.dram_budget, BUDGET_MIN, u64::MAX),
-            ("memtable-bytes", self.memtable_bytes, 64 * KIB, 64 << 30),
-            ("segment-bytes", self.segment_bytes, 16 * KIB, 64 * MIB),
-            ("table-bytes", self.table_bytes, 16 * KIB, 64 * MIB),
-            ("block-bytes", self.block_bytes.into(), 512, 64 * KIB),
-            ("filter-bits", self.filter_bits.into(), 0, 20),
-            ("range-bytes", self.range_bytes, 64 * KIB, 64 << 30),
-            ("runs-max", self.runs_max as u64, 1, 64),
-            ("buffer-percent", self.buffer_percent.into(), 1, 1000),
-            ("value-threshold", threshold, THRESHOLD_MIN, 1 << 30),
-            ("value-segment-bytes", self.value_segment_bytes, 16 * KIB, 1 << 30),
-            ("value-garbage", self.value_garbage.into(), 1, 99),
-            ("workers", self.workers as u64, 0, WORKERS_MAX as u64),
-            ("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX),
-        ];
-        for (name, value, low, high) in bounds {
-            if !(low..=high).contains(&value) {
-                let why = format!("it takes {low} to {high}");
-                return Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why });
-            }
-        }
-        Ok(())
+        self.check_bounds()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::options::check_declaration;
+
+    use super::*;
+
+    #[test]
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<FluidOptions>(), Ok(()));
+    }
+
+    #[test]
+    fn a_default_block_of_a_compressed_table_is_larger() {
+        let options = FluidOptions::default();
+        assert_eq!((options.block_bytes, options.compressed_block_bytes()), (BLOCK, BLOCK_COMPRESSED));
     }
 }

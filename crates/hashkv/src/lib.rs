@@ -29,7 +29,7 @@ mod values;
 mod verify;
 mod window;
 
-pub use options::{HashKvOptions, Mode};
+pub use options::{HashKvOptions, HashKvSettings, Mode};
 pub use store::HashKv;
 
 /// The engine's name in options and pool headers.

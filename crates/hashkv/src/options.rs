@@ -1,7 +1,7 @@
 //! Options of a store.
 
-use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
-use lodestore_fluidkv::FluidOptions;
+use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
+use lodestore_fluidkv::{FluidOptions, FluidSettings};
 use lodestore_media::{BlockFile, BlockOptions, PoolOptions};
 
 use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
@@ -15,7 +15,6 @@ const ROUND: u64 = 512;
 /// Bytes that a group should be given by a flush, at least.
 const SHARE: u64 = 128 << 10;
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 /// Most segments of a store, but of one of over 16 TiB. DRAM has 56 bytes of each, and 4 of each dead record of those that were begun since the open: the store's account counts them
 /// (`dram_bytes`), no budget bounds them.
 const SEGMENTS_MAX: u64 = 1 << 20;
@@ -32,106 +31,64 @@ pub enum Mode {
     Nosep,
 }
 
-impl Mode {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "hash" => Some(Self::Hash),
-            "vlog" => Some(Self::Vlog),
-            "nosep" => Some(Self::Nosep),
-            _ => None,
-        }
+// The declared bounds are those that the code relies on.
+const _: () = assert!(SEGMENT_LEAST == 8 << 10 && SEGMENT_MOST == 16 << 20);
+
+lodestore_contract::options! {
+    /// How a store is made and opened.
+    #[derive(Clone)]
+    pub struct HashKvOptions {
+        /// The LSM's options, and its pool's. The pool's capacity is that of the whole store: the
+        /// LSM's regions and the file of values share it as they need.
+        pub index: FluidOptions = index_default(),
+    }
+
+    /// Options of a HashKV store that were set.
+    pub settings HashKvSettings {
+        /// Where values go: to groups of segments, by the hash of their keys (hash; HashKV, ATC
+        /// 2018), to one circular log (vlog; WiscKey, FAST 2016), or nowhere: they stay with their
+        /// keys (nosep). A store may be opened with another mode each time.
+        tunable mode: Mode = "hash", one_of("hash" => Mode::Hash, "vlog" => Mode::Vlog, "nosep" => Mode::Nosep), as "mode";
+        /// Bytes of a segment of the file of values; 0: 65536, or more in a store of over 64 GiB.
+        /// Lowered to capacity/256, rounded up to a power of two and no less than 16384. Each
+        /// segment uses 56 bytes of DRAM, and 4 for each dead value, which dram_bytes counts and
+        /// dram-budget does not bound.
+        fixed segment_bytes: u64 = "0", zero_or(size("8K", "16M", power of two)), as "value-segment";
+        /// Bytes from which a value is kept in the file (selective separation: HashKV, ATC 2018,
+        /// section 3.5); 0: no value is. A value that does not fit into a segment, or into half a
+        /// segment of the index's log (counter values_longest_bytes), is kept in the index's value
+        /// log.
+        tunable value_threshold: u64 = "256", zero_or(size("32", "1M")), as "separate-from";
+        /// Live bytes over which a group is split when it is collected.
+        tunable group_bytes: u64 = "1048576", size("64K", "1G"), as "group-bytes";
+        /// Whether values that were not updated between two collections of their group are kept
+        /// apart (hotness awareness: HashKV, ATC 2018, section 3.4). For mode=hash.
+        tunable hotness: bool = "on", switch(), as "hotness";
+        /// Bytes a second that background collections read and write, about; 0: no limit. A
+        /// collection pauses at most ten seconds at a time: long segments at a low rate exceed the
+        /// rate. A flush without free space collects at any rate.
+        tunable collect_rate: u64 = "0", zero_or(size("1M", "1T")), as "collect-rate";
+        /// Whether the file of values is read and written past the page cache (O_DIRECT).
+        tunable direct: bool = "off", switch(), as "direct";
+        /// Whether the page cache's part of the file is read through a mapping, which sets a
+        /// handler of SIGBUS in the process. Without effect with direct=on.
+        tunable mapped: bool = "on", switch(), as "mapped";
     }
 }
 
-/// How a store is made and opened.
-#[derive(Clone)]
-pub struct HashKvOptions {
-    /// The LSM's options, and its pool's. The pool's capacity is that of the whole store: the LSM's regions and the file of values share it as they need.
-    pub index: FluidOptions,
-    /// Where values go.
-    pub mode: Mode,
-    /// Bytes of a segment, a power of two from 8 KiB to 16 MiB. Fixed when a store is made. 0: 64 KiB, or as many as leave a store of this capacity a million of them, 16 MiB at most.
-    /// Lowered to a 256th of the capacity, and to a power of two not below 16 KiB, where that is less. DRAM has 56 bytes of each segment and 4 of each dead record; the option `dram-budget` does not bound
-    /// them.
-    pub segment_bytes: u64,
-    /// Bytes from which a value is kept in the file, from 32 (selective separation: HashKV, ATC 2018, section 3.5); 0: none is.
-    pub value_threshold: u64,
-    /// Live bytes over which a group is split when it is collected, 64 KiB to 1 GiB.
-    pub group_bytes: u64,
-    /// Whether values that were not updated between two collections of their group go to a cold storage (hotness awareness: HashKV, ATC 2018, section 3.4). Of mode [`Mode::Hash`].
-    pub hotness: bool,
-    /// Whether reads and writes of the values' file go past the page cache.
-    pub direct: bool,
-    /// Bytes a second that the thread which collects behind reads and writes, about, over some seconds: it waits ten at most for what was read and written; 0: no limit. A flush that finds no room collects for itself, at any rate.
-    pub collect_rate: u64,
-    /// Whether what the page cache has of the values' file is read through a mapping, which sets a handler of SIGBUS in this process ([`BlockOptions::mapped`]). Without effect with `direct`.
-    pub mapped: bool,
-}
-
-impl Default for HashKvOptions {
-    fn default() -> Self {
-        Self {
-            // Its memtables are large enough for all groups' shares, and their logs are small beside the values.
-            index: FluidOptions { range_bytes: 4 * MIB, runs_max: 64, buffer_percent: 100, ..FluidOptions::default() },
-            mode: Mode::Hash,
-            segment_bytes: 0,
-            value_threshold: 256,
-            group_bytes: MIB,
-            hotness: true,
-            direct: false,
-            collect_rate: 0,
-            mapped: true,
-        }
+/// The LSM's options as this engine has them: memtables are large enough for all groups' shares,
+/// and their logs are small compared with the values.
+fn index_default() -> FluidOptions {
+    let mut index = FluidOptions::default();
+    for (name, text) in INDEX {
+        let mut set = Options::new();
+        set.set(*name, *text);
+        // The test of the declaration reads them.
+        let read = index.read_from(&set);
+        debug_assert!(read.is_ok(), "{read:?}");
     }
+    index
 }
-
-macro_rules! spec {
-    ($name:literal, $default:literal, $fixed:literal, $help:literal) => {
-        OptionSpec { name: $name, default: $default, help: $help, fixed: $fixed }
-    };
-}
-
-/// The engine's own options by name.
-const SPECS: &[OptionSpec] = &[
-    spec!(
-        "mode",
-        "hash",
-        false,
-        "where values go: hash (to groups, by the hash of their keys), vlog (to one circular log), nosep (nowhere: they stay with their keys)"
-    ),
-    spec!(
-        "value-segment",
-        "0",
-        true,
-        "bytes of a segment of the file, a power of two from 8192 to 16777216; 0: 65536, or more in a store of over 64 GiB. Lowered to capacity/256, rounded up to a power of two and no less than 16384. Each takes 56 bytes of DRAM, and 4 for each dead value, which dram_bytes counts and dram-budget does not bound"
-    ),
-    spec!(
-        "separate-from",
-        "256",
-        false,
-        "bytes from which a value is kept in the file, 32 to 1048576; 0: none is. What a segment or half a segment of the index's log does not hold (counter values_longest_bytes) stands in the index's value log instead"
-    ),
-    spec!("group-bytes", "1048576", false, "live bytes over which a group of keys is split, 65536 to 1073741824"),
-    spec!(
-        "hotness",
-        "on",
-        false,
-        "whether values that are not updated between two collections of their group are kept apart: on or off"
-    ),
-    spec!(
-        "collect-rate",
-        "0",
-        false,
-        "bytes a second that collections behind the writers read and write, 1048576 to 1099511627776; 0: no limit. Flushes that find no room collect at any rate. They wait ten seconds at most for one collection: long segments at a low rate exceed it"
-    ),
-    spec!("direct", "off", false, "whether the file is read and written past the page cache (O_DIRECT): on or off"),
-    spec!(
-        "mapped",
-        "on",
-        false,
-        "whether what the page cache has of the file is read through a mapping, guarded by a handler of SIGBUS: on or off"
-    ),
-];
 
 /// A memtable's log takes this part of the capacity at most, and may take so many bytes.
 const MEMTABLES: u64 = 256;
@@ -151,7 +108,7 @@ impl HashKvOptions {
             let own = INDEX.iter().find(|(name, _)| *name == spec.name);
             own.map_or(*spec, |(_, default)| OptionSpec { default, ..*spec })
         });
-        SPECS.iter().copied().chain(index).collect()
+        Self::SPECS.iter().copied().chain(index).collect()
     }
 
     /// Options of `pool` and those named in `options`.
@@ -160,32 +117,10 @@ impl HashKvOptions {
     /// [`Error::InvalidOption`] for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(&Self::specs())?;
-        let mut index = Options::new();
-        for (name, value) in INDEX {
-            index.set(*name, *value);
-        }
-        for (name, value) in options.iter().filter(|(name, _)| SPECS.iter().all(|spec| spec.name != *name)) {
-            index.set(name, value);
-        }
-        let base = Self::default();
-        let on_or_off = |name: &'static str, default: bool| {
-            options.read(name, default, "on or off", |text| match text {
-                "on" => Some(true),
-                "off" => Some(false),
-                _ => None,
-            })
-        };
-        let read = Self {
-            index: FluidOptions::from_options(pool, &index)?,
-            segment_bytes: options.read_size("value-segment", base.segment_bytes)?,
-            value_threshold: options.read_size("separate-from", base.value_threshold)?,
-            group_bytes: options.read_size("group-bytes", base.group_bytes)?,
-            mode: options.read("mode", base.mode, "hash, vlog or nosep", Mode::parse)?,
-            hotness: on_or_off("hotness", base.hotness)?,
-            direct: on_or_off("direct", base.direct)?,
-            collect_rate: options.read_size("collect-rate", base.collect_rate)?,
-            mapped: on_or_off("mapped", base.mapped)?,
-        };
+        let mut read = Self::default();
+        read.index.pool = pool;
+        read.index.read_from(options)?;
+        read.read_from(options)?;
         read.check()?;
         Ok(read)
     }
@@ -195,25 +130,7 @@ impl HashKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub fn check(&self) -> Result<()> {
-        let within = |name: &str, value: u64, least: u64, most: u64, off: bool| {
-            if (least..=most).contains(&value) || (off && value == 0) {
-                return Ok(());
-            }
-            let why = format!("it takes {least} to {most}{}", if off { ", or 0" } else { "" });
-            Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why })
-        };
-        within("value-segment", self.segment_bytes, SEGMENT_LEAST.into(), SEGMENT_MOST.into(), true)?;
-        within("separate-from", self.value_threshold, 32, MIB, true)?;
-        within("group-bytes", self.group_bytes, 64 * KIB, 1 << 30, false)?;
-        within("collect-rate", self.collect_rate, MIB, 1 << 40, true)?;
-        if self.segment_bytes != 0 && !self.segment_bytes.is_power_of_two() {
-            let why = "it takes a power of two, or 0".into();
-            return Err(Error::InvalidOption {
-                name: "value-segment".into(),
-                value: self.segment_bytes.to_string(),
-                why,
-            });
-        }
+        self.check_bounds()?;
         let levels = [Some(self.index.pool.durability), self.index.pool.raise];
         if let Some(asked) = levels.into_iter().flatten().find(|level| matches!(level, Durability::Interval(_))) {
             let instead = "use process or power; fluidkv has interval".into();
@@ -288,9 +205,22 @@ impl HashKvOptions {
     }
 }
 
+impl HashKvSettings {
+    /// Sets options of the LSM that holds keys. `value_threshold` is not among them: the LSM's own
+    /// value log has the values that are too long for a segment.
+    pub fn index(mut self, index: FluidSettings) -> Self {
+        self.set.set_all(index.options());
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::options::check_declaration;
+
     use super::*;
+
+    const MIB: u64 = 1 << 20;
     use crate::layout::Superblock;
 
     /// What an open takes for damage was made.
@@ -311,5 +241,29 @@ mod tests {
             let superblock = Superblock { segment_bytes: wanted as u32, freed_expiry_max: 0, opening: 1 };
             assert!(Superblock::decode(&superblock.encode()).is_ok(), "in {capacity}");
         }
+    }
+
+    #[test]
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<HashKvOptions>(), Ok(()));
+    }
+
+    #[test]
+    fn the_defaults_of_the_index_are_those_that_the_table_shows() {
+        let index = index_default();
+        for spec in HashKvOptions::specs() {
+            let own = index.text_of(spec.name).filter(|_| spec.default != "cores");
+            assert!(own.is_none_or(|own| own == spec.default), "{}", spec.name);
+        }
+        assert_eq!((index.range_bytes, index.runs_max, index.buffer_percent), (4 * MIB, 64, 100));
+    }
+
+    #[test]
+    fn settings_of_the_index_are_read_with_those_of_the_engine() {
+        let set = HashKvSettings::new().mode(Mode::Vlog).index(FluidSettings::new().workers(1).runs_max(3));
+        let options = HashKvOptions::from_options(PoolOptions::default(), set.options()).expect("valid");
+        assert_eq!((options.mode, options.index.workers, options.index.runs_max), (Mode::Vlog, 1, 3));
+        let refused = HashKvSettings::new().index(FluidSettings::new().value_threshold(0));
+        assert!(HashKvOptions::from_options(PoolOptions::default(), refused.options()).is_err());
     }
 }

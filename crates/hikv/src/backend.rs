@@ -34,12 +34,11 @@ use lodestore_index::{Direction, KeyResolver};
 use lodestore_inplace::lock;
 use lodestore_media::NvPtr;
 
-use crate::options::Backends;
 use crate::rebuild::{Gate, OVERFLOW_MAX};
 use crate::sampler::Sampler;
 use crate::tree_op::{Change, TreeOp};
 use crate::trees::{TREES_MAX, Trees, share_of};
-use crate::worker::{Crew, Wait};
+use crate::worker::{Crew, Wait, Workers};
 
 /// Most operations taken from a queue at once.
 pub const BATCH: usize = 256;
@@ -81,7 +80,7 @@ pub struct Config {
     /// Operations a queue holds; the paper's 4096.
     pub queue_len: usize,
     /// Threads.
-    pub backends: Backends,
+    pub backends: Workers,
     /// With no threads: operations that a writer lets gather in a queue before it applies them together; 1: none.
     pub caller_batch: usize,
     /// Operations that may wait for a rebuild.
@@ -97,7 +96,7 @@ impl Default for Config {
             trees: 1,
             queues: 8,
             queue_len: 4096,
-            backends: Backends::Fixed(1),
+            backends: Workers::Fixed(1),
             caller_batch: 1,
             overflow_max: OVERFLOW_MAX,
             window: Duration::from_millis(100),
@@ -167,10 +166,10 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             depth_max: AtomicU64::new(0),
         };
         let threads = match config.backends {
-            _ if config.sync_update => Backends::Fixed(0),
+            _ if config.sync_update => Workers::Fixed(0),
             backends => backends,
         };
-        let alone = matches!(threads, Backends::Fixed(0) | Backends::Auto { threads: 0..2 });
+        let alone = matches!(threads, Workers::Fixed(0) | Workers::Auto { threads: 0..2 });
         let direct = config.sync_update || alone && config.caller_batch <= 1;
         Self {
             records,

@@ -152,12 +152,12 @@ fn next(random: u64) -> u64 {
 fn every_way() -> Vec<Config> {
     let base = Config { queues: 3, queue_len: 32, window: Duration::from_millis(2), ..Config::default() };
     vec![
-        Config { backends: Backends::Fixed(1), ..base.clone() },
-        Config { backends: Backends::Fixed(3), ..base.clone() },
-        Config { backends: Backends::Auto { threads: 4 }, ..base.clone() },
-        Config { backends: Backends::Auto { threads: 1 }, ..base.clone() },
-        Config { backends: Backends::Fixed(0), ..base.clone() },
-        Config { backends: Backends::Fixed(0), caller_batch: 16, ..base.clone() },
+        Config { backends: Workers::Fixed(1), ..base.clone() },
+        Config { backends: Workers::Fixed(3), ..base.clone() },
+        Config { backends: Workers::Auto { threads: 4 }, ..base.clone() },
+        Config { backends: Workers::Auto { threads: 1 }, ..base.clone() },
+        Config { backends: Workers::Fixed(0), ..base.clone() },
+        Config { backends: Workers::Fixed(0), caller_batch: 16, ..base.clone() },
         Config { sync_update: true, ..base.clone() },
         Config { trees: 16, queues: 8, ..base },
     ]
@@ -279,7 +279,7 @@ fn a_rebuild_among_writers_ends_where_they_do() {
 
 #[test]
 fn an_abandoned_rebuild_lets_nobody_wait() {
-    for backends in [Backends::Fixed(0), Backends::Fixed(1)] {
+    for backends in [Workers::Fixed(0), Workers::Fixed(1)] {
         let config = Config { backends, queues: 1, queue_len: 16, overflow_max: 8, ..Config::default() };
         let model = Model::new(config);
         model.backend.begin_rebuild();
@@ -346,7 +346,7 @@ fn a_stop_under_load_leaves_nothing_behind() {
 #[test]
 fn a_drop_without_a_stop_ends_the_threads() {
     let records = Records::default();
-    let config = Config { backends: Backends::Fixed(2), ..Config::default() };
+    let config = Config { backends: Workers::Fixed(2), ..Config::default() };
     let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(false)));
     backend.enqueue(hash(1), TreeOp::new(&key_of(1), NvPtr::NULL, position(1, 1)));
     drop(backend);
@@ -355,7 +355,7 @@ fn a_drop_without_a_stop_ends_the_threads() {
 
 #[test]
 fn a_sleeping_backend_wakes_for_a_single_push() {
-    let model = Model::new(Config { backends: Backends::Fixed(2), ..Config::default() });
+    let model = Model::new(Config { backends: Workers::Fixed(2), ..Config::default() });
     for number in 0..5 {
         wait_for("sleep", || model.backend.core.crew.is_asleep());
         model.write(number);
@@ -369,7 +369,7 @@ fn a_sleeping_backend_wakes_for_a_single_push() {
 #[test]
 fn slow_changes_bring_threads_and_quiet_sends_them_away() {
     let config = Config {
-        backends: Backends::Auto { threads: 4 },
+        backends: Workers::Auto { threads: 4 },
         queues: 4,
         queue_len: 16,
         window: Duration::from_millis(1),

@@ -56,5 +56,5 @@ mod worker;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};
-pub use options::{Backends, HiKvOptions};
+pub use options::{Backends, HiKvOptions, HiKvSettings};
 pub use store::HiKv;

@@ -1,70 +1,97 @@
 //! Options of the engine.
 
-use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
-use lodestore_contract::{OptionSpec, Options, Result};
-use lodestore_inplace::options::{
-    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, check_within, number, refuse, switch,
-};
+use lodestore_contract::options::{OptionEdges, Whole, WordOr};
+use lodestore_contract::{OptionKind, OptionSpec, OptionTable, Options, Result};
+use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
+use crate::backend::QUEUES_MAX;
 use crate::hash::PARTITIONS_MAX;
 use crate::layout::{BUCKET, SEGMENT_MAX, SEGMENT_MIN};
+use crate::worker::{THREADS_MAX, Workers};
 
-/// Most updating queues.
-pub(crate) const QUEUES_MAX: usize = 64;
-/// Most entries of a queue.
-pub(crate) const QUEUE_LEN_MAX: usize = 1 << 16;
-/// Most backend threads.
-pub(crate) const BACKENDS_MAX: usize = 64;
-/// Most serving and backend threads together.
-pub(crate) const THREADS_MAX: usize = 128;
-/// How many threads update the tree behind the writers.
+/// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backends {
-    /// As many as the paper's equations say, out of a pool of this many threads, serving threads included
-    /// (HiKV, ATC 2017, section 3.2).
-    Auto {
-        /// Serving and backend threads together.
-        threads: usize,
-    },
-    /// This many, up to 64. With 0 there is no thread: the writer updates the tree itself, at once.
+    /// As many as the paper's equations say, out of [`HiKvOptions::threads`], serving threads
+    /// included (HiKV, ATC 2017, section 3.2).
+    Auto,
+    /// This number. With 0 there is no thread: the writer updates the tree itself, at once.
     Fixed(usize),
 }
 
-/// Options of a HiKV store. Shape and modes are fixed at creation and kept in the store; the rest counts for one open.
-#[derive(Clone)]
-pub struct HiKvOptions {
-    /// The pool's options.
-    pub pool: PoolOptions,
-    /// Shape: partitions of the hash index; a power of two up to 256.
-    pub partitions: u32,
-    /// Shape: bytes of a segment of the hash index; a multiple of 128, 512 to 1 MiB.
-    pub segment_bytes: u32,
-    /// Shape: seed of the hash; `None` draws one at creation.
-    pub hash_seed: Option<u64>,
-    /// Mode: the writer updates the tree before it returns (the paper's HiKV_sync, Figure 10).
-    pub sync_update: bool,
-    /// Mode: one tree a partition in place of a global one (the paper's HiKV_par, Figure 10).
-    pub partitioned_tree: bool,
-    /// Mode: a log record is persisted before each write (the paper's HiKV_wal, Figure 10). An open that finds no room for
-    /// the log goes without it.
-    pub wal: bool,
-    /// Updating queues, 1 to 64.
-    pub queues: usize,
-    /// Entries of a queue; a power of two from 2 to 65536 (the paper: 4096).
-    pub queue_len: usize,
-    /// Backend threads.
-    pub backends: Backends,
-    /// Whether a read compares the record's checksum.
-    pub verify_reads: bool,
-    /// Threads that rebuild the tree after a crash, up to 64; 0: the opening thread, before `open` returns.
-    pub recovery_threads: usize,
-    /// Milliseconds between sweeps of expired keys, up to 86400000, by a thread of their own whatever `backends` is; 0: none.
-    pub sweep_ms: u64,
-    /// MiB a second that a background thread verifies, up to 1048576; 0: there is no such thread.
-    pub scrub_rate: u64,
-    /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused as full.
-    pub dram_budget: u64,
+impl OptionKind<Backends> for WordOr<Whole> {
+    fn read(&self, text: &str) -> Option<Backends> {
+        let number: Option<usize> = OptionKind::<Option<usize>>::read(self, text)?;
+        Some(number.map_or(Backends::Auto, Backends::Fixed))
+    }
+
+    fn write(&self, value: &Backends) -> String {
+        let number = match value {
+            Backends::Auto => None,
+            Backends::Fixed(number) => Some(*number),
+        };
+        OptionKind::<Option<usize>>::write(self, &number)
+    }
+
+    fn edges(&self) -> OptionEdges {
+        OptionKind::<Option<usize>>::edges(self)
+    }
+}
+
+// The declared bounds are those that the code relies on.
+const _: () = assert!(PARTITIONS_MAX == 256 && QUEUES_MAX == 64 && THREADS_MAX == 128);
+const _: () = assert!(SEGMENT_MIN == 512 && SEGMENT_MAX == 1 << 20 && BUCKET == 128);
+
+lodestore_contract::options! {
+    /// Options of a HiKV store. Fixed options are kept in the store; the others count for one open.
+    #[derive(Clone)]
+    pub struct HiKvOptions {
+        /// The pool's options.
+        pub pool: PoolOptions = PoolOptions::default(),
+    }
+
+    /// Options of a HiKV store that were set.
+    pub settings HiKvSettings {
+        /// Partitions of the hash index.
+        fixed partitions: u32 = "64", power_of_two(1, 256), as "partitions";
+        /// Bytes of a segment of the hash index.
+        fixed segment_bytes: u32 = "16384", size("512", "1M", multiple of "128"), as "segment";
+        /// Seed of the key hash; random: drawn when the store is created.
+        fixed hash_seed: Option<u64> = "random", word_or("random", number(0)), as "hash-seed";
+        /// Who updates the tree: a thread after the write (queued), or the writer before it returns
+        /// (sync; HiKV_sync of the paper, Figure 10).
+        fixed sync_update: bool = "queued", one_of("queued" => false, "sync" => true), as "update";
+        /// One tree (global), or one for each partition, merged by scans (partitioned; HiKV_par of
+        /// the paper, Figure 10).
+        fixed partitioned_tree: bool = "global", one_of("global" => false, "partitioned" => true), as "tree";
+        /// Whether a log record is persisted before each write, for comparison (HiKV_wal of the
+        /// paper, Figure 10). An open without free space for the log works without it.
+        fixed wal: bool = "off", switch(), as "wal";
+        /// Queues of updates of the tree.
+        tunable queues: usize = "8", number(1, 64), as "queues";
+        /// Entries of a queue.
+        tunable queue_len: usize = "4096", power_of_two(2, 65536), as "queue-length";
+        /// Threads that update the tree: as many as the paper's equations say (auto), or this
+        /// number; with 0 the writer updates it.
+        tunable backends: Backends = "auto", word_or("auto", number(0, 64)), as "backends";
+        /// Serving and backend threads together, for backends=auto.
+        tunable threads: usize = "cores", cores_or(number(2, 128)), as "threads";
+        /// Whether a read compares the record's checksum. Index entries are compared with their
+        /// records in any case.
+        tunable verify_reads: bool = "on", switch(), as "verify-reads";
+        /// Threads that rebuild the tree after a crash; with 0 the opening thread does it before
+        /// the open returns.
+        tunable recovery_threads: usize = "cores", cores_or(number(0, 64)), as "recovery-threads";
+        /// Milliseconds between sweeps of expired keys, by a thread of their own with backends=0
+        /// too; 0 for no sweeps.
+        tunable sweep_ms: u64 = "1000", number(0, 86400000), as "sweep-ms";
+        /// MiB a second that a background thread verifies; 0 for no such thread.
+        tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
+        /// Most bytes of DRAM for the store's structures, over which new keys are refused; 0 for no
+        /// limit.
+        tunable dram_budget: u64 = "0", size(), as "dram-budget";
+    }
 }
 
 /// Modes that are kept in the store, as bits.
@@ -74,105 +101,13 @@ const MODE_WAL: u32 = 4;
 /// All modes known.
 pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
 
-impl Default for HiKvOptions {
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            pool: PoolOptions::default(),
-            partitions: 64,
-            segment_bytes: 16 << 10,
-            hash_seed: None,
-            sync_update: false,
-            partitioned_tree: false,
-            wal: false,
-            queues: 8,
-            queue_len: 4096,
-            backends: Backends::Auto { threads: threads.clamp(2, THREADS_MAX) },
-            verify_reads: true,
-            recovery_threads: threads.min(RECOVERY_THREADS_MAX),
-            sweep_ms: 1000,
-            scrub_rate: SCRUB_RATE_DEFAULT,
-            dram_budget: 0,
-        }
-    }
-}
-
-/// The options by name, for `--set name=value`.
-const SPECS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "partitions",
-        default: "64",
-        help: "partitions of the hash index, a power of two up to 256",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "segment",
-        default: "16384",
-        help: "bytes of a hash segment, a multiple of 128 from 512 to 1048576",
-        fixed: true,
-    },
-    HASH_SEED,
-    OptionSpec {
-        name: "update",
-        default: "queued",
-        help: "queued: the tree is updated behind the writer; sync: by the writer",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "tree",
-        default: "global",
-        help: "global: one tree; partitioned: one a partition, merged by scans",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "wal",
-        default: "off",
-        help: "on: a third persist before each write, for comparison; an open without room for the log does without",
-        fixed: true,
-    },
-    OptionSpec { name: "queues", default: "8", help: "updating queues, 1 to 64", fixed: false },
-    OptionSpec {
-        name: "queue-length",
-        default: "4096",
-        help: "entries of a queue, a power of two from 2 to 65536",
-        fixed: false,
-    },
-    OptionSpec {
-        name: "backends",
-        default: "auto",
-        help: "threads that update the tree: auto by the paper's equations, or a fixed 0 to 64; 0: the writer does it",
-        fixed: false,
-    },
-    OptionSpec {
-        name: "threads",
-        default: "cores",
-        help: "serving and backend threads together, for backends=auto, 2 to 128",
-        fixed: false,
-    },
-    VERIFY_READS,
-    OptionSpec {
-        name: "recovery-threads",
-        default: "cores",
-        help: "threads that rebuild the tree after a crash, 0 to 64",
-        fixed: false,
-    },
-    OptionSpec {
-        name: "sweep-ms",
-        default: "1000",
-        help: "milliseconds between sweeps of expired keys, up to 86400000, by a thread that they have with backends=0 too; 0 for none",
-        fixed: false,
-    },
-    SCRUB_RATE,
-    DRAM_BUDGET,
-];
-
 /// What to do where a segment cannot be split any more.
 pub(crate) const INDEX_FULL: &str = "create a store with a larger --set segment=BYTES, more --set partitions=N or another --set hash-seed=N, and import into it";
 
 impl HiKvOptions {
     /// The options there are.
     pub fn specs() -> &'static [OptionSpec] {
-        SPECS
+        Self::SPECS
     }
 
     /// Options of `pool` and those named in `options`.
@@ -180,48 +115,9 @@ impl HiKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(SPECS)?;
-        let base = Self { pool, ..Self::default() };
-        let Backends::Auto { threads: cores } = base.backends else { unreachable!("the default is auto") };
-        let threads = options.read("threads", cores, "a number from 2 to 128", within(2, THREADS_MAX))?;
-        let read = Self {
-            partitions: number(options, "partitions", base.partitions, "a power of two up to 256")?,
-            segment_bytes: options.read_size("segment", base.segment_bytes)?,
-            hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
-            sync_update: options.read("update", false, "queued or sync", |text| match text {
-                "queued" => Some(false),
-                "sync" => Some(true),
-                _ => None,
-            })?,
-            partitioned_tree: options.read("tree", false, "global or partitioned", |text| match text {
-                "global" => Some(false),
-                "partitioned" => Some(true),
-                _ => None,
-            })?,
-            wal: options.read("wal", false, "on or off", switch)?,
-            queues: options.read("queues", base.queues, "a number from 1 to 64", within(1, QUEUES_MAX))?,
-            queue_len: options.read("queue-length", base.queue_len, "a power of two from 2 to 65536", |text| {
-                within(2, QUEUE_LEN_MAX)(text).filter(|len| len.is_power_of_two())
-            })?,
-            backends: options.read(
-                "backends",
-                Backends::Auto { threads },
-                "auto, or a number from 0 to 64",
-                |text| {
-                    if text == "auto" {
-                        Some(Backends::Auto { threads })
-                    } else {
-                        within(0, BACKENDS_MAX)(text).map(Backends::Fixed)
-                    }
-                },
-            )?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
-            recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
-            sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
-            scrub_rate: number(options, "scrub-rate", base.scrub_rate, "MiB a second, from 0 to 1048576")?,
-            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
-            pool: base.pool,
-        };
+        options.check_names(Self::SPECS)?;
+        let mut read = Self { pool, ..Self::default() };
+        read.read_from(options)?;
         read.check()?;
         Ok(read)
     }
@@ -231,24 +127,16 @@ impl HiKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that HiKV cannot give.
     pub fn check(&self) -> Result<()> {
-        if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
-            return refuse("partitions", self.partitions, "it takes a power of two up to 256");
-        }
-        let segment = self.segment_bytes;
-        if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment) || !segment.is_multiple_of(BUCKET as u32) {
-            return refuse("segment", segment, "it takes a multiple of 128 from 512 to 1048576");
-        }
-        check_within("queues", self.queues as u64, 1, QUEUES_MAX as u64)?;
-        if !self.queue_len.is_power_of_two() || !(2..=QUEUE_LEN_MAX).contains(&self.queue_len) {
-            let why = format!("it takes a power of two from 2 to {QUEUE_LEN_MAX}");
-            return refuse("queue-length", self.queue_len, &why);
-        }
+        self.check_bounds()?;
+        check_durability(crate::layout::ENGINE, &self.pool)
+    }
+
+    /// The threads that update the tree.
+    pub(crate) fn workers(&self) -> Workers {
         match self.backends {
-            Backends::Fixed(number) => check_within("backends", number as u64, 0, BACKENDS_MAX as u64)?,
-            Backends::Auto { threads } => check_within("threads", threads as u64, 2, THREADS_MAX as u64)?,
+            Backends::Auto => Workers::Auto { threads: self.threads },
+            Backends::Fixed(number) => Workers::Fixed(number),
         }
-        check_within("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX)?;
-        check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
     }
 
     /// The modes to keep in the store.
@@ -265,14 +153,10 @@ impl HiKvOptions {
     }
 }
 
-fn within(least: usize, most: usize) -> impl Fn(&str) -> Option<usize> {
-    move |text| text.parse().ok().filter(|number| (least..=most).contains(number))
-}
-
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::options::check_declaration;
     use lodestore_contract::{Durability, Error};
-    use lodestore_inplace::options::SWEEP_MS_MAX;
     use lodestore_inplace::testing::unknown_names;
 
     use super::*;
@@ -290,12 +174,13 @@ mod tests {
         let options =
             read(&["partitions=8", "backends=0", "wal=on", "tree=partitioned", "update=sync"]).expect("valid");
         assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES));
-        assert_eq!(read(&["backends=auto", "threads=16"]).expect("valid").backends, Backends::Auto { threads: 16 });
+        let options = read(&["backends=auto", "threads=16"]).expect("valid");
+        assert_eq!((options.backends, options.threads), (Backends::Auto, 16));
     }
 
     #[test]
     fn what_to_do_about_a_full_index_names_options_that_there_are() {
-        assert_eq!(unknown_names(INDEX_FULL, SPECS), [""; 0]);
+        assert_eq!(unknown_names(INDEX_FULL, HiKvOptions::SPECS), [""; 0]);
     }
 
     #[test]
@@ -322,7 +207,7 @@ mod tests {
         type Set = fn(&mut HiKvOptions);
         let cases: [(Set, &str, &str); 4] = [
             (|options| options.backends = Backends::Fixed(1000), "backends", "1000"),
-            (|options| options.backends = Backends::Auto { threads: 129 }, "threads", "129"),
+            (|options| options.threads = 129, "threads", "129"),
             (|options| options.recovery_threads = 70, "recovery-threads", "70"),
             (|options| options.sweep_ms = u64::MAX, "sweep-ms", "18446744073709551615"),
         ];
@@ -337,20 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_the_bounds() {
-        for (name, most) in [
-            ("partitions", PARTITIONS_MAX as usize),
-            ("segment", SEGMENT_MAX as usize),
-            ("queues", QUEUES_MAX),
-            ("queue-length", QUEUE_LEN_MAX),
-            ("backends", BACKENDS_MAX),
-            ("threads", THREADS_MAX),
-            ("recovery-threads", RECOVERY_THREADS_MAX),
-            ("sweep-ms", SWEEP_MS_MAX as usize),
-        ] {
-            let spec = SPECS.iter().find(|spec| spec.name == name).expect("an option");
-            assert!(spec.help.contains(&most.to_string()), "{name}: {}", spec.help);
-        }
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<HiKvOptions>(), Ok(()));
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_set() {
+        let set = HiKvSettings::new().partitions(8).wal(true).backends(Backends::Fixed(2)).hash_seed(Some(7));
+        let options = HiKvOptions::from_options(PoolOptions::default(), set.options()).expect("valid");
+        assert_eq!((options.partitions, options.wal, options.backends), (8, true, Backends::Fixed(2)));
+        assert_eq!(options.hash_seed, Some(7));
     }
 
     #[test]

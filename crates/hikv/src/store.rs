@@ -97,7 +97,7 @@ impl HiKv {
         }
         let generation = raise_generation(&pool)?;
         let partitions = shape.partitions as usize;
-        let sampler = Arc::new(Sampler::new(matches!(options.backends, Backends::Auto { .. })));
+        let sampler = Arc::new(Sampler::new(options.backends == Backends::Auto));
         let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
         let scrub = Scrub::new(options.scrub_rate);
         let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
@@ -167,7 +167,7 @@ fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
         trees: if options.partitioned_tree { partitions } else { 1 },
         queues: options.queues,
         queue_len: options.queue_len,
-        backends: options.backends,
+        backends: options.workers(),
         ..Config::default()
     }
 }

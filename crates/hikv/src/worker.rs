@@ -30,11 +30,21 @@ use lodestore_media::own_work;
 
 use crate::adapt::Controller;
 use crate::backend::{BATCH, Core, Retire, Worked};
-use crate::options::Backends;
 use crate::sampler::Totals;
 
 /// Most backend threads.
 pub const THREADS_MAX: usize = 128;
+/// The number of backend threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// As many as the paper's equations say.
+    Auto {
+        /// Serving and backend threads together.
+        threads: usize,
+    },
+    /// This number.
+    Fixed(usize),
+}
 /// Length of a nap: how long a push may lie while its queue is less than a quarter full.
 const NAP: Duration = Duration::from_millis(1);
 /// Naps in a row that found nothing, after which the first thread sleeps until a push.
@@ -122,10 +132,10 @@ pub(crate) struct CrewStats {
 }
 
 impl Crew {
-    pub(crate) fn new(backends: Backends) -> Self {
+    pub(crate) fn new(backends: Workers) -> Self {
         let (seats, active, control) = match backends {
-            Backends::Fixed(count) => (count.min(THREADS_MAX), count.min(THREADS_MAX), None),
-            Backends::Auto { threads } => {
+            Workers::Fixed(count) => (count.min(THREADS_MAX), count.min(THREADS_MAX), None),
+            Workers::Auto { threads } => {
                 let controller = Controller::new(threads.min(THREADS_MAX));
                 let (most, active) = (threads.saturating_sub(1).min(THREADS_MAX), controller.current());
                 let control =

@@ -16,7 +16,7 @@ use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
 
 /// An engine that this build holds.
-pub struct Engine {
+pub struct EngineInfo {
     /// Its name, as in `--engine`.
     pub name: &'static str,
     /// What it is, one line.
@@ -28,8 +28,8 @@ pub struct Engine {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [Engine; 5] = [
-    Engine {
+static ENGINES: [EngineInfo; 5] = [
+    EngineInfo {
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
         options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
@@ -37,7 +37,7 @@ static ENGINES: [Engine; 5] = [
         create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
     },
-    Engine {
+    EngineInfo {
         name: lodestore_nvht::ENGINE,
         about: "one hash table wholly on the medium: point access with next to no DRAM, instant open, no order",
         options: LazyLock::new(|| [NvhtOptions::specs(), pool::SPECS].concat()),
@@ -45,7 +45,7 @@ static ENGINES: [Engine; 5] = [
         create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(Nvht::open(path, &NvhtOptions::from_options(pool, set)?)?)),
     },
-    Engine {
+    EngineInfo {
         name: lodestore_fluidkv::ENGINE,
         about: "thread logs, sorted runs, one large sorted store: data larger than DRAM, many writes, ordered scans and snapshots",
         options: LazyLock::new(|| [FluidOptions::specs(), pool::SPECS].concat()),
@@ -53,7 +53,7 @@ static ENGINES: [Engine; 5] = [
         create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(FluidKv::open(path, &FluidOptions::from_options(pool, set)?)?)),
     },
-    Engine {
+    EngineInfo {
         name: lodestore_hashkv::ENGINE,
         about: "keys in an LSM, large values in hash-grouped segments of a file: many updates of values of 256 bytes and more",
         options: LazyLock::new(|| [&HashKvOptions::specs()[..], pool::SPECS].concat()),
@@ -61,7 +61,7 @@ static ENGINES: [Engine; 5] = [
         create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HashKv::open(path, &HashKvOptions::from_options(pool, set)?)?)),
     },
-    Engine {
+    EngineInfo {
         name: lodestore_mkvs::ENGINE,
         about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
         options: LazyLock::new(|| [MkvsOptions::specs(), matrix::SPECS, pool::SPECS].concat()),
@@ -71,7 +71,7 @@ static ENGINES: [Engine; 5] = [
     },
 ];
 
-impl Engine {
+impl EngineInfo {
     /// The options that it takes as `name=value`: its own, then those of the pool under it.
     pub fn options(&self) -> &[OptionSpec] {
         &self.options
@@ -155,7 +155,7 @@ impl Engine {
 }
 
 /// The engines of this build.
-pub fn engines() -> &'static [Engine] {
+pub fn engines() -> &'static [EngineInfo] {
     &ENGINES
 }
 
@@ -163,7 +163,7 @@ pub fn engines() -> &'static [Engine] {
 ///
 /// # Errors
 /// [`Error::InvalidOption`] naming those there are.
-pub(crate) fn by_name(name: &str) -> Result<&'static Engine> {
+pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
     ENGINES.iter().find(|engine| engine.name == name).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
         Error::InvalidOption {
@@ -178,7 +178,7 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Engine> {
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
-pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engine> {
+pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static EngineInfo> {
     let found = matrix::inspect(path)?.engine;
     if let Some(asked) = asked.filter(|asked| *asked != found) {
         return Err(Error::WrongEngine { found, asked: asked.into() });

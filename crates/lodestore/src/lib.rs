@@ -47,12 +47,13 @@
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
 
+mod choice_file;
 pub mod db;
 mod doctor;
-mod engines;
+pub mod engines;
 mod made;
 mod matrix;
-mod options;
+pub mod options;
 mod pool;
 
 use std::fmt;
@@ -60,14 +61,61 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use db::{Cursor, Db, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
-pub use doctor::{Diagnosis, doctor};
-pub use engines::{Engine, engines};
+pub use db::{Choice, Cursor, Db, Engine, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
+#[doc(inline)]
+pub use doctor::doctor;
+pub use engines::engines;
+pub use lodestore_contract::{Change, Durability, Error, Expiry, Lifetime, Result, Swap, Visit};
+// The modules below have these names. They stay here for programs that used them before.
+#[doc(hidden)]
+pub use doctor::Diagnosis;
+#[doc(hidden)]
 pub use lodestore_contract::*;
+#[doc(hidden)]
 pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+#[doc(hidden)]
 pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+#[doc(hidden)]
 pub use matrix::Matrix;
+#[doc(hidden)]
 pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
+
+/// The contract of every engine, below [`Db`]: the trait [`Store`](store::Store) and its types.
+pub mod store {
+    pub use lodestore_contract::{
+        Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Entry, EntryChunk, Expected,
+        RangeCondition, Scan, ScanRange, Snapshot, Store, Swap, Visit, limits,
+    };
+
+    pub use crate::{Handle, Lodestore, create, open};
+}
+
+/// The account of a store, and the report of its verification.
+pub mod stats {
+    pub use lodestore_contract::{
+        Finding, MediumUse, Progress, RecoveryState, SegmentWear, Stats, VerifyReport, Wear, format_size, parse_size,
+    };
+}
+
+/// What a store reports to its owner.
+pub mod events {
+    pub use lodestore_contract::{Event, EventSink};
+}
+
+/// The medium under a path, and the store on it.
+pub mod medium {
+    pub use lodestore_contract::io_advice;
+    pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+
+    pub use crate::doctor::{Diagnosis, doctor};
+}
+
+/// The administration of a matrix of devices (engine `mkvs`).
+pub mod devices {
+    pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+
+    pub use crate::matrix::Matrix;
+}
 
 /// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
 ///
@@ -141,9 +189,12 @@ impl fmt::Debug for Lodestore {
 /// [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
 /// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
-    let engine = engines::by_name(&options.engine)?;
-    let missing = made::missing(path.as_ref());
-    let store = engine.create(path.as_ref(), options).inspect_err(|refused| made::remove_after(refused, &missing))?;
+    let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
+    let engine = engines::by_name(choice.engine)?;
+    let missing = made::missing(path);
+    let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
+    let store = engine.create(path, &chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
+    choice_file::write(path, &choice, &options.set);
     Ok(Lodestore { store })
 }
 

@@ -4,33 +4,38 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lodestore_contract::{Error, Options, Result, Store};
+use lodestore_contract::{Error, OptionSpec, OptionTable, Options, Result, Store};
 use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
 use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay, explain_host};
 
 use crate::Lodestore;
-use crate::engines::{self, Engine};
+use crate::engines::{self, EngineInfo};
 use crate::made::{self, Made};
 use crate::options::OpenOptions;
 
 /// Begins the names of options that the devices' engine is given.
 const OF_DEVICE: &str = "device.";
-/// The option that names it, and its default.
+/// The option that names it.
 const ENGINE_OPTION: &str = "device-engine";
-const ENGINE_DEFAULT: &str = "hikv";
 /// The engine of operation logs, and of the host's own store.
 const LOG_ENGINE: &str = "nvht";
 /// Regions of an operation log, and of the host's store.
 const LOG_REGION: u64 = 16 << 20;
 const HOST_REGION: u64 = 1 << 20;
 
-/// The options of devices, beside the matrix's own.
-pub(crate) const SPECS: &[lodestore_contract::OptionSpec] = &[lodestore_contract::OptionSpec {
-    name: ENGINE_OPTION,
-    default: ENGINE_DEFAULT,
-    help: "engine of the devices' stores: hikv, fluidkv, hashkv or nvht; its options are set as device.NAME=VALUE",
-    fixed: true,
-}];
+lodestore_contract::options! {
+    /// The options of devices, besides the matrix's own.
+    pub struct DeviceOptions {}
+
+    /// Options of devices that were set.
+    pub settings DeviceSettings {
+        /// Engine of the devices' stores. Its options are set as device.NAME=VALUE.
+        fixed engine: String = "hikv", text("hikv, fluidkv, hashkv or nvht"), as "device-engine";
+    }
+}
+
+/// The options by name, for `--set name=value`.
+pub(crate) const SPECS: &[OptionSpec] = DeviceOptions::SPECS;
 
 /// Whether this is the name of an option that the devices' engine is given.
 pub(crate) fn is_of_device(name: &str) -> bool {
@@ -70,7 +75,7 @@ fn lost_host(path: &Path) -> Option<Error> {
 
 /// Stores of engines in directories.
 struct Stores {
-    engine: &'static Engine,
+    engine: &'static EngineInfo,
     pool: PoolOptions,
     /// The engine's own options.
     set: Options,
@@ -80,12 +85,14 @@ struct Stores {
 impl Stores {
     /// Those that `set` asks for, or those of the matrix at `path`; and what is left of `set` for the matrix itself.
     fn of(pool: &PoolOptions, set: &Options) -> Result<(Self, Options)> {
-        let name = set.get(ENGINE_OPTION).unwrap_or(ENGINE_DEFAULT);
-        let engine = engines::by_name(name)?;
+        let mut options = DeviceOptions::default();
+        options.read_from(set)?;
+        let name = options.engine;
+        let engine = engines::by_name(&name)?;
         if engine.name == lodestore_mkvs::ENGINE {
             return Err(Error::InvalidOption {
                 name: ENGINE_OPTION.into(),
-                value: name.into(),
+                value: name,
                 why: "a device is no matrix: give another engine".into(),
             });
         }
@@ -100,7 +107,7 @@ impl Stores {
     }
 
     /// The engine, pool and options of a part.
-    fn part(&self, part: Part, engine: &str) -> Result<(&'static Engine, PoolOptions, Options)> {
+    fn part(&self, part: Part, engine: &str) -> Result<(&'static EngineInfo, PoolOptions, Options)> {
         let mut pool = self.pool.clone();
         match part {
             Part::Device => {

@@ -1,7 +1,25 @@
-//! What a caller may ask when a store is made or opened.
+//! The options of stores: typed options of each engine and of the pool, and the options of
+//! [`create`](crate::create) and [`open`](crate::open).
+//!
+//! Each option of an engine is declared once. The declaration has the typed setter, the name for
+//! texts, the default, the bounds and the help. `docs/options.md` lists all of them.
 
-use lodestore_contract::{Durability, EventSink, Options, Result};
+use std::path::Path;
 
+use lodestore_contract::{Durability, EventSink, Result};
+
+pub use lodestore_contract::options::{OptionSpec, OptionTable, Options, options_table};
+pub use lodestore_fluidkv::{Compression, FluidSettings as FluidkvOptions, VerifyReads};
+pub use lodestore_hashkv::{HashKvSettings as HashkvOptions, Mode};
+pub use lodestore_hikv::{Backends, HiKvSettings as HikvOptions};
+pub use lodestore_media::{PoolSettings as PoolOptions, Prefault};
+pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings as MkvsOptions, Reads};
+pub use lodestore_nvht::{HashKind, NvhtSettings as NvhtOptions};
+
+use crate::db::Choice;
+
+/// The engine name that leaves the choice to the medium.
+pub const AUTO_ENGINE: &str = "auto";
 /// The engine of a store that names none.
 pub const DEFAULT_ENGINE: &str = "hikv";
 /// The capacity of a store that names none, in bytes: 8 GiB.
@@ -12,7 +30,10 @@ pub const DEFAULT_SIZE: u64 = 8 << 30;
 pub struct CreateOptions {
     pub(crate) engine: String,
     pub(crate) size: u64,
-    pub(crate) durability: Durability,
+    /// `None`: as the engine is chosen, or `process` if the engine is named.
+    pub(crate) durability: Option<Durability>,
+    /// Why engine and durability were chosen, if the caller chose them by the medium.
+    pub(crate) reason: Option<String>,
     pub(crate) emulate_dax: bool,
     pub(crate) persist_ns: u64,
     pub(crate) set: Options,
@@ -24,7 +45,8 @@ impl Default for CreateOptions {
         Self {
             engine: DEFAULT_ENGINE.into(),
             size: DEFAULT_SIZE,
-            durability: Durability::Process,
+            durability: None,
+            reason: None,
             emulate_dax: false,
             persist_ns: 0,
             set: Options::new(),
@@ -39,7 +61,8 @@ impl CreateOptions {
         Self::default()
     }
 
-    /// The engine, by name; [`engines`](crate::engines) lists them.
+    /// The engine, by name; [`engines`](crate::engines()) lists them. `auto` ([`AUTO_ENGINE`])
+    /// leaves the choice to the medium, and the durability too if none is set.
     #[must_use]
     pub fn engine(mut self, name: impl Into<String>) -> Self {
         self.engine = name.into();
@@ -56,7 +79,7 @@ impl CreateOptions {
     /// What an acknowledged write survives.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.durability = Some(durability);
         self
     }
 
@@ -74,11 +97,28 @@ impl CreateOptions {
         self
     }
 
-    /// Sets an option of the engine or of its pool; [`Engine::options`](crate::Engine::options) lists them.
+    /// Sets an option of the engine or of its pool;
+    /// [`EngineInfo::options`](crate::engines::EngineInfo::options) lists them.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set.set(name, value);
         self
+    }
+
+    /// Sets options of the pool under the engine.
+    #[must_use]
+    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+        self.set.set_all(pool.options());
+        self
+    }
+
+    /// Returns the engine and durability that a store created at `path` gets, and why.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if there is no such engine;
+    /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
+    pub fn choice(&self, path: impl AsRef<Path>) -> Result<Choice> {
+        Choice::of_creation(path.as_ref(), self)
     }
 
     /// The same from one text, `name=value`.

@@ -4,11 +4,10 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Barrier;
 
-use lodestore::db::Engine;
-use lodestore::{Db, Durability, Error};
+use lodestore::{Db, Durability, Engine, Error};
 use lodestore_contract::testing::Scratch;
 
-const ENGINES: [Engine; 4] = [Engine::Hikv, Engine::Nvht, Engine::Fluidkv, Engine::Hashkv];
+const ENGINES: [Engine; 4] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()];
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
 fn place() -> (Scratch, PathBuf) {
@@ -26,7 +25,7 @@ fn a_store_is_created_by_the_first_open_and_opened_by_the_next() {
     for engine in ENGINES {
         let (_dir, path) = place();
         for round in 0..3 {
-            let db = small(&path).engine(engine).open().expect("opens or creates");
+            let db = small(&path).engine(engine.clone()).open().expect("opens or creates");
             assert_eq!(db.count().expect("count"), round, "{engine:?}");
             db.put(format!("key {round}"), "value").expect("put");
             assert_eq!(Some(db.engine()), engine.name());
@@ -38,7 +37,7 @@ fn a_store_is_created_by_the_first_open_and_opened_by_the_next() {
 fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
     for engine in ENGINES {
         let (_dir, path) = place();
-        let db = small(&path).engine(engine).open().expect("creates");
+        let db = small(&path).engine(engine.clone()).open().expect("creates");
         let clone = db.clone();
         db.put("k", "v").expect("put");
         drop(db);
@@ -54,7 +53,7 @@ fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
 #[test]
 fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
     let (_dir, path) = place();
-    let db = small(&path).engine(Engine::Hikv).open().expect("creates");
+    let db = small(&path).engine(Engine::hikv()).open().expect("creates");
     let key = |number: u32| format!("key{number:04}");
     for number in 0..1000 {
         db.put(key(number), number.to_le_bytes()).expect("put");
@@ -84,7 +83,7 @@ fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
 #[test]
 fn an_engine_without_an_order_refuses_a_range_at_once() {
     let (_dir, path) = place();
-    let db = small(&path).engine(Engine::Nvht).open().expect("creates");
+    let db = small(&path).engine(Engine::nvht()).open().expect("creates");
     assert!(matches!(db.prefix("k").err(), Some(Error::Unsupported { .. })));
 }
 
@@ -98,8 +97,8 @@ fn without_the_right_to_create_a_store_that_is_not_there_is_missing() {
 #[test]
 fn another_engine_than_the_one_that_made_the_store_is_refused() {
     let (_dir, path) = place();
-    drop(small(&path).engine(Engine::Nvht).open().expect("creates"));
-    assert!(matches!(small(&path).engine(Engine::Hikv).open().err(), Some(Error::WrongEngine { .. })));
+    drop(small(&path).engine(Engine::nvht()).open().expect("creates"));
+    assert!(matches!(small(&path).engine(Engine::hikv()).open().err(), Some(Error::WrongEngine { .. })));
     assert_eq!(small(&path).open().expect("opens").engine(), "nvht");
 }
 
@@ -107,7 +106,7 @@ fn another_engine_than_the_one_that_made_the_store_is_refused() {
 fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
     let (_dir, path) = place();
     for _ in 0..2 {
-        let open = small(&path).engine(Engine::Hikv).set("partitions", "4").set("scrub-rate", "0").open();
+        let open = small(&path).engine(Engine::hikv()).set("partitions", "4").set("scrub-rate", "0").open();
         open.expect("creates, then opens");
     }
     assert!(matches!(small(&path).set("frob", "1").open().err(), Some(Error::InvalidOption { .. })));
@@ -117,7 +116,7 @@ fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
 fn a_durability_is_raised_by_an_open_and_never_lowered() {
     let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
     let path = dir.path().join("store");
-    let open = |durability| small(&path).engine(Engine::Hikv).durability(durability).open().expect("opens");
+    let open = |durability| small(&path).engine(Engine::hikv()).durability(durability).open().expect("opens");
     assert_eq!(open(Durability::Process).durability(), Durability::Process);
     assert_eq!(open(Durability::Power).durability(), Durability::Power);
     assert_eq!(open(Durability::Process).durability(), Durability::Power);
@@ -128,7 +127,7 @@ fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
     let (_dir, path) = place();
     std::fs::create_dir(&path).expect("a directory");
     std::fs::write(path.join("notes.txt"), "not a store").expect("a file");
-    let refused = small(&path).engine(Engine::Hikv).open().expect_err("no store can be there");
+    let refused = small(&path).engine(Engine::hikv()).open().expect_err("no store can be there");
     assert!(matches!(refused, Error::Exists { .. }), "{refused:?}");
     let names: Vec<_> =
         std::fs::read_dir(&path).expect("it is there").map(|entry| entry.expect("an entry").file_name()).collect();
@@ -142,7 +141,7 @@ fn of_many_threads_that_open_the_same_new_store_one_creates_it() {
         let barrier = Barrier::new(4);
         let open = || {
             barrier.wait();
-            small(&path).engine(Engine::Hikv).open()
+            small(&path).engine(Engine::hikv()).open()
         };
         let opened: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();

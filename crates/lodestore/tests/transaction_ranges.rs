@@ -10,14 +10,14 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::BATCH_OPS_MAX;
 use lodestore_contract::testing::Scratch;
 
-const ENGINES: [Engine; 2] = [Engine::Fluidkv, Engine::Hashkv];
+const ENGINES: [Engine; 2] = [Engine::fluidkv(), Engine::hashkv()];
 /// Bookings that the threads of one test may make for a day.
 const BOOKINGS_MAX: usize = 7;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn open(engine: Engine, path: &Path) -> Db {
-    let opened = Db::builder(path).engine(engine).capacity(64 << 20).open();
+    let opened = Db::builder(path).engine(engine.clone()).capacity(64 << 20).open();
     opened.unwrap_or_else(|error| panic!("{engine:?}: {error}"))
 }
 
@@ -242,7 +242,7 @@ fn threads_that_count_a_range_before_they_add_to_it_never_exceed_its_limit() {
 
 #[test]
 fn engines_without_range_conditions_and_foreign_or_dropped_keyspaces_are_refused() {
-    for engine in [Engine::Hikv, Engine::Nvht] {
+    for engine in [Engine::hikv(), Engine::nvht()] {
         let dir = Scratch::new();
         let db = open(engine, &dir.store());
         let refused = db.transaction(|tx| tx.range(&db, "a".."b"));
@@ -256,7 +256,7 @@ fn engines_without_range_conditions_and_foreign_or_dropped_keyspaces_are_refused
     }
     each(|db| {
         let dir = Scratch::new();
-        let other = open(Engine::Fluidkv, &dir.store());
+        let other = open(Engine::fluidkv(), &dir.store());
         let dropped = db.keyspace("dropped").expect("creates");
         db.drop_keyspace("dropped").expect("drops");
         let mut tx = db.begin_transaction().expect("begins");
@@ -268,7 +268,7 @@ fn engines_without_range_conditions_and_foreign_or_dropped_keyspaces_are_refused
 #[test]
 fn more_keys_than_a_transaction_can_remember_are_refused() {
     let dir = Scratch::new();
-    let db = open(Engine::Fluidkv, &dir.store());
+    let db = open(Engine::fluidkv(), &dir.store());
     for number in 0..BATCH_OPS_MAX as u32 {
         db.put(format!("{number:08}"), "1").expect("put");
     }

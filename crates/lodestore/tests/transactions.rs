@@ -10,7 +10,7 @@ use lodestore::{Commit, Db, Error, Expiry, Result};
 use lodestore_contract::conformance::Rng;
 use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
 
-const ENGINES: [Engine; 4] = [Engine::Hikv, Engine::Nvht, Engine::Fluidkv, Engine::Hashkv];
+const ENGINES: [Engine; 4] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()];
 /// Accounts in each of the two keyspaces.
 const ACCOUNTS: usize = 4;
 /// What each account has at first.
@@ -19,7 +19,7 @@ const BALANCE: u64 = 1000;
 const VICTIM: &str = "LODESTORE_TEST_TRANSACTIONS_VICTIM";
 
 fn open(engine: Engine, path: &Path) -> Db {
-    let opened = Db::builder(path).engine(engine).capacity(64 << 20).open();
+    let opened = Db::builder(path).engine(engine.clone()).capacity(64 << 20).open();
     opened.unwrap_or_else(|error| panic!("{engine:?}: {error}"))
 }
 
@@ -27,7 +27,7 @@ fn open(engine: Engine, path: &Path) -> Db {
 fn each(test: impl Fn(&Db)) {
     for engine in ENGINES {
         for dir in [Scratch::new(), Scratch::on_disk()] {
-            let db = open(engine, &dir.store());
+            let db = open(engine.clone(), &dir.store());
             test(&db);
             db.close().expect("a clean stop");
         }
@@ -169,7 +169,7 @@ fn a_conflict_without_an_end_is_a_typed_error() {
 fn transactions_of_dropped_keyspaces_other_stores_and_engines_without_batches_are_refused() {
     each(|db| {
         let (old, other_dir) = (db.keyspace("old").expect("creates"), Scratch::new());
-        let other = open(Engine::Hikv, &other_dir.store());
+        let other = open(Engine::hikv(), &other_dir.store());
         let mut tx = db.begin_transaction().expect("begins");
         assert!(matches!(tx.get(&other, "key"), Err(Error::OtherStore { .. })));
         tx.put(&old, "key", "value").expect("put");
@@ -179,7 +179,7 @@ fn transactions_of_dropped_keyspaces_other_stores_and_engines_without_batches_ar
         assert!(matches!(tx.commit(), Err(Error::KeyspaceDropped { .. })));
     });
     let dir = Scratch::new();
-    let matrix = Db::builder(dir.store()).engine(Engine::Mkvs).capacity(256 << 20).open().expect("opens");
+    let matrix = Db::builder(dir.store()).engine(Engine::mkvs()).capacity(256 << 20).open().expect("opens");
     assert!(matches!(matrix.begin_transaction().map(drop), Err(Error::Unsupported { .. })));
 }
 
@@ -284,7 +284,7 @@ fn transfers_of_threads_keep_the_sum_at_every_moment() {
 
 /// Moves money without an end, from two threads.
 fn be_killed(engine: Engine, path: &Path) -> ! {
-    let db = open(engine, path);
+    let db = open(engine.clone(), path);
     let maps = maps(&db);
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -304,12 +304,12 @@ fn be_killed(engine: Engine, path: &Path) -> ! {
 fn transfers_that_a_kill_interrupts_keep_the_sum() {
     if let Ok(victim) = std::env::var(VICTIM) {
         let (engine, path) = victim.split_once(' ').expect("an engine and a path");
-        be_killed(ENGINES[engine.parse::<usize>().expect("a number")], Path::new(path));
+        be_killed(ENGINES[engine.parse::<usize>().expect("a number")].clone(), Path::new(path));
     }
     for (number, engine) in ENGINES.into_iter().enumerate() {
         let dir = Scratch::new();
         let path = dir.store();
-        let db = open(engine, &path);
+        let db = open(engine.clone(), &path);
         fill(&maps(&db));
         db.close().expect("a clean stop");
         drop(db);
@@ -330,7 +330,7 @@ fn transfers_that_a_kill_interrupts_keep_the_sum() {
             assert!(victim.try_wait().expect("a state").is_none(), "{engine:?}: the process ended by itself");
             victim.kill().expect("a kill");
             victim.wait().expect("an end");
-            let db = open(engine, &path);
+            let db = open(engine.clone(), &path);
             let maps = maps(&db);
             assert_eq!(sum(&db, &maps), 2 * ACCOUNTS as u64 * BALANCE, "{engine:?}");
             let all = |map: &Keyspace| {

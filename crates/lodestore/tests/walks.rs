@@ -7,12 +7,12 @@ use lodestore::db::{Engine, Page};
 use lodestore::{Cursor, Db, Error};
 use lodestore_contract::testing::Scratch;
 
-const ENGINES: [Engine; 5] = [Engine::Hikv, Engine::Nvht, Engine::Fluidkv, Engine::Hashkv, Engine::Mkvs];
+const ENGINES: [Engine; 5] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv(), Engine::mkvs()];
 /// More than two groups of pairs that a walk reads together.
 const KEYS: u32 = 300;
 
 fn open(engine: Engine, path: &Path) -> Db {
-    let opened = Db::builder(path).engine(engine).capacity(64 << 20).open();
+    let opened = Db::builder(path).engine(engine.clone()).capacity(64 << 20).open();
     opened.unwrap_or_else(|error| panic!("{engine:?}: {error}"))
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use lodestore_contract::{Durability, Error, EventSink, Result};
+use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result};
 
 use crate::region::{HUGE_BYTES, MAX_REGIONS};
 use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
@@ -33,64 +33,55 @@ pub enum Prefault {
     None,
 }
 
-/// Options of a pool; see the module for which of them an open takes from the store.
-#[derive(Clone)]
-pub struct PoolOptions {
-    /// Most bytes of all regions together.
-    pub capacity: u64,
-    /// Most bytes of one region, unless a longer extent needs more. A store takes space as it grows: its first regions have 32 MiB, later
-    /// ones a quarter of what there is. A smaller capacity makes one region of that size.
-    pub region_bytes: u64,
-    /// Bytes of region 0 of a new store, however many `region_bytes` are: what is known to be needed is made, and touched, at once. None: 32 MiB, or
-    /// `region_bytes` where that is less.
-    pub first_bytes: Option<u64>,
-    /// Unit of extents in bytes, a power of two; slab extents are 16 of them.
-    pub chunk_bytes: u32,
-    /// What an acknowledged write shall survive.
-    pub durability: Durability,
-    /// At an open of a store that was stopped cleanly: the durability that it has from then on, no lower than that which it has. A creation
-    /// does not look at it.
-    pub raise: Option<Durability>,
-    /// Treat the mapping as DAX, whatever it is: every flush and fence is executed. For evaluation; on `Shm` and
-    /// `File` it does not make writes survive power loss.
-    pub emulate_dax: bool,
-    /// Nanoseconds to spin after each fence that persists something.
-    pub persist_ns: u64,
-    /// Spin `persist_ns` for each 256-byte block flushed since the last fence, in place of once.
-    pub persist_per_block: bool,
-    /// Nanoseconds to spin at each first read of a record.
-    pub read_ns: u64,
-    /// Ask for huge pages where the medium has them.
-    pub huge_pages: bool,
-    /// Whether a background thread touches pages ahead.
-    pub prefault: Prefault,
-    /// Place extents by the write counts of the medium's segments.
-    pub wear_aware: bool,
-    /// Accept a process-durable store whose machine restarted.
-    pub salvage: bool,
-    /// Receives what the pool does on its own, and what its engine tells it: behind the thread's [`Quiet`](crate::Quiet) moment.
-    pub events: Option<EventSink>,
-}
+// The declared bounds are those that the code relies on.
+const _: () = assert!(REGION_BYTES_MIN == 32 << 10 && REGION_BYTES_MAX == 1 << 40 && PAGE_BYTES == 4096);
+const _: () = assert!(CHUNK_BYTES_MIN == 64 && CHUNK_BYTES_MAX == 1 << 20 && LATENCY_NS_MAX == 1000000000);
 
-impl Default for PoolOptions {
-    fn default() -> Self {
-        Self {
-            capacity: 8 << 30,
-            region_bytes: 256 << 20,
-            first_bytes: None,
-            chunk_bytes: 4096,
-            durability: Durability::Process,
-            raise: None,
-            emulate_dax: false,
-            persist_ns: 0,
-            persist_per_block: false,
-            read_ns: 0,
-            huge_pages: true,
-            prefault: Prefault::Ahead,
-            wear_aware: true,
-            salvage: false,
-            events: None,
-        }
+lodestore_contract::options! {
+    /// Options of a pool; see the module for which of them an open takes from the store.
+    #[derive(Clone)]
+    pub struct PoolOptions {
+        /// Most bytes of all regions together.
+        pub capacity: u64 = 8 << 30,
+        /// What an acknowledged write shall survive.
+        pub durability: Durability = Durability::Process,
+        /// At an open of a store that was stopped cleanly: the durability that it has from then on,
+        /// no lower than that which it has. A creation does not look at it.
+        pub raise: Option<Durability> = None,
+        /// Treat the mapping as DAX, whatever it is: every flush and fence is executed. For
+        /// evaluation; on `Shm` and `File` it does not make writes survive power loss.
+        pub emulate_dax: bool = false,
+        /// Accept a process-durable store whose machine restarted.
+        pub salvage: bool = false,
+        /// Receives what the pool does on its own, and what its engine tells it: behind the
+        /// thread's [`Quiet`](crate::Quiet) moment.
+        pub events: Option<EventSink> = None,
+    }
+
+    /// Options of a pool that were set.
+    pub settings PoolSettings {
+        /// Most bytes of one region, unless a longer extent needs more. The store grows by a
+        /// quarter of its bytes, from 32 MiB up to this at once. A smaller capacity makes one
+        /// region of that size.
+        fixed region_bytes: u64 = "256M", size("32K", "1T", multiple of "4K"), as "region";
+        /// Bytes that a new store takes at once, whatever the longest region is; 0: 32 MiB, or the
+        /// longest region where that is less.
+        fixed first_bytes: Option<u64> = "0", zero_is_none(size("32K", "1T", multiple of "4K")), as "first-region";
+        /// Bytes of the allocator's smallest extent; slab extents have 16 of them.
+        fixed chunk_bytes: u32 = "4K", size("64", "1M", power of two), as "chunk";
+        /// Whether huge pages are asked for where the medium has them.
+        tunable huge_pages: bool = "on", switch(), as "huge-pages";
+        /// Whether a background thread makes and touches memory before it is needed (ahead).
+        tunable prefault: Prefault = "ahead", one_of("ahead" => Prefault::Ahead, "none" => Prefault::None), as "prefault";
+        /// Whether space is taken where the medium was written least.
+        tunable wear_aware: bool = "on", switch(), as "wear-aware";
+        /// Nanoseconds added to each persist while the store is open, for measurements.
+        tunable persist_ns: u64 = "0", nanos(0, 1000000000), as "persist-ns";
+        /// What costs the added latency of a persist: the fence, or each block of 256 bytes that
+        /// was flushed since the last fence.
+        tunable persist_per_block: bool = "fence", one_of("fence" => false, "block" => true), as "persist-per";
+        /// Nanoseconds added to the first read of a record, for measurements.
+        tunable read_ns: u64 = "0", nanos(0, 1000000000), as "read-ns";
     }
 }
 
@@ -131,14 +122,7 @@ impl PoolOptions {
         if self.capacity < REGION_BYTES_MIN {
             return Err(refuse("capacity", self.capacity, format!("give at least {REGION_BYTES_MIN} bytes")));
         }
-        for (name, bytes) in [("region_bytes", Some(self.region_bytes)), ("first_bytes", self.first_bytes)] {
-            let fits =
-                |bytes: &u64| (REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(bytes) && bytes.is_multiple_of(PAGE_BYTES);
-            if let Some(bytes) = bytes.filter(|bytes| !fits(bytes)) {
-                let why = format!("give a multiple of {PAGE_BYTES} from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}");
-                return Err(refuse(name, bytes, why));
-            }
-        }
+        self.check_bounds()?;
         let regions = if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGIONS } else { MAX_REGIONS };
         let most = self.region_bytes.saturating_mul(regions as u64);
         if self.capacity > most {
@@ -146,26 +130,16 @@ impl PoolOptions {
                 format!("{regions} regions of {} bytes hold {most}: give less, or larger regions", self.region_bytes);
             return Err(refuse("capacity", self.capacity, why));
         }
-        self.check_latency()?;
-        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) || !self.chunk_bytes.is_power_of_two() {
-            let why = format!("give a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}");
-            return Err(refuse("chunk_bytes", self.chunk_bytes, why));
-        }
         if u64::from(self.chunk_bytes) > self.first_region_bytes() / 8 {
             let why = "give at most an eighth of a region".into();
-            return Err(refuse("chunk_bytes", self.chunk_bytes, why));
+            return Err(refuse("chunk", self.chunk_bytes, why));
         }
         Ok(())
     }
 
     /// Refuses latencies that no medium has, which would only look like a hang.
     pub(crate) fn check_latency(&self) -> Result<()> {
-        for (name, value) in [("persist-ns", self.persist_ns), ("read-ns", self.read_ns)] {
-            if value > LATENCY_NS_MAX {
-                return Err(refuse(name, value, format!("give at most {LATENCY_NS_MAX}")));
-            }
-        }
-        Ok(())
+        self.check_bounds_of(|name| matches!(name, "persist-ns" | "read-ns"))
     }
 
     /// Bytes of region 0.
@@ -182,7 +156,14 @@ impl PoolOptions {
 
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::options::check_declaration;
+
     use super::*;
+
+    #[test]
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<PoolOptions>(), Ok(()));
+    }
 
     #[test]
     fn numbers_that_no_pool_can_have_are_refused() {

@@ -56,7 +56,7 @@ pub use admin::{DeviceStatus, MatrixStatus, describe};
 pub use advice::{explain_host, first_device};
 pub use creation::may_create_in;
 pub use events::Relay;
-pub use options::{Acks, Filtering, Inline, MkvsOptions, Reads};
+pub use options::{Acks, Filtering, Inline, MkvsOptions, MkvsSettings, Reads};
 pub use places::{New, Part, Place, Places};
 pub use planted::Planted;
 pub use store::Mkvs;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lodestore_contract::{Durability, Error, OptionSpec, Options, Result};
+use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
 
 use crate::events::Relay;
 use crate::layout::Matrix;
@@ -81,215 +81,103 @@ pub enum Filtering {
     Off,
 }
 
-/// How a matrix is made and opened.
-#[derive(Clone)]
-pub struct MkvsOptions {
-    /// Groups, 1 to 16. Fixed when a matrix is made, but for groups that are added.
-    pub groups: usize,
-    /// Devices of each group, 1 to 5. Fixed when a matrix is made.
-    pub devices: usize,
-    /// A directory for each device, group by group; empty: directories beside the matrix's own description.
-    pub paths: Vec<PathBuf>,
-    /// Bytes of all groups together: a device takes this much for each group that there is, and its log beside.
-    pub capacity: u64,
-    /// What an acknowledged write survives on each device.
-    pub durability: Durability,
-    /// How many devices must have a write before it is acknowledged. Fixed when a matrix is made.
-    pub acks: Acks,
-    /// Who is asked for a value.
-    pub reads: Reads,
-    /// Who does the work.
-    pub inline: Inline,
-    /// Reads of a hundred that further devices may do as well, with [`Reads::Hedged`].
-    pub hedge_percent: u32,
-    /// Which groups have a counting Bloom filter.
-    pub filter: Filtering,
-    /// Keys that a group's filter is made for at first; it is made anew, for twice as many as there are, when there are half as many again.
-    pub filter_keys: u64,
-    /// Commands, reads among them, that may wait for a device before it is asked for values only where no other is left. `None`: 1024, or `hard_lag` where that is less.
-    pub soft_lag: Option<u64>,
-    /// Commands that may wait for it before it counts as behind: they are dropped, and it catches up from another's log. Half of the matrix's `log_ops` at most. `None`: 8192, or `soft_lag`
-    /// where that is more, or that most where it is less.
-    pub hard_lag: Option<u64>,
-    /// Operations that a device's log keeps, a power of two.
-    pub log_ops: u64,
-    /// Bytes that it keeps, about.
-    pub log_bytes: u64,
-    /// Bytes a second of a full copy, of which each group has one at a time; 0: no limit.
-    pub copy_rate: u64,
-    /// What a device may take for one operation before it counts as failed; nothing is written to it then.
-    pub timeout: Duration,
-    /// Seed of the keys' hashes; `None` draws one when a matrix is made.
-    pub hash_seed: Option<u64>,
-    /// Open with fewer devices than what was acknowledged may need, and keep what they have.
-    pub salvage: bool,
-    /// Whether it has threads of its own. Without, callers do all work: of a group's devices as many as a write takes do it at once, in an order that is another one for each few
-    /// writes, and the others when they are next asked. What the keepers do, `wait_recovered` and `settle` do.
-    pub threads: bool,
-    /// Decides what else is drawn at random when a matrix is made: its ids, and the seed of the keys' hashes.
-    pub seed: Option<u64>,
-    /// A fault, for the crash explorer.
-    pub planted: Planted,
-    /// Tells the owner what happens; the devices' stores are given its [`sink`](Relay::sink).
-    pub relay: Option<Relay>,
-}
+// The declared bounds are those that the code relies on.
+const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
 
-impl Default for MkvsOptions {
-    fn default() -> Self {
-        Self {
-            groups: 1,
-            devices: 1,
-            paths: Vec::new(),
-            capacity: 8 << 30,
-            durability: Durability::Process,
-            acks: Acks::Majority,
-            reads: Reads::Hedged,
-            inline: Inline::Auto,
-            hedge_percent: 5,
-            filter: Filtering::Auto,
-            filter_keys: 65_536,
-            soft_lag: None,
-            hard_lag: None,
-            log_ops: 65_536,
-            log_bytes: 64 << 20,
-            copy_rate: 0,
-            timeout: Duration::from_secs(10),
-            hash_seed: None,
-            salvage: false,
-            threads: true,
-            seed: None,
-            planted: Planted::default(),
-            relay: None,
-        }
+lodestore_contract::options! {
+    /// How a matrix is made and opened.
+    #[derive(Clone)]
+    pub struct MkvsOptions {
+        /// Bytes of all groups together: a device uses this much for each group that there is,
+        /// besides its log.
+        pub capacity: u64 = 8 << 30,
+        /// What an acknowledged write survives on each device.
+        pub durability: Durability = Durability::Process,
+        /// Seed of the keys' hashes; `None` draws one when a matrix is made.
+        pub hash_seed: Option<u64> = None,
+        /// Open with fewer devices than what was acknowledged may need, and keep what they have.
+        pub salvage: bool = false,
+        /// Whether it has threads of its own. Without, callers do all work: of a group's devices as
+        /// many as a write takes do it at once, in an order that is another one for each few
+        /// writes, and the others when they are next asked. What the keepers do, `wait_recovered`
+        /// and `settle` do.
+        pub threads: bool = true,
+        /// Decides what else is drawn at random when a matrix is made: its ids, and the seed of the
+        /// keys' hashes.
+        pub seed: Option<u64> = None,
+        /// A fault, for the crash explorer.
+        pub planted: Planted = Planted::default(),
+        /// Tells the owner what happens; the devices' stores are given its [`sink`](Relay::sink).
+        pub relay: Option<Relay> = None,
     }
-}
 
-macro_rules! spec {
-    ($name:literal, $default:literal, $fixed:literal, $help:literal) => {
-        OptionSpec { name: $name, default: $default, help: $help, fixed: $fixed }
-    };
+    /// Options of a matrix that were set.
+    pub settings MkvsSettings {
+        /// Groups that share the keys. Groups may be added later.
+        fixed groups: usize = "1", number(1, 16), as "groups";
+        /// Devices of each group, which hold the same pairs.
+        fixed devices: usize = "1", number(1, 5), as "devices";
+        /// A directory for each device, group by group; empty: directories below the store's own.
+        fixed paths: Vec<PathBuf> = "", paths(), as "paths";
+        /// Devices that have a write before it is acknowledged.
+        fixed acks: Acks = "majority", one_of("one" => Acks::One, "majority" => Acks::Majority, "all" => Acks::All), as "acks";
+        /// Which devices are asked for a value.
+        tunable reads: Reads = "hedged", one_of(
+            "hedged" => Reads::Hedged, "race-all" => Reads::RaceAll, "single" => Reads::Single
+        ), as "reads";
+        /// Whether callers do the work of idle devices; auto: where the medium is memory.
+        tunable inline: Inline = "auto", one_of("on" => Inline::On, "off" => Inline::Off, "auto" => Inline::Auto), as "inline";
+        /// Reads of a hundred that further devices may do as well, with reads=hedged.
+        tunable hedge_percent: u32 = "5", number(0, 100), as "hedge-percent";
+        /// Whether each group has a counting Bloom filter, which answers for absent keys; auto:
+        /// where asking a device takes long, as its medium is no memory or inline is off.
+        tunable filter: Filtering = "auto", one_of(
+            "on" => Filtering::On, "off" => Filtering::Off, "auto" => Filtering::Auto
+        ), as "filter";
+        /// Keys that a group's filter is made for at first. The filter is rebuilt for twice as many
+        /// keys as there are when there are half as many again.
+        tunable filter_keys: u64 = "65536", number(1024, 4294967296), as "filter-keys";
+        /// Commands, reads among them, that may wait for a device before it is asked for values
+        /// only where no other is left; auto: 1024, or hard-lag where that is less.
+        tunable soft_lag: Option<u64> = "auto", word_or("auto", number(1)), as "soft-lag";
+        /// Commands that may wait for a device before it counts as behind and has to catch up, from
+        /// soft-lag to half of log-ops; auto: 8192, or soft-lag where that is more, but at most
+        /// half of log-ops.
+        tunable hard_lag: Option<u64> = "auto", word_or("auto", number(1)), as "hard-lag";
+        /// Operations that a device's log keeps.
+        fixed log_ops: u64 = "65536", power_of_two(1024, 16777216), as "log-ops";
+        /// Bytes that a device's log keeps, about.
+        fixed log_bytes: u64 = "64M", size("1M"), as "log-bytes";
+        /// Bytes a second of a full copy of a device, of which each group has one at a time; 0: no
+        /// limit.
+        tunable copy_rate: u64 = "0", size(), as "copy-rate";
+        /// Milliseconds that a device may take for one operation before it counts as failed;
+        /// nothing is written to it then.
+        tunable timeout: Duration = "10000", millis(10), as "timeout-ms";
+    }
 }
 
 /// The lags where they are not given and nothing else bounds them.
 const SOFT_LAG: u64 = 1024;
 const HARD_LAG: u64 = 8192;
-/// Fewest bytes of a log; programs may ask for less.
-const LOG_BYTES_MIN: u64 = 1 << 20;
-
-/// The engine's own options by name.
-const SPECS: &[OptionSpec] = &[
-    spec!("groups", "1", true, "groups that share the keys, 1 to 16"),
-    spec!("devices", "1", true, "devices of each group, which hold the same pairs, 1 to 5"),
-    spec!(
-        "paths",
-        "",
-        true,
-        "a directory for each device, group by group, separated by commas; none: below the store's own"
-    ),
-    spec!("acks", "majority", true, "devices that have a write before it is acknowledged: one, majority or all"),
-    spec!("reads", "hedged", false, "who is asked for a value: hedged, race-all or single"),
-    spec!(
-        "inline",
-        "auto",
-        false,
-        "whether callers do the work of idle devices: on, off, or auto (where the medium is memory)"
-    ),
-    spec!("hedge-percent", "5", false, "reads of a hundred that further devices may do as well, 0 to 100"),
-    spec!(
-        "filter",
-        "auto",
-        false,
-        "a counting Bloom filter for each group, which answers for absent keys: on, off, or auto (where asking a device takes long: its medium is no memory, or inline is off)"
-    ),
-    spec!("filter-keys", "65536", false, "keys that a group's filter is made for at first, 1024 to 4294967296"),
-    spec!(
-        "soft-lag",
-        "1024",
-        false,
-        "commands, reads among them, that may wait for a device before it is asked for values only where no other is left, from 1 (where it is not given, hard-lag at most)"
-    ),
-    spec!(
-        "hard-lag",
-        "8192",
-        false,
-        "commands that may wait for it before it has to catch up, from soft-lag to half of log-ops (where it is not given, it keeps to both)"
-    ),
-    spec!("log-ops", "65536", true, "operations that a device's log keeps, a power of two from 1024 to 16777216"),
-    spec!("log-bytes", "64M", true, "bytes that it keeps, about, from 1M"),
-    spec!("copy-rate", "0", false, "bytes a second of a full copy of a device, in each group; 0: no limit"),
-    spec!("timeout-ms", "10000", false, "milliseconds that a device may take before it counts as failed, from 10"),
-];
-
-fn switch(text: &str) -> Option<bool> {
-    match text {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => None,
-    }
-}
-
-fn between<T: std::str::FromStr + PartialOrd>(least: T, most: T) -> impl Fn(&str) -> Option<T> {
-    move |text| text.parse().ok().filter(|number| (&least..=&most).contains(&number))
-}
+/// Bounds that programs may go below, which make small matrices: only text is held to them.
+const BOUNDS_OF_TEXT: [&str; 4] = ["log-ops", "log-bytes", "filter-keys", "timeout-ms"];
 
 impl MkvsOptions {
     /// The engine's own options, as text.
     pub fn specs() -> &'static [OptionSpec] {
-        SPECS
+        Self::SPECS
     }
 
     /// These options with what `set` says.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
-    pub fn with(self, set: &Options) -> Result<Self> {
-        set.check_names(SPECS)?;
-        let named = |acks: Acks| move |text: &str| (text == acks.name()).then_some(acks);
-        let read_acks =
-            |text: &str| [Acks::One, Acks::Majority, Acks::All].into_iter().find_map(|acks| named(acks)(text));
-        let read_reads = |text: &str| match text {
-            "hedged" => Some(Reads::Hedged),
-            "race-all" => Some(Reads::RaceAll),
-            "single" => Some(Reads::Single),
-            _ => None,
-        };
-        let read_inline = |text: &str| match text {
-            "auto" => Some(Inline::Auto),
-            _ => switch(text).map(|on| if on { Inline::On } else { Inline::Off }),
-        };
-        let read_filter = |text: &str| match text {
-            "auto" => Some(Filtering::Auto),
-            _ => switch(text).map(|on| if on { Filtering::On } else { Filtering::Off }),
-        };
-        let paths = |text: &str| Some(text.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect());
-        let lag = |text: &str| between(1, u64::MAX)(text).map(Some);
-        let power = |text: &str| between(1024, 1 << 24)(text).filter(|ops: &u64| ops.is_power_of_two());
-        let options = Self {
-            groups: set.read("groups", self.groups, "1 to 16", between(1, Matrix::GROUPS_MAX))?,
-            devices: set.read("devices", self.devices, "1 to 5", between(1, Matrix::MEMBERS_MAX))?,
-            paths: set.read("paths", self.paths, "directories separated by commas", paths)?,
-            acks: set.read("acks", self.acks, "one, majority or all", read_acks)?,
-            reads: set.read("reads", self.reads, "hedged, race-all or single", read_reads)?,
-            inline: set.read("inline", self.inline, "on, off or auto", read_inline)?,
-            hedge_percent: set.read("hedge-percent", self.hedge_percent, "0 to 100", between(0, 100))?,
-            filter: set.read("filter", self.filter, "on, off or auto", read_filter)?,
-            filter_keys: set.read("filter-keys", self.filter_keys, "1024 to 4294967296", between(1024, 1 << 32))?,
-            soft_lag: set.read("soft-lag", self.soft_lag, "a number from 1", lag)?,
-            hard_lag: set.read("hard-lag", self.hard_lag, "a number from 1", lag)?,
-            log_ops: set.read("log-ops", self.log_ops, "a power of two from 1024 to 16777216", power)?,
-            log_bytes: set.read_size("log-bytes", self.log_bytes)?,
-            copy_rate: set.read_size("copy-rate", self.copy_rate)?,
-            timeout: set
-                .read("timeout-ms", self.timeout.as_millis() as u64, "milliseconds from 10", between(10, u64::MAX))
-                .map(Duration::from_millis)?,
-            ..self
-        };
-        if options.log_bytes < LOG_BYTES_MIN {
-            let why = "it takes 1M or more".into();
-            return Err(Error::InvalidOption { name: "log-bytes".into(), value: options.log_bytes.to_string(), why });
-        }
-        options.check()?;
-        Ok(options)
+    pub fn with(mut self, set: &Options) -> Result<Self> {
+        set.check_names(Self::SPECS)?;
+        self.read_from(set)?;
+        self.check()?;
+        Ok(self)
     }
 
     /// Commands that may wait for a device before it is asked for values only where no other is left.
@@ -329,14 +217,8 @@ impl MkvsOptions {
     pub(crate) fn check(&self) -> Result<()> {
         let refuse =
             |name: &str, value: String, why: String| Err(Error::InvalidOption { name: name.into(), value, why });
-        let given = self.paths.len();
-        let devices = self.groups * self.devices;
-        if !(1..=Matrix::GROUPS_MAX).contains(&self.groups) {
-            return refuse("groups", self.groups.to_string(), "it takes 1 to 16".into());
-        }
-        if !(1..=Matrix::MEMBERS_MAX).contains(&self.devices) {
-            return refuse("devices", self.devices.to_string(), "it takes 1 to 5".into());
-        }
+        self.check_bounds_of(|name| !BOUNDS_OF_TEXT.contains(&name))?;
+        let (given, devices) = (self.paths.len(), self.groups * self.devices);
         if given != 0 && given != devices {
             let why = format!(
                 "{} groups of {} devices take {devices} directories, and it names {given}",
@@ -355,5 +237,33 @@ impl MkvsOptions {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::options::check_declaration;
+
+    use super::*;
+
+    #[test]
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<MkvsOptions>(), Ok(()));
+    }
+
+    #[test]
+    fn the_word_of_an_option_is_the_name_in_reports() {
+        for acks in [Acks::One, Acks::Majority, Acks::All] {
+            let options = MkvsOptions { acks, ..MkvsOptions::default() };
+            assert_eq!(options.text_of("acks").as_deref(), Some(acks.name()));
+        }
+    }
+
+    #[test]
+    fn a_list_of_paths_that_has_no_text_is_refused() {
+        let settings = MkvsSettings::new().devices(2).paths(vec!["a,b".into(), "c".into()]);
+        assert!(MkvsOptions::default().with(settings.options()).is_err());
+        let settings = MkvsSettings::new().devices(2).paths(vec!["a".into(), "c".into()]);
+        assert_eq!(MkvsOptions::default().with(settings.options()).expect("valid").paths.len(), 2);
     }
 }

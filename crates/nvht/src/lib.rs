@@ -53,5 +53,5 @@ mod write;
 
 pub use hash::HashKind;
 pub use layout::{ENGINE, FORMAT};
-pub use options::NvhtOptions;
+pub use options::{NvhtOptions, NvhtSettings};
 pub use store::Nvht;

@@ -1,107 +1,55 @@
 //! Options of the engine.
 
-use lodestore_contract::scrub::{SCRUB_RATE, SCRUB_RATE_DEFAULT, SCRUB_RATE_MAX};
-use lodestore_contract::{OptionSpec, Options, Result};
-use lodestore_inplace::options::{
-    DRAM_BUDGET, HASH_SEED, RECOVERY_THREADS_MAX, VERIFY_READS, check_common, check_within, number, refuse, switch,
-};
+use lodestore_contract::{OptionSpec, OptionTable, Options, Result};
+use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
 use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_MAX, LOAD_MIN, PROBE_LINES_MAX};
 
-/// Options of an NVHT store. Shape is fixed at creation and kept in the store; the rest counts for one open.
-#[derive(Clone)]
-pub struct NvhtOptions {
-    /// The pool's options.
-    pub pool: PoolOptions,
-    /// Shape: partitions of the table, each of which grows on its own; a power of two up to 64.
-    pub partitions: u32,
-    /// Shape: slots that a new store has, about; 1 to 2^30 (NVHT, JPDC 2018: initial capacity, 8192).
-    pub initial_capacity: u32,
-    /// Shape: keys for each hundred slots over which a table is doubled; 10 to 95 (the paper's maximum load factor, 0.8).
-    pub load_percent: u32,
-    /// Shape: slots that are probed for a key, a multiple of 7 up to 448 (the paper's maximum probing length, 128 slots).
-    pub probe_length: u32,
-    /// Shape: the hash function.
-    pub hash: HashKind,
-    /// Shape: seed of the hash; `None` draws one at creation.
-    pub hash_seed: Option<u64>,
-    /// Whether a read compares the record's checksum.
-    pub verify_reads: bool,
-    /// Threads that walk the tables after a crash, up to 64; 0: the opening thread, before `open` returns.
-    pub recovery_threads: usize,
-    /// Milliseconds between sweeps of expired keys, up to 86400000; 0: none.
-    pub sweep_ms: u64,
-    /// MiB a second that a background thread verifies, up to 1048576; 0: there is no such thread.
-    pub scrub_rate: u64,
-    /// Most DRAM for the store's structures, in bytes; 0: no limit. A new key over it is refused.
-    pub dram_budget: u64,
-}
+// The declared bounds are those that the code relies on.
+const _: () = assert!(PARTITIONS_MAX == 64 && FIRST_SLOTS_MAX == 1073741824 && LOAD_MIN == 10 && LOAD_MAX == 95);
+const _: () = assert!(LINE_SLOTS == 7 && LINE_SLOTS as u32 * PROBE_LINES_MAX == 448);
 
-impl Default for NvhtOptions {
-    fn default() -> Self {
-        Self {
-            pool: PoolOptions::default(),
-            partitions: 64,
-            initial_capacity: 8192,
-            load_percent: 80,
-            probe_length: 224,
-            hash: HashKind::Murmur3,
-            hash_seed: None,
-            verify_reads: true,
-            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from).min(RECOVERY_THREADS_MAX),
-            sweep_ms: 1000,
-            scrub_rate: SCRUB_RATE_DEFAULT,
-            dram_budget: 0,
-        }
+lodestore_contract::options! {
+    /// Options of an NVHT store. Fixed options are kept in the store; the others count for one
+    /// open.
+    #[derive(Clone)]
+    pub struct NvhtOptions {
+        /// The pool's options.
+        pub pool: PoolOptions = PoolOptions::default(),
+    }
+
+    /// Options of an NVHT store that were set.
+    pub settings NvhtSettings {
+        /// Partitions of the table, each of which grows on its own.
+        fixed partitions: u32 = "64", power_of_two(1, 64), as "partitions";
+        /// Slots that a new store has, about (NVHT, JPDC 2018: initial capacity).
+        fixed initial_capacity: u32 = "8192", number(1, 1073741824), as "initial-capacity";
+        /// Keys for each slot over which a table is doubled (the paper's maximum load factor); the
+        /// field is in percent.
+        fixed load_percent: u32 = "0.8", share(0.1, 0.95), as "load-factor";
+        /// Slots that are probed for a key (the paper's maximum probing length, 128 slots).
+        fixed probe_length: u32 = "224", number(7, 448, multiple of 7), as "probe-length";
+        /// The hash function.
+        fixed hash: HashKind = "murmur3", one_of("murmur3" => HashKind::Murmur3, "xxh3" => HashKind::Xxh3), as "hash";
+        /// Seed of the key hash; random: drawn when the store is created.
+        fixed hash_seed: Option<u64> = "random", word_or("random", number(0)), as "hash-seed";
+        /// Whether a read compares the record's checksum. Index entries are compared with their
+        /// records in any case.
+        tunable verify_reads: bool = "on", switch(), as "verify-reads";
+        /// Threads that walk the tables after a crash; with 0 the opening thread does it before the
+        /// open returns.
+        tunable recovery_threads: usize = "cores", cores_or(number(0, 64)), as "recovery-threads";
+        /// Milliseconds between sweeps of expired keys; 0 for no sweeps.
+        tunable sweep_ms: u64 = "1000", number(0, 86400000), as "sweep-ms";
+        /// MiB a second that a background thread verifies; 0 for no such thread.
+        tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
+        /// Most bytes of DRAM for the store's structures, over which new keys are refused; 0 for no
+        /// limit.
+        tunable dram_budget: u64 = "0", size(), as "dram-budget";
     }
 }
-
-/// The options by name, for `--set name=value`.
-const SPECS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "partitions",
-        default: "64",
-        help: "partitions of the table, a power of two up to 64",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "initial-capacity",
-        default: "8192",
-        help: "slots of a new store, about, 1 to 1073741824",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "load-factor",
-        default: "0.8",
-        help: "keys for each slot over which a table is doubled, 0.1 to 0.95",
-        fixed: true,
-    },
-    OptionSpec {
-        name: "probe-length",
-        default: "224",
-        help: "slots that are probed for a key, a multiple of 7 up to 448",
-        fixed: true,
-    },
-    OptionSpec { name: "hash", default: "murmur3", help: "hash function: murmur3 or xxh3", fixed: true },
-    HASH_SEED,
-    VERIFY_READS,
-    OptionSpec {
-        name: "recovery-threads",
-        default: "cores",
-        help: "threads that walk the tables after a crash, 0 to 64",
-        fixed: false,
-    },
-    OptionSpec {
-        name: "sweep-ms",
-        default: "1000",
-        help: "milliseconds between sweeps of expired keys, up to 86400000; 0 for none",
-        fixed: false,
-    },
-    SCRUB_RATE,
-    DRAM_BUDGET,
-];
 
 /// What to do where a table takes no more keys of the same hash bits. All of it is fixed at creation.
 pub(crate) const INDEX_FULL: &str = "create a store with a longer --set probe-length=N, more --set partitions=N or another --set hash-seed=N, and import into it";
@@ -109,7 +57,7 @@ pub(crate) const INDEX_FULL: &str = "create a store with a longer --set probe-le
 impl NvhtOptions {
     /// The options there are.
     pub fn specs() -> &'static [OptionSpec] {
-        SPECS
+        Self::SPECS
     }
 
     /// Options of `pool` and those named in `options`.
@@ -117,26 +65,9 @@ impl NvhtOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(SPECS)?;
-        let base = Self { pool, ..Self::default() };
-        let read = Self {
-            partitions: number(options, "partitions", base.partitions, "a power of two up to 64")?,
-            initial_capacity: number(options, "initial-capacity", base.initial_capacity, "a number of slots")?,
-            load_percent: options.read("load-factor", base.load_percent, "a number from 0.1 to 0.95", percent)?,
-            probe_length: number(options, "probe-length", base.probe_length, "a number of slots")?,
-            hash: options.read("hash", base.hash, "murmur3 or xxh3", |text| match text {
-                "murmur3" => Some(HashKind::Murmur3),
-                "xxh3" => Some(HashKind::Xxh3),
-                _ => None,
-            })?,
-            hash_seed: options.read("hash-seed", None, "a number", |text| text.parse().ok().map(Some))?,
-            verify_reads: options.read("verify-reads", base.verify_reads, "on or off", switch)?,
-            recovery_threads: number(options, "recovery-threads", base.recovery_threads, "a number from 0 to 64")?,
-            sweep_ms: number(options, "sweep-ms", base.sweep_ms, "milliseconds, from 0 to 86400000")?,
-            scrub_rate: number(options, "scrub-rate", base.scrub_rate, "MiB a second, from 0 to 1048576")?,
-            dram_budget: options.read_size("dram-budget", base.dram_budget)?,
-            pool: base.pool,
-        };
+        options.check_names(Self::SPECS)?;
+        let mut read = Self { pool, ..Self::default() };
+        read.read_from(options)?;
         read.check()?;
         Ok(read)
     }
@@ -151,32 +82,14 @@ impl NvhtOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that NVHT cannot give.
     pub fn check(&self) -> Result<()> {
-        if !self.partitions.is_power_of_two() || self.partitions > PARTITIONS_MAX {
-            return refuse("partitions", self.partitions, "it takes a power of two up to 64");
-        }
-        if !(1..=FIRST_SLOTS_MAX).contains(&self.initial_capacity) {
-            return refuse("initial-capacity", self.initial_capacity, "it takes 1 to 1073741824");
-        }
-        if !(LOAD_MIN..=LOAD_MAX).contains(&self.load_percent) {
-            return refuse("load-factor", f64::from(self.load_percent) / 100.0, "it takes 0.1 to 0.95");
-        }
-        let line = LINE_SLOTS as u32;
-        if !self.probe_length.is_multiple_of(line) || !(1..=PROBE_LINES_MAX).contains(&self.probe_lines()) {
-            return refuse("probe-length", self.probe_length, "it takes a multiple of 7 from 7 to 448");
-        }
-        check_within("scrub-rate", self.scrub_rate, 0, SCRUB_RATE_MAX)?;
-        check_common(crate::layout::ENGINE, &self.pool, self.recovery_threads, self.sweep_ms)
+        self.check_bounds()?;
+        check_durability(crate::layout::ENGINE, &self.pool)
     }
-}
-
-/// A share of one as hundredths.
-fn percent(text: &str) -> Option<u32> {
-    let share: f64 = text.parse().ok()?;
-    (0.0..=1.0).contains(&share).then(|| (share * 100.0).round() as u32)
 }
 
 #[cfg(test)]
 mod tests {
+    use lodestore_contract::options::check_declaration;
     use lodestore_contract::{Durability, Error};
     use lodestore_inplace::testing::unknown_names;
 
@@ -201,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_to_do_about_a_full_index_names_options_that_there_are() {
-        assert_eq!(unknown_names(INDEX_FULL, SPECS), [""; 0]);
+        assert_eq!(unknown_names(INDEX_FULL, NvhtOptions::SPECS), [""; 0]);
     }
 
     #[test]
@@ -237,19 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_help() {
-        let sets: Vec<String> = SPECS
-            .iter()
-            .filter(|spec| !["random", "cores"].contains(&spec.default))
-            .map(|spec| format!("{}={}", spec.name, spec.default))
-            .collect();
-        let (said, base) =
-            (read(&sets.iter().map(String::as_str).collect::<Vec<_>>()).expect("valid"), NvhtOptions::default());
-        assert_eq!((said.partitions, said.initial_capacity), (base.partitions, base.initial_capacity));
-        assert_eq!(
-            (said.load_percent, said.probe_length, said.hash),
-            (base.load_percent, base.probe_length, base.hash)
-        );
-        assert_eq!((said.verify_reads, said.sweep_ms, said.dram_budget), (base.verify_reads, base.sweep_ms, 0));
+    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+        assert_eq!(check_declaration::<NvhtOptions>(), Ok(()));
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_set() {
+        let set = NvhtSettings::new().load_percent(65).hash(HashKind::Xxh3).probe_length(56);
+        let options = NvhtOptions::from_options(PoolOptions::default(), set.options()).expect("valid");
+        assert_eq!((options.load_percent, options.hash, options.probe_lines()), (65, HashKind::Xxh3, 8));
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
 }
 
 /// The engine that a store's name begins with.
-fn engine(name: &str) -> Option<&'static lodestore::Engine> {
+fn engine(name: &str) -> Option<&'static lodestore::engines::EngineInfo> {
     lodestore::engines().iter().find(|known| known.name == base(name))
 }
 
@@ -122,7 +122,8 @@ pub(crate) fn check_options(args: &Args, name: &str) -> Result<()> {
 /// Whether a store keeps its keys in order, and so scans.
 pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
     let options = || create_options(args, name, args.durability.unwrap_or_default()).ok();
-    let of_engine = |engine: &lodestore::Engine| options().is_none_or(|options| engine.keeps_order(&options));
+    let of_engine =
+        |engine: &lodestore::engines::EngineInfo| options().is_none_or(|options| engine.keeps_order(&options));
     engine(name).map_or_else(|| peers::is_ordered(name), of_engine)
 }
 

@@ -61,7 +61,7 @@ fn of_page(experiment: &Experiment, record: &Record) -> Vec<String> {
 fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
     let levels = Level::all(rows);
     let contest = Contest::of(rows, &levels, &experiment.measures);
-    let of = |engine: &lodestore::Engine| {
+    let of = |engine: &lodestore::engines::EngineInfo| {
         let own = contest.engines.iter().enumerate().filter(|(_, store)| store::base(store) == engine.name);
         own.map(|(place, _)| contest.tally(place)).fold(Tally::default(), Tally::and)
     };

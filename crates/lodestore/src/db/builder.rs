@@ -6,18 +6,51 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
 use super::{Choice, Db, Engine};
-use crate::engines;
-use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions};
+use crate::choice_file::{self, is_same_value};
+use crate::engines::{self, EngineInfo};
+use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolOptions};
 
 /// How long another process that is just creating the store is waited for.
 const CREATION_WAIT: Duration = Duration::from_secs(2);
 /// The pause between two looks at it.
 const CREATION_PAUSE: Duration = Duration::from_millis(5);
 /// How often a directory is looked at again that is not empty and holds no store: another process
-/// may have created the store between the two looks.
-const NOT_EMPTY_LOOKS_MAX: u32 = 3;
+/// may have created the store between the two looks, or has a file there that probes the medium.
+const NOT_EMPTY_LOOKS_MAX: u32 = 20;
+
+/// Fixed options that an administrator may change later, by adding a group or replacing a device.
+const CHANGEABLE: [&str; 2] = ["groups", "paths"];
+/// The option of a sweep of expired keys, which writes.
+const SWEEP_OPTION: &str = "sweep-ms";
 
 /// The settings of a store before it is opened or created.
+///
+/// Options are typed ([`Self::engine`], [`Self::pool`]) or texts ([`Self::set`]). A text replaces
+/// the typed option of the same name.
+///
+/// ```
+/// # fn main() -> lodestore::Result<()> {
+/// # let dir = lodestore_contract::testing::Scratch::on_disk();
+/// # let path = dir.path().join("state");
+/// use lodestore::Db;
+/// use lodestore::options::{HikvOptions, PoolOptions};
+///
+/// let db = Db::builder(&path)
+///     .engine(HikvOptions::new().partitions(8).scrub_rate(0))
+///     .pool(&PoolOptions::new().region_bytes(8 << 20))
+///     .capacity(64 << 20)
+///     .open()?;
+/// println!("{}", db.choice());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Fixed options
+/// An option that is fixed when a store is created must have the store's own value at a later open,
+/// or be left out. Another value is refused with [`Error::InvalidOption`], which names the store's
+/// value. The store's file `CHOICE` has the values; without it they are not compared. `groups` and
+/// `paths` of a matrix are not compared either, since groups and devices may change. The capacity
+/// is not compared.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is opened"]
 pub struct Builder {
@@ -27,6 +60,9 @@ pub struct Builder {
     durability: Option<Durability>,
     creates: bool,
     salvages: bool,
+    reads_only: bool,
+    /// Typed options, as text.
+    typed: Options,
     set: Options,
     events: Option<EventSink>,
 }
@@ -40,14 +76,37 @@ impl Builder {
             durability: None,
             creates: true,
             salvages: false,
+            reads_only: false,
+            typed: Options::new(),
             set: Options::new(),
             events: None,
         }
     }
 
-    /// Sets the engine of a new store. A store that another engine made is refused.
-    pub fn engine(mut self, engine: Engine) -> Self {
-        self.engine = engine;
+    /// Sets the engine of a new store, and its options: [`Engine::hikv()`], or the engine's typed
+    /// options ([`HikvOptions`](crate::options::HikvOptions)). A store that another engine made is
+    /// refused.
+    pub fn engine(mut self, engine: impl Into<Engine>) -> Self {
+        self.engine = engine.into();
+        self
+    }
+
+    /// Sets the engine of the devices of a matrix ([`Engine::Mkvs`]), and its options. Other
+    /// engines than `mkvs` refuse it.
+    pub fn device_engine(mut self, engine: impl Into<Engine>) -> Self {
+        let engine = engine.into();
+        if let (Some(name), Some(options)) = (engine.name(), engine.options()) {
+            self.typed.set("device-engine", name);
+            for (name, value) in options.iter() {
+                self.typed.set(format!("device.{name}"), value);
+            }
+        }
+        self
+    }
+
+    /// Sets options of the pool under the engine.
+    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+        self.typed.set_all(pool.options());
         self
     }
 
@@ -76,7 +135,20 @@ impl Builder {
         self
     }
 
-    /// Sets an option of the engine by its name and text.
+    /// Sets whether the handle refuses all writes; by default it does not. With `true`, every
+    /// write, [`Db::sync`], [`Db::settle`], and the creation or drop of a keyspace answer
+    /// [`Error::ReadOnly`], and no store is created.
+    ///
+    /// The store's files still change. The open takes the store's lock, marks the store as in use,
+    /// and does the recovery that is due after a crash. Background work goes on, such as the
+    /// compaction of `fluidkv`; expired keys are not swept. The close marks the store as clean.
+    pub fn read_only(mut self, reads_only: bool) -> Self {
+        self.reads_only = reads_only;
+        self
+    }
+
+    /// Sets an option of the engine or of the pool by its name and text;
+    /// [`EngineInfo::options`] lists them.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set.set(name, value);
         self
@@ -92,13 +164,14 @@ impl Builder {
     /// one creates it; the other one finds it in use.
     ///
     /// # Errors
-    /// Those of [`open`](crate::open) and [`create`](crate::create);
-    /// [`Error::Missing`] if there is no store and none may be created.
+    /// Those of [`open`](crate::open) and [`create`](crate::create); [`Error::Missing`] if there is
+    /// no store and none may be created; [`Error::InvalidOption`] if a fixed option differs from
+    /// the store's; [`Error::ReadOnly`] if a read-only handle would raise the durability.
     pub fn open(&self) -> Result<Db> {
         let (begun, mut looks) = (Instant::now(), 0);
         loop {
             match self.open_existing() {
-                Err(Error::Missing { .. }) if self.creates => {}
+                Err(Error::Missing { .. }) if self.creates && !self.reads_only => {}
                 opened => return opened,
             }
             match self.create_new() {
@@ -111,19 +184,32 @@ impl Builder {
         }
     }
 
+    /// Returns all options that are set, as text.
+    fn options(&self) -> Options {
+        let mut all = self.engine.options().cloned().unwrap_or_default();
+        all.set_all(&self.typed).set_all(&self.set);
+        all
+    }
+
     fn open_existing(&self) -> Result<Db> {
         let engine = engines::of_store(&self.path, self.engine.name())?;
+        let record = choice_file::read(&self.path);
+        let created_with = record.as_ref().map(|record| &record.set);
         let options = OpenOptions {
             engine: Some(engine.name.into()),
             durability: None,
             salvage: self.salvages,
-            set: self.set_for_open(engine),
+            set: self.set_for_open(engine, created_with)?,
             events: self.events.clone(),
             ..OpenOptions::new()
         };
         let store = crate::open(&self.path, &options)?.into_store();
         let store = match self.durability.filter(|asked| !store.stats().durability.covers(*asked)) {
             None => store,
+            Some(_) if self.reads_only => {
+                store.close()?;
+                return Err(Error::ReadOnly);
+            }
             Some(asked) => {
                 store.close()?;
                 drop(store);
@@ -133,28 +219,48 @@ impl Builder {
         let choice = Choice {
             engine: store.engine(),
             durability: store.stats().durability,
-            reason: "the store was created so".into(),
+            reason: record.map_or_else(|| "the store was created so".into(), |record| record.choice.reason),
         };
-        Ok(Db::of(store, choice))
+        Ok(if self.reads_only { Db::of_read_only(store, choice) } else { Db::of(store, choice) })
     }
 
     /// Leaves out the options that shape a store: one that exists has its shape.
-    fn set_for_open(&self, engine: &engines::Engine) -> Options {
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if such an option differs from the value that the store was created
+    /// with, which is its default if the creation did not set it.
+    fn set_for_open(&self, engine: &EngineInfo, created_with: Option<&Options>) -> Result<Options> {
         let mut set = Options::new();
-        let is_fixed = |name: &str| engine.options().iter().any(|spec| spec.name == name && spec.fixed);
-        for (name, value) in self.set.iter().filter(|(name, _)| !is_fixed(name)) {
-            set.set(name, value);
+        if self.reads_only && engine.takes(SWEEP_OPTION) {
+            set.set(SWEEP_OPTION, "0");
         }
-        set
+        for (name, value) in self.options().iter() {
+            let fixed = engine.options().iter().find(|spec| spec.name == name && spec.fixed);
+            let Some(spec) = fixed else {
+                set.set(name, value);
+                continue;
+            };
+            let Some(created_with) = created_with.filter(|_| !CHANGEABLE.contains(&name)) else { continue };
+            let own = created_with.get(name).unwrap_or(spec.default);
+            if !is_same_value(own, value) {
+                let why = format!(
+                    "the store was created with {own}, and the option is fixed then: leave it out, or create a new \
+                     store with it"
+                );
+                return Err(Error::InvalidOption { name: name.into(), value: value.into(), why });
+            }
+        }
+        Ok(set)
     }
 
     fn create_new(&self) -> Result<Db> {
-        let choice = Choice::for_new(&self.path, self.engine, self.durability)?;
+        let choice = Choice::for_new(&self.path, self.engine.name(), self.durability)?;
         let options = CreateOptions {
             engine: choice.engine.into(),
             size: self.capacity,
-            durability: choice.durability,
-            set: self.set.clone(),
+            durability: Some(choice.durability),
+            reason: Some(choice.reason.clone()),
+            set: self.options(),
             events: self.events.clone(),
             ..CreateOptions::new()
         };

@@ -4,16 +4,20 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use lodestore_contract::{Durability, Result};
+use lodestore_contract::{Durability, Options, Result};
 use lodestore_media::{MediumKind, MediumReport, probe};
 
 use crate::doctor::nearest_directory;
+use crate::options::{
+    AUTO_ENGINE, CreateOptions, FluidkvOptions, HashkvOptions, HikvOptions, MkvsOptions, NvhtOptions,
+};
+use crate::{choice_file, engines};
 
 /// The newest writes that an `interval` store on a file may lose to a power failure.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
-/// The engine of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The engine of a store, with the options that are set for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Engine {
     /// Chosen by the medium: `hikv` on memory, `fluidkv` on files. A store that exists keeps its
@@ -21,28 +25,96 @@ pub enum Engine {
     #[default]
     Auto,
     /// A hash index on the medium and an ordered tree in DRAM.
-    Hikv,
+    Hikv(HikvOptions),
     /// One hash table on the medium, without order.
-    Nvht,
+    Nvht(NvhtOptions),
     /// Logs and sorted tables.
-    Fluidkv,
+    Fluidkv(FluidkvOptions),
     /// Logs and sorted tables, with large values in a file of their own.
-    Hashkv,
-    /// A matrix of devices with stores of another engine.
-    Mkvs,
+    Hashkv(HashkvOptions),
+    /// A matrix of devices with stores of another engine
+    /// ([`Builder::device_engine`](super::Builder::device_engine)).
+    Mkvs(MkvsOptions),
 }
 
 impl Engine {
+    /// Returns the engine `hikv` with its defaults.
+    pub const fn hikv() -> Self {
+        Self::Hikv(HikvOptions::new())
+    }
+
+    /// Returns the engine `nvht` with its defaults.
+    pub const fn nvht() -> Self {
+        Self::Nvht(NvhtOptions::new())
+    }
+
+    /// Returns the engine `fluidkv` with its defaults.
+    pub const fn fluidkv() -> Self {
+        Self::Fluidkv(FluidkvOptions::new())
+    }
+
+    /// Returns the engine `hashkv` with its defaults.
+    pub const fn hashkv() -> Self {
+        Self::Hashkv(HashkvOptions::new())
+    }
+
+    /// Returns the engine `mkvs` with its defaults.
+    pub const fn mkvs() -> Self {
+        Self::Mkvs(MkvsOptions::new())
+    }
+
     /// Returns the engine's name; `None` for [`Engine::Auto`].
-    pub fn name(self) -> Option<&'static str> {
+    pub const fn name(&self) -> Option<&'static str> {
         match self {
             Self::Auto => None,
-            Self::Hikv => Some("hikv"),
-            Self::Nvht => Some("nvht"),
-            Self::Fluidkv => Some("fluidkv"),
-            Self::Hashkv => Some("hashkv"),
-            Self::Mkvs => Some("mkvs"),
+            Self::Hikv(_) => Some("hikv"),
+            Self::Nvht(_) => Some("nvht"),
+            Self::Fluidkv(_) => Some("fluidkv"),
+            Self::Hashkv(_) => Some("hashkv"),
+            Self::Mkvs(_) => Some("mkvs"),
         }
+    }
+
+    /// Returns the options that are set, as text.
+    pub(super) fn options(&self) -> Option<&Options> {
+        match self {
+            Self::Auto => None,
+            Self::Hikv(options) => Some(options.options()),
+            Self::Nvht(options) => Some(options.options()),
+            Self::Fluidkv(options) => Some(options.options()),
+            Self::Hashkv(options) => Some(options.options()),
+            Self::Mkvs(options) => Some(options.options()),
+        }
+    }
+}
+
+impl From<HikvOptions> for Engine {
+    fn from(options: HikvOptions) -> Self {
+        Self::Hikv(options)
+    }
+}
+
+impl From<NvhtOptions> for Engine {
+    fn from(options: NvhtOptions) -> Self {
+        Self::Nvht(options)
+    }
+}
+
+impl From<FluidkvOptions> for Engine {
+    fn from(options: FluidkvOptions) -> Self {
+        Self::Fluidkv(options)
+    }
+}
+
+impl From<HashkvOptions> for Engine {
+    fn from(options: HashkvOptions) -> Self {
+        Self::Hashkv(options)
+    }
+}
+
+impl From<MkvsOptions> for Engine {
+    fn from(options: MkvsOptions) -> Self {
+        Self::Mkvs(options)
     }
 }
 
@@ -65,16 +137,38 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
+    /// Returns what the creation of the store at `path` recorded; `None` if the record is missing
+    /// or damaged. The durability of a store may have been raised since.
+    pub fn recorded(path: impl AsRef<Path>) -> Option<Self> {
+        choice_file::read(path.as_ref()).map(|record| record.choice)
+    }
+
     /// Chooses for a new store at `path`. A setting of the caller is kept.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
-    pub(super) fn for_new(path: &Path, engine: Engine, durability: Option<Durability>) -> Result<Self> {
+    pub(super) fn for_new(path: &Path, engine: Option<&'static str>, durability: Option<Durability>) -> Result<Self> {
         let report = probe(&nearest_directory(path))?;
         Ok(Self::for_medium(&report, engine, durability))
     }
 
-    fn for_medium(report: &MediumReport, engine: Engine, asked: Option<Durability>) -> Self {
+    /// Returns what a creation with `options` gets.
+    ///
+    /// # Errors
+    /// As [`CreateOptions::choice`].
+    pub(crate) fn of_creation(path: &Path, options: &CreateOptions) -> Result<Self> {
+        if options.engine == AUTO_ENGINE {
+            return Self::for_new(path, None, options.durability);
+        }
+        let engine = engines::by_name(&options.engine)?.name;
+        let reason = options.reason.clone().unwrap_or_else(|| match options.durability {
+            Some(_) => "engine and durability were asked for".into(),
+            None => "the engine was asked for".into(),
+        });
+        Ok(Self { engine, durability: options.durability.unwrap_or_default(), reason })
+    }
+
+    fn for_medium(report: &MediumReport, asked_engine: Option<&'static str>, asked: Option<Durability>) -> Self {
         let gives = |level: Durability| {
             report
                 .durability
@@ -84,7 +178,7 @@ impl Choice {
         let is_memory = matches!(report.medium, MediumKind::Dax | MediumKind::Shm);
         let wants_interval = matches!(asked, Some(Durability::Interval(_)));
         let automatic = if is_memory && !wants_interval { "hikv" } else { "fluidkv" };
-        let engine = engine.name().unwrap_or(automatic);
+        let engine = asked_engine.unwrap_or(automatic);
         let interval = Durability::Interval(INTERVAL_DEFAULT);
         let durability = asked.unwrap_or(match report.medium {
             MediumKind::Dax => Durability::Power,
@@ -98,7 +192,13 @@ impl Choice {
             MediumKind::File | MediumKind::Sim if gives(Durability::Power) => "an ordinary file",
             MediumKind::File | MediumKind::Sim => "a file whose syncs are no promise",
         };
-        Self { engine, durability, reason: format!("the medium is {medium} ({})", report.file_system) }
+        let given = match (asked_engine, asked) {
+            (Some(_), Some(_)) => "engine and durability were asked for; ",
+            (Some(_), None) => "the engine was asked for; ",
+            (None, Some(_)) => "the durability was asked for; ",
+            (None, None) => "",
+        };
+        Self { engine, durability, reason: format!("{given}the medium is {medium} ({})", report.file_system) }
     }
 }
 
@@ -128,7 +228,7 @@ mod tests {
             (MediumKind::File, true, "fluidkv", interval),
             (MediumKind::File, false, "fluidkv", Durability::Process),
         ] {
-            let choice = Choice::for_medium(&report(medium, gives_power), Engine::Auto, None);
+            let choice = Choice::for_medium(&report(medium, gives_power), None, None);
             assert_eq!((choice.engine, choice.durability), (engine, durability), "{medium}");
         }
     }
@@ -136,12 +236,12 @@ mod tests {
     #[test]
     fn what_is_asked_is_kept_and_no_default_on_a_file_is_lost_to_a_power_failure() {
         let file = report(MediumKind::File, true);
-        let asked = Choice::for_medium(&file, Engine::Nvht, None);
+        let asked = Choice::for_medium(&file, Some("nvht"), None);
         assert_eq!((asked.engine, asked.durability), ("nvht", Durability::Power));
-        let asked = Choice::for_medium(&file, Engine::Auto, Some(Durability::Process));
+        let asked = Choice::for_medium(&file, None, Some(Durability::Process));
         assert_eq!((asked.engine, asked.durability), ("fluidkv", Durability::Process));
         let interval = Durability::Interval(Duration::from_millis(5));
-        let asked = Choice::for_medium(&report(MediumKind::Dax, true), Engine::Auto, Some(interval));
+        let asked = Choice::for_medium(&report(MediumKind::Dax, true), None, Some(interval));
         assert_eq!((asked.engine, asked.durability), ("fluidkv", interval));
     }
 }

@@ -25,6 +25,7 @@ mod choice;
 mod iter;
 mod keyspace;
 mod page;
+mod read_only;
 mod transaction;
 mod value;
 mod view;
@@ -36,7 +37,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lodestore_contract::{
-    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Change, Durability, Error, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 pub use batch::{Map, WriteBatch};
@@ -46,6 +47,7 @@ pub use iter::{Keys, Pairs};
 pub use keyspace::Keyspace;
 use keyspace::reclaim::Keyspaces;
 pub use page::{Cursor, Page, ParseCursorError};
+use read_only::ReadOnly;
 pub use transaction::Transaction;
 pub use value::Value;
 pub use view::View;
@@ -67,6 +69,7 @@ struct Shared {
     store: Arc<dyn Store>,
     choice: Choice,
     keyspaces: Arc<Keyspaces>,
+    is_read_only: bool,
 }
 
 impl Drop for Shared {
@@ -102,7 +105,19 @@ impl Db {
     fn of(store: Arc<dyn Store>, choice: Choice) -> Self {
         let needs_sync = matches!(choice.durability, Durability::Interval(_));
         let keyspaces = Keyspaces::begin(Arc::clone(&store), needs_sync);
-        Self { default: Keyspace::of_default(Arc::new(Shared { store, choice, keyspaces })) }
+        Self { default: Keyspace::of_default(Arc::new(Shared { store, choice, keyspaces, is_read_only: false })) }
+    }
+
+    /// A handle that refuses all writes.
+    fn of_read_only(store: Arc<dyn Store>, choice: Choice) -> Self {
+        let store: Arc<dyn Store> = Arc::new(ReadOnly(store));
+        let keyspaces = Keyspaces::begin(Arc::clone(&store), false);
+        Self { default: Keyspace::of_default(Arc::new(Shared { store, choice, keyspaces, is_read_only: true })) }
+    }
+
+    /// Returns whether the handle refuses all writes ([`Builder::read_only`]).
+    pub fn is_read_only(&self) -> bool {
+        self.shared().is_read_only
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -179,7 +194,10 @@ impl Db {
     /// [`Error::KeyspacesExhausted`]: crate::Error::KeyspacesExhausted
     /// [`Error::Corrupt`]: crate::Error::Corrupt
     pub fn keyspace(&self, name: impl AsRef<str>) -> Result<Keyspace> {
-        let named = self.shared().keyspaces.with_catalogue(|catalogue| catalogue.open_or_create(name.as_ref()))?;
+        let named = self.shared().keyspaces.with_catalogue(|catalogue| match self.is_read_only() {
+            true => catalogue.find_named(name.as_ref())?.ok_or(Error::ReadOnly),
+            false => catalogue.open_or_create(name.as_ref()),
+        })?;
         Ok(Keyspace::of_named(Arc::clone(self.shared()), named))
     }
 
@@ -211,6 +229,9 @@ impl Db {
     /// [`Error::Full`]: crate::Error::Full
     /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         self.shared().keyspaces.drop_named(name.as_ref())
     }
 }
@@ -435,7 +456,7 @@ impl Db {
     /// # fn main() -> lodestore::Result<()> {
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let path = dir.path().join("state");
-    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
+    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
     /// # let db = builder.capacity(64 << 20).open()?;
     /// let users = db.keyspace("users")?;
     /// users.put("17", "Ada")?;

@@ -15,13 +15,13 @@ pub struct Setup {
 }
 
 pub const ALL: [Setup; 6] = [
-    Setup { engine: Engine::Hikv, options: &[], has_order: true, has_batches: true },
-    Setup { engine: Engine::Nvht, options: &[], has_order: false, has_batches: true },
-    Setup { engine: Engine::Fluidkv, options: &[], has_order: true, has_batches: true },
-    Setup { engine: Engine::Hashkv, options: &[], has_order: true, has_batches: true },
-    Setup { engine: Engine::Mkvs, options: &[("devices", "2")], has_order: true, has_batches: false },
+    Setup { engine: Engine::hikv(), options: &[], has_order: true, has_batches: true },
+    Setup { engine: Engine::nvht(), options: &[], has_order: false, has_batches: true },
+    Setup { engine: Engine::fluidkv(), options: &[], has_order: true, has_batches: true },
+    Setup { engine: Engine::hashkv(), options: &[], has_order: true, has_batches: true },
+    Setup { engine: Engine::mkvs(), options: &[("devices", "2")], has_order: true, has_batches: false },
     Setup {
-        engine: Engine::Mkvs,
+        engine: Engine::mkvs(),
         options: &[("devices", "2"), ("device-engine", "nvht")],
         has_order: false,
         has_batches: false,
@@ -34,8 +34,8 @@ impl Setup {
     }
 
     pub fn builder(&self, path: &Path) -> Builder {
-        let size = if self.engine == Engine::Mkvs { 256 << 20 } else { 64 << 20 };
-        let builder = Db::builder(path).engine(self.engine).capacity(size);
+        let size = if matches!(self.engine, Engine::Mkvs(_)) { 256 << 20 } else { 64 << 20 };
+        let builder = Db::builder(path).engine(self.engine.clone()).capacity(size);
         self.options.iter().fold(builder, |builder, (name, value)| builder.set(*name, *value))
     }
 

@@ -32,7 +32,7 @@ impl Transaction {
     /// # fn main() -> lodestore::Result<()> {
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let path = dir.path().join("state");
-    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
+    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
     /// # let db = builder.capacity(64 << 20).open()?;
     /// let bookings = db.keyspace("bookings")?;
     /// db.transaction(|tx| {
