@@ -166,15 +166,16 @@ pub struct CodingArgs {
 pub struct CreateArgs {
     /// The directory to make
     pub store: PathBuf,
-    /// The engine
-    #[arg(long, value_name = "NAME", default_value = lodestore::DEFAULT_ENGINE)]
+    /// The engine; auto: the one that suits the medium
+    #[arg(long, value_name = "NAME", default_value = lodestore::options::AUTO_ENGINE)]
     pub engine: String,
     /// Most bytes the store may take: a number with K, M, G or T
     #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size, default_value = "8G")]
     pub size: u64,
-    /// What an acknowledged write survives: process, power or interval:MS
-    #[arg(long, value_name = "LEVEL", value_parser = durability, default_value = "process")]
-    pub durability: Durability,
+    /// What an acknowledged write survives: process, power or interval:MS. Without it the medium
+    /// decides if the engine is auto, else process
+    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    pub durability: Option<Durability>,
     /// Treat the medium as DAX and execute every flush and fence (for measurements)
     #[arg(long)]
     pub emulate_dax: bool,

@@ -350,7 +350,7 @@ fn a_matrix_whose_machine_restarted_is_named_itself_and_is_salvaged() {
 #[test]
 fn durability_that_the_medium_cannot_give_is_code_9_or_2() {
     let place = Place::new();
-    place.fails(&["create", "store", "--durability", "interval:100"], 2, "use process or power");
+    place.fails(&["create", "store", "--engine", "hikv", "--durability", "interval:100"], 2, "use process or power");
     let doctor = place.ok(&["doctor", "store", "--json"]);
     if doctor.contains("\"medium\":\"shm\"") {
         place.fails(&["create", "store", "--size", "64M", "--durability", "power"], 9, "use durability process");

@@ -25,7 +25,7 @@ fn open(engine: Engine, path: &Path) -> Db {
 fn each(test: impl Fn(&Db)) {
     for engine in ENGINES {
         for dir in [Scratch::new(), Scratch::on_disk()] {
-            let db = open(engine, &dir.store());
+            let db = open(engine.clone(), &dir.store());
             test(&db);
             db.close().expect("a clean stop");
         }
@@ -244,7 +244,7 @@ fn threads_that_count_a_range_before_they_add_to_it_never_exceed_its_limit() {
 fn engines_without_range_conditions_and_foreign_or_dropped_keyspaces_are_refused() {
     for engine in [Engine::hikv(), Engine::nvht()] {
         let dir = Scratch::new();
-        let db = open(engine, &dir.store());
+        let db = open(engine.clone(), &dir.store());
         let refused = db.transaction(|tx| tx.range(&db, "a".."b"));
         match refused {
             Err(Error::Unsupported { what, instead, .. }) => {

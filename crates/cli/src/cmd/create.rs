@@ -9,14 +9,14 @@ use crate::out::Out;
 
 /// Makes a store and says what it really is.
 pub fn run(args: &CreateArgs) -> Outcome {
-    let mut options = CreateOptions::new()
-        .engine(&args.engine)
-        .size(args.size)
-        .durability(args.durability)
-        .emulate_dax(args.emulate_dax);
+    let mut options = CreateOptions::new().engine(&args.engine).size(args.size).emulate_dax(args.emulate_dax);
+    if let Some(durability) = args.durability {
+        options = options.durability(durability);
+    }
     for text in &args.set {
         options = options.set_text(text)?;
     }
+    let choice = options.choice(&args.store)?;
     let store = lodestore::create(&args.store, &options)?;
     let stats = store.stats();
     close(&store)?;
@@ -29,6 +29,7 @@ pub fn run(args: &CreateArgs) -> Outcome {
             ("medium", stats.medium.into()),
             ("durability", stats.durability.to_string().into()),
             ("capacity", stats.space.capacity.into()),
+            ("reason", choice.reason.into()),
         ]))?;
     } else {
         out.line(format!(
@@ -38,6 +39,7 @@ pub fn run(args: &CreateArgs) -> Outcome {
             stats.durability,
             format_size(stats.space.capacity)
         ))?;
+        out.line(format!("chosen because {}", choice.reason))?;
     }
     out.flush()
 }

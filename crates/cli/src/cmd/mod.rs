@@ -144,7 +144,7 @@ fn engines(json: bool) -> Outcome {
             let options: Vec<_> = engine
                 .options()
                 .iter()
-                .map(|spec| json!({"name": spec.name, "default": spec.default, "help": spec.help, "fixed": spec.fixed}))
+                .map(|spec| json!({"name": spec.name, "default": spec.default, "takes": spec.takes, "help": spec.help, "fixed": spec.fixed}))
                 .collect();
             out.json(object([
                 ("engine", engine.name.into()),
@@ -157,8 +157,9 @@ fn engines(json: bool) -> Outcome {
                 .options()
                 .iter()
                 .map(|spec| {
-                    let when = if spec.fixed { " (at creation only)" } else { "" };
-                    (format!("  {}={}", spec.name, spec.default), format!("{}{when}", spec.help))
+                    let when = if spec.fixed { "; at creation only" } else { "" };
+                    let help = format!("{} (takes {}{when})", spec.help, spec.takes);
+                    (format!("  {}={}", spec.name, spec.default), help)
                 })
                 .collect();
             out.table(&rows)?;

@@ -1,6 +1,6 @@
 //! `count` and `stats`.
 
-use lodestore::{Stats, Wear, format_size};
+use lodestore::{Choice, Stats, Wear, format_size};
 use serde_json::{Map, Value, json};
 
 use super::{object, wait_recovered, with_store};
@@ -23,9 +23,27 @@ pub fn run(args: &StatsArgs) -> Outcome {
         if !args.no_wait {
             wait_recovered(store)?;
         }
-        let stats = store.stats();
-        if args.store.json { out.json(as_json(&stats)) } else { out.table(&as_table(&stats)) }
+        let (stats, choice) = (store.stats(), Choice::recorded(&args.store.store));
+        if args.store.json {
+            let mut json = as_json(&stats);
+            json.insert("choice".into(), choice_as_json(choice.as_ref()));
+            return out.json(json);
+        }
+        let mut rows = as_table(&stats);
+        rows.insert(CHOICE_ROW, ("created as".into(), choice.map_or("unknown".into(), |choice| choice.to_string())));
+        out.table(&rows)
     })
+}
+
+/// The row of the table after engine, medium and durability.
+const CHOICE_ROW: usize = 3;
+
+/// Engine and durability at the creation, and why; null if the store has no record of them.
+fn choice_as_json(choice: Option<&Choice>) -> Value {
+    choice.map_or(
+        Value::Null,
+        |choice| json!({"engine": choice.engine, "durability": choice.durability.to_string(), "reason": choice.reason}),
+    )
 }
 
 fn as_json(stats: &Stats) -> Map<String, Value> {

@@ -19,10 +19,15 @@ impl Place {
         Self { dir: Scratch::new() }
     }
 
+    /// A new one on a disk, empty.
+    pub fn on_disk() -> Self {
+        Self { dir: Scratch::on_disk() }
+    }
+
     /// A new one, with an empty store of 64 MiB named `store`.
     pub fn with_store() -> Self {
         let place = Self::new();
-        place.ok(&["create", "store", "--size", "64M"]);
+        place.ok(&["create", "store", "--engine", "hikv", "--size", "64M"]);
         place
     }
 
