@@ -109,6 +109,13 @@ pub enum Error {
         /// The engine that was to open it.
         asked: String,
     },
+    /// The engine is not compiled into this build of the library.
+    EngineNotBuilt {
+        /// The engine asked for, or the engine that made the store.
+        engine: String,
+        /// The cargo feature of the crate `lodestore` that compiles the engine.
+        feature: &'static str,
+    },
     /// The store was written by a newer format than this program knows.
     NewerFormat {
         /// What carries the version: `pool`, or an engine's name.
@@ -313,6 +320,10 @@ impl Error {
             Self::WrongEngine { found, asked } => {
                 write!(f, "this store was made by engine {found}, not {asked}: open it with {found}")
             }
+            Self::EngineNotBuilt { engine, feature } => write!(
+                f,
+                "engine {engine} is not compiled into this build: enable the feature `{feature}` of the crate lodestore"
+            ),
             Self::NewerFormat { part, found, known } => write!(
                 f,
                 "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
@@ -440,6 +451,7 @@ impl fmt::Display for Error {
             | Self::Exists { .. }
             | Self::Foreign { .. }
             | Self::WrongEngine { .. }
+            | Self::EngineNotBuilt { .. }
             | Self::NewerFormat { .. }
             | Self::OlderFormat { .. }
             | Self::WeakerMedium { .. }
@@ -479,6 +491,7 @@ mod tests {
             Error::Exists { path: path() },
             Error::Foreign { path: path(), what: "its first bytes are another's".into() },
             Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
+            Error::EngineNotBuilt { engine: "fluidkv".into(), feature: "fluidkv" },
             Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
             Error::OlderFormat { part: "fluidkv".into(), found: 1, oldest: 2 },
             Error::DurabilityRefused {

@@ -4,13 +4,19 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::{Error, OptionSpec, Options, Result, Store};
+#[cfg(feature = "fluidkv")]
 use lodestore_fluidkv::{FluidKv, FluidOptions};
+#[cfg(feature = "hashkv")]
 use lodestore_hashkv::{HashKv, HashKvOptions};
+#[cfg(feature = "hikv")]
 use lodestore_hikv::{HiKv, HiKvOptions};
 use lodestore_media::PoolOptions;
+#[cfg(feature = "mkvs")]
 use lodestore_mkvs::MkvsOptions;
+#[cfg(feature = "nvht")]
 use lodestore_nvht::{Nvht, NvhtOptions};
 
+use crate::built;
 use crate::matrix;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
@@ -28,7 +34,8 @@ pub struct EngineInfo {
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
 }
 
-static ENGINES: [EngineInfo; 5] = [
+static ENGINES: [EngineInfo; built::COUNT] = [
+    #[cfg(feature = "hikv")]
     EngineInfo {
         name: lodestore_hikv::ENGINE,
         about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
@@ -37,6 +44,7 @@ static ENGINES: [EngineInfo; 5] = [
         create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HiKv::open(path, &HiKvOptions::from_options(pool, set)?)?)),
     },
+    #[cfg(feature = "nvht")]
     EngineInfo {
         name: lodestore_nvht::ENGINE,
         about: "one hash table wholly on the medium: point access with next to no DRAM, instant open, no order",
@@ -45,6 +53,7 @@ static ENGINES: [EngineInfo; 5] = [
         create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(Nvht::open(path, &NvhtOptions::from_options(pool, set)?)?)),
     },
+    #[cfg(feature = "fluidkv")]
     EngineInfo {
         name: lodestore_fluidkv::ENGINE,
         about: "thread logs, sorted runs, one large sorted store: data larger than DRAM, many writes, ordered scans and snapshots",
@@ -53,6 +62,7 @@ static ENGINES: [EngineInfo; 5] = [
         create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(FluidKv::open(path, &FluidOptions::from_options(pool, set)?)?)),
     },
+    #[cfg(feature = "hashkv")]
     EngineInfo {
         name: lodestore_hashkv::ENGINE,
         about: "keys in an LSM, large values in hash-grouped segments of a file: many updates of values of 256 bytes and more",
@@ -61,6 +71,7 @@ static ENGINES: [EngineInfo; 5] = [
         create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
         open: |path, pool, set| Ok(Arc::new(HashKv::open(path, &HashKvOptions::from_options(pool, set)?)?)),
     },
+    #[cfg(feature = "mkvs")]
     EngineInfo {
         name: lodestore_mkvs::ENGINE,
         about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
@@ -98,15 +109,14 @@ impl EngineInfo {
 
     /// Whether it takes an option of this name: one of [`options`](Self::options), or, of a matrix of devices, one for their engine (`device.NAME`).
     pub fn takes(&self, name: &str) -> bool {
-        self.options().iter().any(|spec| spec.name == name)
-            || (self.name == lodestore_mkvs::ENGINE && matrix::is_of_device(name))
+        self.options().iter().any(|spec| spec.name == name) || (self.name == built::MKVS && matrix::is_of_device(name))
     }
 
     /// Whether a store made with these options keeps its keys in order, and so scans.
     pub fn keeps_order(&self, options: &CreateOptions) -> bool {
         match self.name {
-            lodestore_nvht::ENGINE => false,
-            lodestore_mkvs::ENGINE => matrix::keeps_order(&options.set),
+            built::NVHT => false,
+            built::MKVS => matrix::keeps_order(&options.set),
             _ => true,
         }
     }
@@ -123,17 +133,20 @@ impl EngineInfo {
     }
 
     /// Reads the options of a store that is a part of another one.
+    #[cfg(feature = "mkvs")]
     pub(crate) fn check_part(&self, pool: PoolOptions, set: &Options) -> Result<()> {
         set.check_names(self.options())?;
         (self.read)(pool, set)
     }
 
     /// Makes a store of this engine as a part of another one. `set` has its own options alone.
+    #[cfg(feature = "mkvs")]
     pub(crate) fn make(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.create)(path, pool, set)
     }
 
     /// Opens such a part.
+    #[cfg(feature = "mkvs")]
     pub(crate) fn load(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.open)(path, pool, set)
     }
@@ -141,7 +154,7 @@ impl EngineInfo {
     /// What is left of `set` when the pool has its part. A name that neither knows is refused; those of a matrix's devices are looked at when their engine is known.
     fn options_of_its_own(&self, set: &Options) -> Result<Options> {
         let mut known = Options::new();
-        let is_of_device = |name: &str| self.name == lodestore_mkvs::ENGINE && matrix::is_of_device(name);
+        let is_of_device = |name: &str| self.name == built::MKVS && matrix::is_of_device(name);
         for (name, value) in set.iter().filter(|(name, _)| !is_of_device(name)) {
             known.set(name, value);
         }
@@ -162,8 +175,11 @@ pub fn engines() -> &'static [EngineInfo] {
 /// The engine of this name.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] naming those there are.
+/// [`Error::EngineNotBuilt`] if it is not compiled in; [`Error::InvalidOption`] naming those there are.
 pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
+    if let Some(refusal) = built::refusal(name) {
+        return Err(refusal);
+    }
     ENGINES.iter().find(|engine| engine.name == name).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
         Error::InvalidOption {
@@ -177,11 +193,14 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
 /// The engine that made the store at `path`, which must be the one asked for, if one is.
 ///
 /// # Errors
-/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
+/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static EngineInfo> {
     let found = matrix::inspect(path)?.engine;
     if let Some(asked) = asked.filter(|asked| *asked != found) {
         return Err(Error::WrongEngine { found, asked: asked.into() });
+    }
+    if let Some(refusal) = built::refusal(&found) {
+        return Err(refusal);
     }
     ENGINES.iter().find(|engine| engine.name == found).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
@@ -206,7 +225,7 @@ mod tests {
 
     #[test]
     fn values_that_an_engine_does_not_take_are_refused_by_their_names_without_a_store() {
-        for (engine, text, says) in [
+        let cases = [
             ("hikv", "region=banana", "region=banana"),
             ("hikv", "region=1K", "--set region=SIZE"),
             ("hikv", "chunk=3K", "--set chunk=SIZE"),
@@ -221,7 +240,8 @@ mod tests {
             ("mkvs", "device-engine=frob", "this build has"),
             ("mkvs", "device.region=1M", "no such option"),
             ("mkvs", "device.wal=frob", "wal=frob"),
-        ] {
+        ];
+        for (engine, text, says) in cases.into_iter().filter(|(engine, ..)| built::is_built(engine)) {
             let refused = check(engine, &[text]).expect_err(text);
             let line = refused.to_string();
             assert!(matches!(refused, Error::InvalidOption { .. }) && line.contains(says), "{engine} {text}: {line}");
@@ -236,6 +256,7 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "mkvs", feature = "hikv"))]
     #[test]
     fn what_keeps_no_order_is_known_without_a_store() {
         let keeps = |engine: &str, text: &str| {

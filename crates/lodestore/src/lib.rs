@@ -7,6 +7,9 @@
 //!
 //! ```
 //! # fn main() -> lodestore::Result<()> {
+//! # if ["", "nvht"].contains(&lodestore::engines().first().map_or("", |engine| engine.name)) {
+//! #     return Ok(());
+//! # }
 //! # let dir = lodestore_contract::testing::Scratch::on_disk();
 //! # let path = dir.path().join("store");
 //! use lodestore::{CreateOptions, OpenOptions, ScanRange};
@@ -43,15 +46,26 @@
 //! # }
 //! ```
 //!
+//! # Features
+//! Each engine has a feature of its own name: `hikv`, `nvht`, `fluidkv`, `hashkv` and `mkvs`. All are
+//! on by default. A store of an engine that is not compiled in is refused with
+//! [`Error::EngineNotBuilt`], and [`db::Engine::Auto`] chooses among the compiled engines. The
+//! feature `mkvs` enables `nvht`.
+//!
 //! # Floor
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
 
+mod built;
 mod choice_file;
 pub mod db;
 mod doctor;
 pub mod engines;
 mod made;
+#[cfg(feature = "mkvs")]
+mod matrix;
+#[cfg(not(feature = "mkvs"))]
+#[path = "no_matrix.rs"]
 mod matrix;
 pub mod options;
 mod pool;
@@ -73,8 +87,10 @@ pub use doctor::Diagnosis;
 pub use lodestore_contract::*;
 #[doc(hidden)]
 pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+#[cfg(feature = "mkvs")]
 #[doc(hidden)]
 pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+#[cfg(feature = "mkvs")]
 #[doc(hidden)]
 pub use matrix::Matrix;
 #[doc(hidden)]
@@ -111,6 +127,7 @@ pub mod medium {
 }
 
 /// The administration of a matrix of devices (engine `mkvs`).
+#[cfg(feature = "mkvs")]
 pub mod devices {
     pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
 
@@ -159,6 +176,7 @@ impl Lodestore {
     }
 
     /// A handle of this store.
+    #[cfg(feature = "mkvs")]
     pub(crate) fn of(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
@@ -186,7 +204,7 @@ impl fmt::Debug for Lodestore {
 /// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
 ///
 /// # Errors
-/// [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
+/// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
 /// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
@@ -209,7 +227,7 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 /// # Errors
 /// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
 /// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
-/// engine than the one that made it; [`Error::NewerFormat`]; [`Error::Locked`];
+/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`]; [`Error::Locked`];
 /// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();

@@ -1,6 +1,7 @@
 //! Directories on the way to a store that is being made: where nothing comes of it those go that were not there before.
 
 use std::fs;
+#[cfg(feature = "mkvs")]
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,12 +29,14 @@ pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
 }
 
 /// Stores that were made, and the directories that were made for them.
+#[cfg(feature = "mkvs")]
 #[derive(Default)]
 pub(crate) struct Made {
     stores: Vec<PathBuf>,
     directories: Vec<PathBuf>,
 }
 
+#[cfg(feature = "mkvs")]
 impl Made {
     /// The store at `path` was made, and `directories`, which were not there.
     pub(crate) fn note(&mut self, path: &Path, directories: Vec<PathBuf>) {
@@ -60,6 +63,7 @@ impl Made {
 }
 
 /// Removes all that is in a directory, not the directory.
+#[cfg(feature = "mkvs")]
 fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

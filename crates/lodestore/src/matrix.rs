@@ -9,6 +9,7 @@ use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
 use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay, explain_host};
 
 use crate::Lodestore;
+use crate::built;
 use crate::engines::{self, EngineInfo};
 use crate::made::{self, Made};
 use crate::options::OpenOptions;
@@ -36,6 +37,11 @@ lodestore_contract::options! {
 
 /// The options by name, for `--set name=value`.
 pub(crate) const SPECS: &[OptionSpec] = DeviceOptions::SPECS;
+
+/// Returns the engine of devices whose options name none: `hikv`, if it is compiled in.
+fn default_engine() -> &'static str {
+    built::first_built(&["hikv", LOG_ENGINE])
+}
 
 /// Whether this is the name of an option that the devices' engine is given.
 pub(crate) fn is_of_device(name: &str) -> bool {
@@ -85,7 +91,7 @@ struct Stores {
 impl Stores {
     /// Those that `set` asks for, or those of the matrix at `path`; and what is left of `set` for the matrix itself.
     fn of(pool: &PoolOptions, set: &Options) -> Result<(Self, Options)> {
-        let mut options = DeviceOptions::default();
+        let mut options = DeviceOptions { engine: default_engine().into() };
         options.read_from(set)?;
         let name = options.engine;
         let engine = engines::by_name(&name)?;
@@ -192,7 +198,7 @@ fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
 
 /// Whether a matrix of these options keeps its keys in order: its devices' engine does.
 pub(crate) fn keeps_order(set: &Options) -> bool {
-    set.get(ENGINE_OPTION) != Some(lodestore_nvht::ENGINE)
+    set.get(ENGINE_OPTION).unwrap_or(default_engine()) != lodestore_nvht::ENGINE
 }
 
 /// Refuses options of a matrix, or of its devices, that it does not take.

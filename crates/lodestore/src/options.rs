@@ -9,19 +9,35 @@ use std::path::Path;
 use lodestore_contract::{Durability, EventSink, Result};
 
 pub use lodestore_contract::options::{OptionSpec, OptionTable, Options, options_table};
+#[cfg(any(feature = "fluidkv", feature = "hashkv"))]
 pub use lodestore_fluidkv::{Compression, FluidSettings as FluidkvOptions, VerifyReads};
+#[cfg(feature = "hashkv")]
 pub use lodestore_hashkv::{HashKvSettings as HashkvOptions, Mode};
+#[cfg(feature = "hikv")]
 pub use lodestore_hikv::{Backends, HiKvSettings as HikvOptions};
 pub use lodestore_media::{PoolSettings as PoolOptions, Prefault};
+#[cfg(feature = "mkvs")]
 pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings as MkvsOptions, Reads};
+#[cfg(feature = "nvht")]
 pub use lodestore_nvht::{HashKind, NvhtSettings as NvhtOptions};
 
 use crate::db::Choice;
 
 /// The engine name that leaves the choice to the medium.
 pub const AUTO_ENGINE: &str = "auto";
-/// The engine of a store that names none.
-pub const DEFAULT_ENGINE: &str = "hikv";
+/// The engine of a store that names none: `hikv`, or the first of `nvht`, `fluidkv` and `hashkv` if
+/// the build lacks it.
+pub const DEFAULT_ENGINE: &str = if cfg!(feature = "hikv") {
+    "hikv"
+} else if cfg!(feature = "nvht") {
+    "nvht"
+} else if cfg!(feature = "fluidkv") {
+    "fluidkv"
+} else if cfg!(feature = "hashkv") {
+    "hashkv"
+} else {
+    "hikv"
+};
 /// The capacity of a store that names none, in bytes: 8 GiB.
 pub const DEFAULT_SIZE: u64 = 8 << 30;
 

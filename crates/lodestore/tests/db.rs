@@ -1,5 +1,7 @@
 //! The handle as its user sees it.
 
+#![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "some tests are about one engine"))]
+
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Barrier;
@@ -7,7 +9,16 @@ use std::sync::Barrier;
 use lodestore::{Db, Durability, Engine, Error};
 use lodestore_contract::testing::Scratch;
 
-const ENGINES: [Engine; 4] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()];
+const ENGINES: &[Engine] = &[
+    #[cfg(feature = "hikv")]
+    Engine::hikv(),
+    #[cfg(feature = "nvht")]
+    Engine::nvht(),
+    #[cfg(feature = "fluidkv")]
+    Engine::fluidkv(),
+    #[cfg(feature = "hashkv")]
+    Engine::hashkv(),
+];
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
 fn place() -> (Scratch, PathBuf) {
@@ -50,6 +61,7 @@ fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
     }
 }
 
+#[cfg(feature = "hikv")]
 #[test]
 fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
     let (_dir, path) = place();
@@ -80,6 +92,7 @@ fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
     assert_eq!(db.range(key(5)..key(5)).expect("none").count(), 0);
 }
 
+#[cfg(feature = "nvht")]
 #[test]
 fn an_engine_without_an_order_refuses_a_range_at_once() {
     let (_dir, path) = place();
@@ -94,6 +107,7 @@ fn without_the_right_to_create_a_store_that_is_not_there_is_missing() {
     assert!(!path.exists());
 }
 
+#[cfg(all(feature = "hikv", feature = "nvht"))]
 #[test]
 fn another_engine_than_the_one_that_made_the_store_is_refused() {
     let (_dir, path) = place();
@@ -102,6 +116,7 @@ fn another_engine_than_the_one_that_made_the_store_is_refused() {
     assert_eq!(small(&path).open().expect("opens").engine(), "nvht");
 }
 
+#[cfg(feature = "hikv")]
 #[test]
 fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
     let (_dir, path) = place();
@@ -112,6 +127,7 @@ fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
     assert!(matches!(small(&path).set("frob", "1").open().err(), Some(Error::InvalidOption { .. })));
 }
 
+#[cfg(feature = "hikv")]
 #[test]
 fn a_durability_is_raised_by_an_open_and_never_lowered() {
     let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
@@ -122,6 +138,7 @@ fn a_durability_is_raised_by_an_open_and_never_lowered() {
     assert_eq!(open(Durability::Process).durability(), Durability::Power);
 }
 
+#[cfg(feature = "hikv")]
 #[test]
 fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
     let (_dir, path) = place();
@@ -134,6 +151,7 @@ fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
     assert_eq!(names, ["notes.txt"]);
 }
 
+#[cfg(feature = "hikv")]
 #[test]
 fn of_many_threads_that_open_the_same_new_store_one_creates_it() {
     for _ in 0..8 {

@@ -19,14 +19,22 @@ struct Setup {
     options: &'static [(&'static str, &'static str)],
 }
 
-const SETUPS: [Setup; 8] = [
+const SETUPS: &[Setup] = &[
+    #[cfg(feature = "hikv")]
     Setup { engine: "hikv", options: &[] },
+    #[cfg(feature = "hikv")]
     Setup { engine: "hikv", options: &[("sweep-ms", "0")] },
+    #[cfg(feature = "nvht")]
     Setup { engine: "nvht", options: &[] },
+    #[cfg(feature = "nvht")]
     Setup { engine: "nvht", options: &[("sweep-ms", "0")] },
+    #[cfg(feature = "fluidkv")]
     Setup { engine: "fluidkv", options: &[("workers", "3")] },
+    #[cfg(feature = "hashkv")]
     Setup { engine: "hashkv", options: &[] },
+    #[cfg(all(feature = "mkvs", feature = "hikv"))]
     Setup { engine: "mkvs", options: &[("devices", "2")] },
+    #[cfg(all(feature = "mkvs", feature = "fluidkv"))]
     Setup { engine: "mkvs", options: &[("devices", "2"), ("device-engine", "fluidkv")] },
 ];
 
@@ -78,7 +86,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
     let _alone = alone();
-    for setup in &SETUPS {
+    for setup in SETUPS {
         for starts in STARTS {
             let (dir, name) = (Scratch::new(), setup.name(starts));
             let path = dir.store();
@@ -103,7 +111,7 @@ fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
 #[test]
 fn an_open_after_a_kill_without_threads_goes_on_or_is_refused_and_loses_nothing() {
     let _alone = alone();
-    for setup in &SETUPS {
+    for setup in SETUPS {
         let dir = Scratch::new();
         let path = dir.store();
         let store = lodestore::create(&path, &setup.create()).expect("a store");

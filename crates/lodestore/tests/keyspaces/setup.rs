@@ -14,12 +14,18 @@ pub struct Setup {
     pub has_batches: bool,
 }
 
-pub const ALL: [Setup; 6] = [
+pub const ALL: &[Setup] = &[
+    #[cfg(feature = "hikv")]
     Setup { engine: Engine::hikv(), options: &[], has_order: true, has_batches: true },
+    #[cfg(feature = "nvht")]
     Setup { engine: Engine::nvht(), options: &[], has_order: false, has_batches: true },
+    #[cfg(feature = "fluidkv")]
     Setup { engine: Engine::fluidkv(), options: &[], has_order: true, has_batches: true },
+    #[cfg(feature = "hashkv")]
     Setup { engine: Engine::hashkv(), options: &[], has_order: true, has_batches: true },
+    #[cfg(all(feature = "mkvs", feature = "hikv"))]
     Setup { engine: Engine::mkvs(), options: &[("devices", "2")], has_order: true, has_batches: false },
+    #[cfg(feature = "mkvs")]
     Setup {
         engine: Engine::mkvs(),
         options: &[("devices", "2"), ("device-engine", "nvht")],
@@ -46,7 +52,7 @@ impl Setup {
 
 /// Calls `test` with every engine and a path without a store, in memory and on disk.
 pub fn each(test: impl Fn(&Setup, &Path)) {
-    for setup in &ALL {
+    for setup in ALL {
         for dir in [Scratch::new(), Scratch::on_disk()] {
             test(setup, &dir.store());
         }
