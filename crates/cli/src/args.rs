@@ -255,6 +255,9 @@ pub struct StatsArgs {
     /// Do not wait for the end of recovery: show how far it is
     #[arg(long)]
     pub no_wait: bool,
+    /// Write OpenMetrics 1.0 text, for Prometheus and other monitors
+    #[arg(long, conflicts_with = "json")]
+    pub openmetrics: bool,
 }
 
 /// `verify`.

@@ -22,9 +22,12 @@ impl OpenDamage {
     pub fn sink(&self) -> EventSink {
         let found = Arc::clone(&self.found);
         Arc::new(move |event: &Event| {
-            if let Event::Corruption { place, what } = event {
-                found.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{place}: {what}"));
-            }
+            let text = match event {
+                Event::Corruption { place, what, .. } => format!("damage was found: {place}: {what}"),
+                Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => event.to_string(),
+                _ => return,
+            };
+            found.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         })
     }
 
@@ -32,7 +35,7 @@ impl OpenDamage {
     pub fn tell(&self) {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for text in found.iter().take(NAMED_MAX) {
-            note(&format!("note: damage was found: {text}"));
+            note(&format!("note: {text}"));
         }
         if found.len() > NAMED_MAX {
             note(&format!("note: damage was found in {} more places", found.len() - NAMED_MAX));

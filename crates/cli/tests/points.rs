@@ -169,3 +169,21 @@ fn stats_name_the_segments_written_most() {
     assert!(bytes.is_sorted_by(|a, b| a >= b) && wear["max"] == bytes[0] && bytes[0] > 0, "{wear}");
     assert!(wear["segments"].as_u64() > Some(0) && wear["bytes"].as_u64() >= wear["max"].as_u64(), "{wear}");
 }
+
+#[test]
+fn stats_are_written_as_open_metrics_with_the_labels_of_the_store() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--size", "64M", "--engine", "fluidkv"]);
+    place.ok(&["put", "store", "key", "value"]);
+    let text = place.ok(&["stats", "store", "--openmetrics"]);
+    let labels = r#"{engine="fluidkv",store="store"}"#;
+    assert!(text.trim_end().ends_with("\n# EOF"), "{text}");
+    for line in [
+        "# TYPE lodestore_fluidkv_flushed_bytes counter".to_owned(),
+        "# UNIT lodestore_fluidkv_flushed_bytes bytes".into(),
+        format!("lodestore_keys{labels} 1"),
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} is not in {text}");
+    }
+    place.fails(&["stats", "store", "--openmetrics", "--json"], 2, "cannot be used with");
+}

@@ -15,6 +15,8 @@ mod error;
 mod event;
 mod expiry;
 pub mod limits;
+mod metric;
+mod openmetrics;
 pub mod options;
 mod range;
 #[doc(hidden)]
@@ -33,12 +35,15 @@ pub use condition::{Commit, Condition, Expected, RangeCondition};
 pub use durability::Durability;
 pub use entry::{Entry, EntryChunk};
 pub use error::{Error, Result, io_advice};
-pub use event::{Event, EventSink};
+pub use event::{Event, EventSink, FoundBy, PoisonReason};
 #[cfg(feature = "conformance")]
 pub use expiry::set_clock_ahead;
 pub use expiry::{Expiry, Lifetime, now_millis};
+pub use metric::{EngineCounters, EngineStatistics, Metric, MetricKind, Unit};
+pub use openmetrics::{OPENMETRICS_TYPE, StoreStats, openmetrics};
 pub use options::{OptionKind, OptionSpec, OptionTable, Options};
 pub use range::{Direction, ScanRange};
+pub use scrub::ScrubStats;
 pub use size::{format_size, parse_size};
 pub use stats::{MediumUse, RecoveryState, SegmentWear, Stats, Wear};
 pub use store::{Batch, BatchOp, Change, ChangeFn, Scan, Snapshot, Store, Swap, Visit};

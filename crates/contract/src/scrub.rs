@@ -11,6 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::engine_statistics;
 use crate::verify::{Finding, VerifyReport};
 
 /// Pause before the first pass: a store that is open for less is not scrubbed.
@@ -18,6 +19,16 @@ const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// Least pause between two passes.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
+
+engine_statistics! {
+    /// Statistics of the background scrub.
+    pub struct ScrubStats {
+        /// Passes of the scrub that verified the whole store.
+        Counter Count scrub_passes,
+        /// Damaged places that the scrub found.
+        Counter Count scrub_findings,
+    }
+}
 
 /// The state of the scrub of one store.
 #[derive(Debug, Default)]
@@ -48,12 +59,11 @@ impl Scrub {
         self.is_due.store(true, Ordering::Release);
     }
 
-    /// Returns the counters for [`Stats::engine_counters`](crate::Stats::engine_counters): passes
-    /// that verified the whole store, and findings of all passes.
+    /// Returns the statistics of the scrub.
     #[must_use]
-    pub fn counters(&self) -> [(&'static str, u64); 2] {
+    pub fn stats(&self) -> ScrubStats {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        [("scrub_passes", load(&self.passes)), ("scrub_findings", load(&self.findings))]
+        ScrubStats { scrub_passes: load(&self.passes), scrub_findings: load(&self.findings) }
     }
 
     /// Returns how long a piece of `bytes` takes at the rate.
@@ -166,13 +176,13 @@ mod tests {
     #[test]
     fn a_pass_that_did_not_reach_the_end_is_not_counted() {
         let store = scrubbed(true);
-        assert_eq!(store.scrub.counters(), [("scrub_passes", 0), ("scrub_findings", 3)]);
+        assert_eq!(store.scrub.stats(), ScrubStats { scrub_passes: 0, scrub_findings: 3 });
     }
 
     #[test]
     fn each_pass_reports_what_it_finds_until_the_store_is_closed() {
         let store = scrubbed(false);
-        assert_eq!(store.scrub.counters(), [("scrub_passes", 3), ("scrub_findings", 3)]);
+        assert_eq!(store.scrub.stats(), ScrubStats { scrub_passes: 3, scrub_findings: 3 });
         assert_eq!(*store.reported.lock().expect("no panic"), ["piece 1"; 3]);
     }
 

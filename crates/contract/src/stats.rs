@@ -1,9 +1,9 @@
 //! What a store tells of itself.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::durability::Durability;
+use crate::metric::EngineCounters;
 
 /// Bytes on the medium.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,8 +112,8 @@ pub struct Stats {
     pub wear: Wear,
     /// Recovery.
     pub recovery: RecoveryState,
-    /// Counters of the engine's own, by name.
-    pub engine_counters: BTreeMap<&'static str, u64>,
+    /// The engine's own numbers, typed and by name.
+    pub engine_counters: EngineCounters,
 }
 
 #[cfg(test)]

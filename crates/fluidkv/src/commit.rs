@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lodestore_contract::{Durability, Error, Result};
+use lodestore_contract::{Durability, Error, PoisonReason, Result};
 use lodestore_index::group::Group;
 use lodestore_media::{MediumKind, Mutant, NvPtr, Pool};
 
@@ -248,7 +248,7 @@ impl Inner {
         let keep = self.order.has_snapshots();
         let published = gathered.writes.iter().try_for_each(|write| self.publish_write(log, write, keep));
         if let Err(error) = &published {
-            pool.poison(&format!("{error}: a write cannot be read back"));
+            pool.poison(PoisonReason::Damage, &format!("{error}: a write cannot be read back"));
         }
         published.is_ok()
     }

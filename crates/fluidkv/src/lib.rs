@@ -50,6 +50,7 @@ pub use options::{Compression, FluidOptions, FluidSettings, VerifyReads};
 pub use replace::Replace;
 pub use separate::{Separable, Separator};
 pub use store::FluidKv;
+pub use store::stats::FluidkvStats;
 
 /// The engine's name in options and pool headers.
 pub const ENGINE: &str = layout::ENGINE;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
-use lodestore_contract::{Error, Event, Expiry, Result};
+use lodestore_contract::{Error, Event, Expiry, FoundBy, Result};
 
 use crate::inner::{Counts, Inner};
 use crate::table::{Block, Reads, Slot, Table, hash};
@@ -190,7 +190,7 @@ impl Inner {
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what } = error {
-            self.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
+            self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }
 

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use lodestore_contract::scrub::{Scrub, Scrubbed};
-use lodestore_contract::{Event, Finding, VerifyReport};
+use lodestore_contract::{Event, Finding, FoundBy, VerifyReport};
 
 use crate::inner::Inner;
 use crate::tables::TableHandle;
@@ -46,7 +46,8 @@ impl Scrubbed for Inner {
     }
 
     fn report_finding(&self, finding: &Finding) {
-        self.tell(&Event::Corruption { place: finding.place.clone(), what: finding.what.clone() });
+        let (place, what) = (finding.place.clone(), finding.what.clone());
+        self.tell(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_key, check_value};
-use lodestore_contract::{Batch, BatchOp, Direction, Error, Result, VerifyReport};
+use lodestore_contract::{Batch, BatchOp, Direction, Error, PoisonReason, Result, VerifyReport};
 use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
@@ -119,7 +119,7 @@ struct Unwinding<'a>(&'a Pool);
 impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.poison("the separator panicked");
+            self.0.poison(PoisonReason::Panic, "the separator panicked");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The open store: making, opening, closing, and the contract's operations.
 
 mod begin;
-mod stats;
+pub(crate) mod stats;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use lodestore_contract::limits::{check_key, check_range_conditions};
 use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, RangeCondition, Result,
-    Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, RangeCondition,
+    RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
@@ -30,9 +30,7 @@ pub(crate) use begin::pool_dram;
 
 /// A FluidKV store, open in this process. See the crate's page for what it promises.
 ///
-/// Its own counters in [`Store::stats`], since it was opened where they count, and as of now where they tell a state: `writers_slowed` and `writers_stopped` are writes that waited for
-/// flushes, at their pace or for their end, and `.._ns` how long in nanoseconds; `.._bytes` are bytes, `.._per_s` of them in a second, `.._per_mille` thousandths, `.._percent`
-/// hundredths; `workers_allowed` and `compaction_trigger_percent` are what the measured rates have come to.
+/// [`FluidkvStats`](crate::FluidkvStats) has its own statistics.
 ///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost, and the next open
 /// replays the logs.
@@ -126,6 +124,8 @@ impl FluidKv {
         let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let ready_after = running.inner.recovery.end(opened);
         running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
+        let RecoveryState { keys, corrupt, took, .. } = running.inner.recovery.state();
+        running.inner.tell(&Event::Recovered { keys, corrupt, took });
         Ok(Self { running: Arc::new(running) })
     }
 

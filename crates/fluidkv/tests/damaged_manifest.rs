@@ -64,7 +64,7 @@ fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
     let mut options = options(salvage);
     let sink = Arc::clone(&told);
     options.pool.events = Some(Arc::new(move |event: &Event| {
-        if let Event::Corruption { place, what } = event {
+        if let Event::Corruption { place, what, .. } = event {
             sink.lock().expect("not poisoned").push(format!("{place}: {what}"));
         }
     }));

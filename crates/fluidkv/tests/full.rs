@@ -312,7 +312,7 @@ fn a_close_of_a_poisoned_store_says_so_and_loses_nothing() {
     let scratch = Scratch::new();
     let (pool, store) = created(&scratch, &options(0));
     fill(&store, 0..100, 1);
-    pool.poison("a test");
+    pool.poison(lodestore_contract::PoisonReason::Write, "a test");
     assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
     let closed = store.close();
     assert!(matches!(closed, Err(Error::Poisoned { .. })), "{closed:?}");

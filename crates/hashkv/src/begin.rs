@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{Error, Result, Stats, Store, now_millis};
-use lodestore_fluidkv::{FluidKv, Separator};
+use lodestore_contract::{EngineCounters, Error, PoisonReason, Result, Stats, Store, now_millis};
+use lodestore_fluidkv::{FluidKv, FluidkvStats, Separator};
 use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
 
 use crate::layout::{
@@ -15,6 +15,7 @@ use crate::layout::{
 use crate::opening;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
+use crate::stats::HashkvStats;
 use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
 
@@ -63,7 +64,7 @@ pub(crate) fn start(
     count(&values, &index)?;
     if let Some(cause) = lost {
         // What stands where cannot be told, so nothing is written.
-        pool.poison(&cause);
+        pool.poison(PoisonReason::Damage, &cause);
     }
     index.begin_workers()?;
     Ok((values, index))
@@ -221,7 +222,7 @@ fn make_length(values: &Values) -> Result<()> {
         Err(Error::Full { .. }) => {
             let cause =
                 "values.0000 was cut, and there is no room for its whole length: free some, or export what is left";
-            values.pool.poison(cause);
+            values.pool.poison(PoisonReason::Write, cause);
             Ok(())
         }
         grown => grown,
@@ -264,34 +265,35 @@ pub(crate) fn account(running: &Running) -> Stats {
     stats.fences += counters.syncs;
     let own = &values.counts;
     let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
-    let told = [
-        ("values_segments", u64::from(segments.all)),
-        ("values_segments_free", u64::from(segments.free)),
-        ("values_segments_holes", u64::from(segments.holes)),
-        ("values_segments_waiting", u64::from(segments.waiting)),
-        ("values_segments_damaged", u64::from(segments.damaged)),
-        ("values_live_bytes", live),
-        ("values_groups", groups as u64),
-        ("values_segments_spare", u64::from(values.spare())),
-        ("values_longest_bytes", values.sizes.longest as u64),
-        ("values_separated", read(&own.separated)),
-        ("values_separated_bytes", read(&own.separated_bytes)),
-        ("values_kept_inline", read(&own.kept)),
-        ("values_separated_late", read(&own.late)),
-        ("values_collections", read(&own.collections)),
-        ("values_collections_failed", read(&own.failed)),
-        ("values_refused_now", values.full.load(std::sync::atomic::Ordering::Relaxed).into()),
-        ("values_moved", read(&own.moved)),
-        ("values_moved_bytes", read(&own.moved_bytes)),
-        ("values_cooled_bytes", read(&own.cooled)),
-        ("values_scanned_bytes", read(&own.scanned_bytes)),
-        ("values_segments_freed", read(&own.freed)),
-        ("values_looks", read(&own.looks)),
-        ("values_group_splits", read(&own.splits)),
-        ("values_written_bytes", counters.bytes_written),
-        ("values_reads", counters.reads),
-        ("values_read_bytes", counters.bytes_read),
-    ];
-    stats.engine_counters.extend(told);
+    let lsm = stats.engine_counters.of::<FluidkvStats>().copied().unwrap_or_default();
+    stats.engine_counters = EngineCounters::new(HashkvStats {
+        values_segments: u64::from(segments.all),
+        values_segments_free: u64::from(segments.free),
+        values_segments_holes: u64::from(segments.holes),
+        values_segments_waiting: u64::from(segments.waiting),
+        values_segments_damaged: u64::from(segments.damaged),
+        values_live_bytes: live,
+        values_groups: groups as u64,
+        values_segments_spare: u64::from(values.spare()),
+        values_longest_bytes: values.sizes.longest as u64,
+        values_separated: read(&own.separated),
+        values_separated_bytes: read(&own.separated_bytes),
+        values_kept_inline: read(&own.kept),
+        values_separated_late: read(&own.late),
+        values_collections: read(&own.collections),
+        values_collections_failed: read(&own.failed),
+        values_refused_now: values.full.load(std::sync::atomic::Ordering::Relaxed).into(),
+        values_moved: read(&own.moved),
+        values_moved_bytes: read(&own.moved_bytes),
+        values_cooled_bytes: read(&own.cooled),
+        values_scanned_bytes: read(&own.scanned_bytes),
+        values_segments_freed: read(&own.freed),
+        values_looks: read(&own.looks),
+        values_group_splits: read(&own.splits),
+        values_written_bytes: counters.bytes_written,
+        values_reads: counters.reads,
+        values_read_bytes: counters.bytes_read,
+        lsm,
+    });
     stats
 }

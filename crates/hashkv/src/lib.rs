@@ -24,12 +24,14 @@ mod room;
 mod scan;
 mod separator;
 mod space;
+mod stats;
 mod store;
 mod values;
 mod verify;
 mod window;
 
 pub use options::{HashKvOptions, HashKvSettings, Mode};
+pub use stats::HashkvStats;
 pub use store::HashKv;
 
 /// The engine's name in options and pool headers.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, PoisonReason, Progress,
     RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_fluidkv::{Conditions, FluidKv};
@@ -26,13 +26,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 /// A HashKV store, open in this process. See the crate's page for what it promises.
 ///
-/// Its own counters in [`Store::stats`] are those of the LSM (see [`FluidKv`]) and, for the file of values, `values_..`; `.._bytes` are bytes.
-/// As of now: `values_segments` that the file has, of these `.._free` with their space, `.._holes` that have given it back, `.._waiting` for readers of an older state, and `.._damaged`, of which
-/// something could not be read or written; `values_live_bytes`, about; `values_groups`; `values_longest_bytes`, from which on a value stays in the LSM's value log;
-/// `values_segments_spare`, which flushes leave to collections; `values_refused_now`: 1 while puts of long values are refused.
-/// Since the open: `values_separated` by flushes, with their records' bytes; `values_kept_inline`, which found no room and stayed in the LSM, and `values_separated_late`, behind their flush; `values_collections`,
-/// and `values_collections_failed`, which found no room for what survived, with the `values_scanned_bytes` that both read, the `values_moved` and their bytes, `values_cooled_bytes` of these to the cold storage, and `values_segments_freed`; `values_group_splits`;
-/// `values_looks` of the thread behind for something to do; `values_reads`, `values_read_bytes` and `values_written_bytes` of the file, whoever did it.
+/// [`HashkvStats`](crate::HashkvStats) has its own statistics.
 ///
 /// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost.
 pub struct HashKv {
@@ -184,7 +178,7 @@ struct Unwinding<'a>(&'a Pool);
 impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.poison("a collection panicked");
+            self.0.poison(PoisonReason::Panic, "a collection panicked");
         }
     }
 }

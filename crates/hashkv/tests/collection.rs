@@ -249,7 +249,7 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
         std::thread::sleep(Duration::from_millis(5));
     }
     (0..400).for_each(|index| store.put(&key("a", index), &value(index, 8)).expect("put"));
-    pool.poison("a test");
+    pool.poison(lodestore_contract::PoisonReason::Write, "a test");
     wait_until_quiet(&store);
     assert!((0..400).all(|index| store.get(&key("a", index)).expect("get") == Some(value(index, 8))));
 }

@@ -21,7 +21,6 @@
 //! Any thread: everything. [`Backend::enqueue`] with the key's stripe lock held. Applying takes no stripe lock, so
 //! [`Retire`] and the resolver must not either.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -585,29 +584,6 @@ pub struct BackendStats {
     pub windows: u64,
     /// Windows that changed the number of active threads.
     pub changes: u64,
-}
-
-impl BackendStats {
-    /// Adds all to a store's counters.
-    pub fn add_to(&self, counters: &mut BTreeMap<&'static str, u64>) {
-        counters.extend([
-            ("queue_depth", self.depth),
-            ("queue_depth_max", self.depth_max),
-            ("queue_pending", self.pending),
-            ("queue_applied", self.applied),
-            ("queue_helped", self.helped),
-            ("queue_full", self.full),
-            ("tree_surprises", self.surprises),
-            ("rebuild_waiting", self.rebuild_waiting),
-            ("backend_threads", self.backends),
-            ("adapt_serving", self.serving),
-            ("adapt_formula", self.formula),
-            ("backend_wakes", self.wakes),
-            ("backend_naps", self.naps),
-            ("adapt_windows", self.windows),
-            ("adapt_changes", self.changes),
-        ]);
-    }
 }
 
 #[cfg(test)]

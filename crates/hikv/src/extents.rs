@@ -3,6 +3,7 @@
 //! The extent table cannot tell a word that damage made zero from one that was never written, so its space would be handed out
 //! again, over the index. The index names its extents itself: each open compares, at 8 bytes read a segment.
 
+use lodestore_contract::PoisonReason;
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use crate::layout::{KIND_DIRECTORY, KIND_SEGMENT};
@@ -26,7 +27,7 @@ pub(crate) fn check(table: &Table, pool: &Pool, partition: usize, segments: &[(S
 
 #[cold]
 fn lost(pool: &Pool, what: &str, at: NvPtr) {
-    pool.poison(&format!(
+    pool.poison(PoisonReason::Damage, &format!(
         "the extent table has lost the {what} at {at:?}, whose space would be used twice: export the store and import it into a new one"
     ));
 }

@@ -44,6 +44,7 @@ mod scan;
 mod split;
 #[cfg(test)]
 mod split_tests;
+mod stats;
 mod store;
 mod stripe;
 mod sweep;
@@ -57,4 +58,5 @@ mod write;
 
 pub use layout::{ENGINE, FORMAT};
 pub use options::{Backends, HiKvOptions, HiKvSettings};
+pub use stats::HikvStats;
 pub use store::HiKv;

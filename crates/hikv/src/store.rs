@@ -1,6 +1,5 @@
 //! The open store: making, opening, closing, and the contract's operations.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -8,8 +7,8 @@ use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange,
-    Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, PoisonReason, Progress,
+    Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, OpenReport, Pool};
@@ -24,6 +23,7 @@ use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
 use crate::split::{check_splits, format, repair, settle};
+use crate::stats::HikvStats;
 use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
@@ -83,7 +83,7 @@ impl HiKv {
         let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
         pool.mark_created()?;
         if let Some(damage) = logs.damage() {
-            pool.poison(damage);
+            pool.poison(PoisonReason::Damage, damage);
         }
         let (mut segments, mut older_directory) = (0, None);
         for partition in 0..shape.partitions as usize {
@@ -365,10 +365,8 @@ impl Store for HiKv {
         if inner.open.is_foreign() {
             return Stats { engine: ENGINE, ..Stats::default() };
         }
-        let mut engine_counters = BTreeMap::new();
-        inner.backend.stats().add_to(&mut engine_counters);
-        engine_counters.insert("retired_bytes", inner.pool.epochs().waiting_bytes());
-        inner.stats(ENGINE, inner.backend.trees().len() as u64, inner.dram(), engine_counters)
+        let own = EngineCounters::new(HikvStats::of(inner));
+        inner.stats(ENGINE, inner.backend.trees().len() as u64, inner.dram(), own)
     }
 
     fn sync(&self) -> Result<()> {

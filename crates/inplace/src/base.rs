@@ -1,12 +1,11 @@
 //! The state that every store of this kind has, whatever its index.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
-use lodestore_contract::{Error, Event, Expiry, Result, Stats};
+use lodestore_contract::{EngineCounters, Error, Event, Expiry, FoundBy, Result, Stats};
 use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
 
 use crate::engine::Quick;
@@ -106,10 +105,9 @@ impl Base {
         engine: &'static str,
         keys: u64,
         (dram_bytes, dram_fixed_bytes): (u64, u64),
-        mut engine_counters: BTreeMap<&'static str, u64>,
+        engine_counters: EngineCounters,
     ) -> Stats {
         let pool = &self.pool;
-        engine_counters.extend(self.scrub.counters());
         Stats {
             engine,
             medium: pool.medium_name(),
@@ -164,7 +162,7 @@ impl Base {
     #[cold]
     pub fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what } = error {
-            self.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
+            self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }
 

@@ -7,7 +7,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_helpers;
-use lodestore_contract::{Error, Event, RecoveryState, Result};
+use lodestore_contract::{Error, Event, PoisonReason, RecoveryState, Result};
 use lodestore_media::own_work;
 
 use crate::base::lock;
@@ -210,7 +210,7 @@ fn fail<E: Engine>(engine: &E, cause: String) {
     // Before the owner is told: a sink that panics there must leave nobody waiting.
     engine.recovery.enter(Phase::Failed(cause.clone()));
     if wanted {
-        engine.pool.poison(&cause);
+        engine.pool.poison(PoisonReason::Recovery, &cause);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lodestore_contract::scrub::{self, Scrub, Scrubbed};
 use lodestore_contract::threads::start_thread;
-use lodestore_contract::{Event, Finding, Result, VerifyReport};
+use lodestore_contract::{Event, Finding, FoundBy, Result, VerifyReport};
 use lodestore_media::own_work;
 
 use crate::base::lock;
@@ -170,7 +170,8 @@ impl<E: Engine> Scrubbed for Target<'_, E> {
     }
 
     fn report_finding(&self, finding: &Finding) {
-        self.0.tell(&Event::Corruption { place: finding.place.clone(), what: finding.what.clone() });
+        let (place, what) = (finding.place.clone(), finding.what.clone());
+        self.0.tell(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
     }
 }
 

@@ -32,7 +32,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestore_contract::{Durability, Error, Event, Result};
+use lodestore_contract::{Durability, Error, Event, FoundBy, Result};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, crc32c_seeded, u32_at, u64_at};
 
 use crate::recovery::share_out;
@@ -407,7 +407,7 @@ fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
 #[cold]
 fn tell_corrupt(pool: &Pool, error: &Error) {
     if let Error::Corrupt { place, what } = error {
-        pool.tell(&Event::Corruption { place: place.clone(), what: what.clone() });
+        pool.tell(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
     }
 }
 

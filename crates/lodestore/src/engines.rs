@@ -175,7 +175,8 @@ pub fn engines() -> &'static [EngineInfo] {
 /// The engine of this name.
 ///
 /// # Errors
-/// [`Error::EngineNotBuilt`] if it is not compiled in; [`Error::InvalidOption`] naming those there are.
+/// [`Error::EngineNotBuilt`] if it is not compiled in; [`Error::InvalidOption`] with the names of
+/// the compiled engines.
 pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
     if let Some(refusal) = built::refusal(name) {
         return Err(refusal);
@@ -193,7 +194,8 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
 /// The engine that made the store at `path`, which must be the one asked for, if one is.
 ///
 /// # Errors
-/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
+/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`],
+/// [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static EngineInfo> {
     let found = matrix::inspect(path)?.engine;
     if let Some(asked) = asked.filter(|asked| *asked != found) {

@@ -47,8 +47,8 @@
 //! ```
 //!
 //! # Features
-//! Each engine has a feature of its own name: `hikv`, `nvht`, `fluidkv`, `hashkv` and `mkvs`. All are
-//! on by default. A store of an engine that is not compiled in is refused with
+//! Each engine has a feature of its own name: `hikv`, `nvht`, `fluidkv`, `hashkv` and `mkvs`. All
+//! are on by default. A store of an engine that is not compiled in is refused with
 //! [`Error::EngineNotBuilt`], and [`db::Engine::Auto`] chooses among the compiled engines. The
 //! feature `mkvs` enables `nvht`.
 //!
@@ -69,6 +69,7 @@ mod matrix;
 mod matrix;
 pub mod options;
 mod pool;
+pub mod statistics;
 
 use std::fmt;
 use std::ops::Deref;
@@ -204,7 +205,8 @@ impl fmt::Debug for Lodestore {
 /// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
 ///
 /// # Errors
-/// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`]; [`Error::DurabilityRefused`] where the medium under
+/// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`];
+/// [`Error::DurabilityRefused`] where the medium under
 /// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
@@ -227,7 +229,8 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 /// # Errors
 /// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
 /// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
-/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`]; [`Error::Locked`];
+/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`];
+/// [`Error::Locked`];
 /// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();

@@ -1,6 +1,6 @@
 //! The handle as its user sees it.
 
-#![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "some tests are about one engine"))]
+#![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "tests of hikv use them"))]
 
 use std::ops::Bound;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! The library as its user sees it: making, opening, refusing.
 
-#![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "some tests are about one engine"))]
+#![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "tests of hikv use them"))]
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

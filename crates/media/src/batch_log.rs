@@ -34,7 +34,7 @@ mod record;
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use lodestore_contract::{Error, Result, VerifyReport};
+use lodestore_contract::{Error, PoisonReason, Result, VerifyReport};
 
 use crate::alloc::ExtentKind;
 use crate::mutant::Mutant;
@@ -414,7 +414,7 @@ struct Armed<'a>(&'a Pool);
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.poison("a panic in the middle of a batch");
+            self.0.poison(PoisonReason::Panic, "a panic in the middle of a batch");
         }
     }
 }

@@ -31,7 +31,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock};
 
-use lodestore_contract::{Durability, Error, Event, EventSink, Result};
+use lodestore_contract::{Durability, Error, Event, EventSink, PoisonReason, Result};
 
 use crate::boot;
 use crate::counters::Counters;
@@ -294,7 +294,7 @@ impl Memory {
         if let Some(recorder) = &self.recorder
             && !recorder.fence()
         {
-            self.poison("a sync that was to fail");
+            self.poison(PoisonReason::Sync, "a sync that was to fail");
         }
         self.latency.persisted(self.counters.fenced());
     }
@@ -440,7 +440,7 @@ impl Memory {
         match mapping.write_parts(at.offset(), parts) {
             Ok(written) => written,
             Err(refused) => {
-                self.poison(&format!("a write to the store's file failed: {refused}"));
+                self.poison(PoisonReason::Write, &format!("a write to the store's file failed: {refused}"));
                 false
             }
         }
@@ -473,7 +473,8 @@ impl Memory {
                 None => unreachable!("only ranges inside regions are noted"),
             };
             if let Err(refused) = synced {
-                self.poison(&format!("msync of region {region}, {} bytes at {from:#x}: {refused}", to - from));
+                let cause = format!("msync of region {region}, {} bytes at {from:#x}: {refused}", to - from);
+                self.poison(PoisonReason::Sync, &cause);
             }
             let pages = (to - from) / PAGE_BYTES;
             self.counters.flushed(pages, pages * (PAGE_BYTES / BLOCK_BYTES));
@@ -484,13 +485,13 @@ impl Memory {
 
     /// Remembers the first failure and refuses writes from now on.
     #[cold]
-    pub(crate) fn poison(&self, cause: &str) {
+    pub(crate) fn poison(&self, reason: PoisonReason, cause: &str) {
         let is_first = self.cause.set(cause.into()).is_ok();
         // Before anybody is told: whoever writes because of the event is refused.
         self.failed.store(true, Ordering::Release);
         self.state.poison();
         if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
-            events::tell(sink, &Event::Poisoned { cause: cause.into() });
+            events::tell(sink, &Event::Poisoned { reason, cause: cause.into() });
         }
     }
 

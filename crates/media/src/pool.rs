@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestore_contract::{Durability, Error, Event, Finding, MediumUse, Result};
+use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, PoisonReason, Result};
 
 use crate::ahead::Ahead;
 use crate::alloc::Allocator;
@@ -186,7 +186,8 @@ impl Pool {
         }
         self.sync_header()?;
         tables.findings().iter().for_each(|found| {
-            self.tell(&Event::Corruption { place: found.place.clone(), what: found.what.clone() });
+            let (place, what) = (found.place.clone(), found.what.clone());
+            self.tell(&Event::Corruption { found_by: FoundBy::Open, place, what });
         });
         self.alloc.open(self, tables, opening.clean)
     }
@@ -477,7 +478,8 @@ impl Pool {
         if self.persists()
             && let Err(refused) = dir.sync()
         {
-            self.memory.poison(&format!("fsync of the directory after making region {index}: {refused}"));
+            self.memory
+                .poison(PoisonReason::Sync, &format!("fsync of the directory after making region {index}: {refused}"));
             crate::files::remove_made(dir, index);
             return Err(refused);
         }
@@ -489,7 +491,7 @@ impl Pool {
     fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
         let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
         file.sync_all().map_err(|refused| {
-            self.memory.poison(&format!("fsync of new region {index}: {refused}"));
+            self.memory.poison(PoisonReason::Sync, &format!("fsync of new region {index}: {refused}"));
             Error::io("syncing a region of", dir.path(), refused)
         })
     }
@@ -668,8 +670,8 @@ impl Pool {
     }
 
     /// Makes the pool refuse writes from now on, for this reason: a panic in the middle of a write, for example.
-    pub fn poison(&self, cause: &str) {
-        self.memory.poison(cause);
+    pub fn poison(&self, reason: PoisonReason, cause: &str) {
+        self.memory.poison(reason, cause);
     }
 
     /// Makes everything stored so far survive power loss: `fsync` of all regions.
@@ -699,7 +701,7 @@ impl Pool {
         for (index, mapping) in self.memory.regions.mappings().iter().enumerate() {
             let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
             if let Err(refused) = synced {
-                self.memory.poison(&format!("fsync of region {index}: {refused}"));
+                self.memory.poison(PoisonReason::Sync, &format!("fsync of region {index}: {refused}"));
                 let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
                 return Err(Error::io("syncing a region of", path, refused));
             }

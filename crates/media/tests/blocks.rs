@@ -315,7 +315,7 @@ fn a_closed_or_poisoned_pool_takes_no_writes_to_its_file_and_reads_go_on() {
         let file = grown(&pool, 2);
         file.write(0, &filled(4, 2)).expect("written");
         if poisoned {
-            pool.poison("a test")
+            pool.poison(lodestore_contract::PoisonReason::Write, "a test")
         } else {
             pool.close(true).expect("closes")
         }

@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{TestDir, create, open, small};
-use lodestore_contract::{Durability, Error, Event};
+use lodestore_contract::{Durability, Error, Event, PoisonReason};
 use lodestore_media::{MediumKind, NvPtr, PoolOptions};
 
 #[test]
@@ -169,8 +169,8 @@ fn a_poisoned_pool_says_why_and_stays_unclean() {
         Arc::new(move |event: &Event| sink.lock().expect("no panic").push(event.clone()));
     let pool = create(&dir, PoolOptions { events: Some(events), ..small() });
     pool.grow(1).expect("room");
-    pool.poison("the disk is gone");
-    pool.poison("later");
+    pool.poison(PoisonReason::Sync, "the disk is gone");
+    pool.poison(PoisonReason::Panic, "later");
     assert_eq!(pool.poisoned().as_deref(), Some("the disk is gone"));
     assert!(matches!(pool.check(), Err(Error::Poisoned { cause }) if cause == "the disk is gone"));
     assert!(matches!(pool.grow(1), Err(Error::Poisoned { .. })));
@@ -179,5 +179,11 @@ fn a_poisoned_pool_says_why_and_stays_unclean() {
     drop(pool);
     assert!(!open(&dir, small()).1.clean);
     let told = told.lock().expect("no panic");
-    assert_eq!(told[..], [Event::Grown { bytes: 2 << 20 }, Event::Poisoned { cause: "the disk is gone".into() }]);
+    assert_eq!(
+        told[..],
+        [
+            Event::Grown { bytes: 2 << 20 },
+            Event::Poisoned { reason: PoisonReason::Sync, cause: "the disk is gone".into() }
+        ]
+    );
 }

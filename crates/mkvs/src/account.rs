@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::{Result, Stats, Store};
+use lodestore_contract::{EngineCounters, Result, Stats, Store};
 
 use crate::ENGINE;
 use crate::apply::is_refusal;
@@ -13,6 +13,7 @@ use crate::group::Group;
 use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
 use crate::recover;
+use crate::stats::MkvsStats;
 use crate::store::{HANGS_AFTER, Inner};
 
 /// Numbers of a device's account that add up over all of them.
@@ -145,13 +146,15 @@ impl Inner {
         }
         total.recovery.done = true;
         total.recovery.share = 1.0;
+        let mut own = MkvsStats::default();
         for group in &self.shape.groups() {
-            self.add_group(&mut total, group);
+            self.add_group(&mut total, &mut own, group);
         }
+        total.engine_counters = EngineCounters::new(own);
         total
     }
 
-    fn add_group(&self, total: &mut Stats, group: &Group) {
+    fn add_group(&self, total: &mut Stats, own: &mut MkvsStats, group: &Group) {
         let devices = group.devices();
         // Members hold the same: the one that was asked last stands for all, if it is as far as any, so that the account goes with what was told.
         let asked = group.teller.load(Ordering::Relaxed);
@@ -186,49 +189,17 @@ impl Inner {
         let may_lack = lock(&group.lacking).is_some() || devices.iter().any(|device| device.is_older());
         total.recovery.corrupt += u64::from(may_lack);
         total.recovery.left_out += u64::from(may_lack);
-        add_counters(total, group, &devices);
+        own.add_group(group, &devices);
+        add_filter(total, own, group);
     }
 }
 
-/// Adds the counters of a group.
-fn add_counters(total: &mut Stats, group: &Group, devices: &[Arc<Device>]) {
-    let counters = &mut total.engine_counters;
-    let mut count = |name, number| *counters.entry(name).or_insert(0) += number;
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let counts = &group.counts;
-    for (name, counter) in [
-        ("reads_false_positive", &counts.false_positives),
-        ("reads", &counts.reads),
-        ("reads_hedged", &counts.hedged),
-        ("reads_hedges_won", &counts.hedges_won),
-        ("writes", &counts.writes),
-        ("writes_taken_back", &counts.restored),
-        ("keys_repaired", &counts.repaired),
-        ("filter_leaked", &counts.leaked),
-        ("pairs_not_copied", &counts.uncopied),
-        ("devices_caught_up", &counts.caught_up),
-        ("devices_copied", &counts.copied),
-        ("groups_revived", &counts.revived),
-        ("epoch_changes", &counts.epochs),
-    ] {
-        count(name, load(counter));
-    }
-    count("reads_hedges_spared", group.allowance.spared());
-    count("reads_filtered", group.stripes.sum(|counts| &counts.filtered));
-    count("filter_keys", group.raised());
-    count("groups", 1);
-    count("devices", group.width as u64);
-    count("devices_active", devices.iter().filter(|device| device.is_active()).count() as u64);
-    let filling = devices.iter().filter(|device| device.is_filling()).count();
-    let behind = devices.iter().filter(|device| device.state() == MemberState::Behind).count();
-    count("devices_filling", filling as u64);
-    count("devices_behind", behind.saturating_sub(filling) as u64);
+/// Adds the DRAM and the errors of a group's filter.
+fn add_filter(total: &mut Stats, own: &mut MkvsStats, group: &Group) {
     let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
     if let Some(filter) = filter {
         total.dram_bytes += filter.bytes();
-        // Of a million absent keys, of the worst group.
         let per_million = (filter.false_positives() * 1e6) as u64;
-        let worst = total.engine_counters.entry("filter_false_per_million").or_insert(0);
-        *worst = per_million.max(*worst);
+        own.filter_false_per_million = per_million.max(own.filter_false_per_million);
     }
 }

@@ -438,12 +438,9 @@ impl Device {
         failure.as_ref().map(|failure| failure.why.clone()).or(is_replaced.then(|| "it is being replaced".into()))
     }
 
-    /// Why it failed, once: for the owner.
-    pub(crate) fn news(&self) -> Option<String> {
-        let failure = lock(&self.failure).as_ref().map(|failure| match failure.late {
-            None => failure.why.clone(),
-            Some(_) => format!("{}; this is not damage: it is used again when it answers", failure.why),
-        })?;
+    /// Returns once why the device failed: whether it is only late, and the failure in words.
+    pub(crate) fn news(&self) -> Option<(bool, String)> {
+        let failure = lock(&self.failure).as_ref().map(|failure| (failure.late.is_some(), failure.why.clone()))?;
         (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
     }
 

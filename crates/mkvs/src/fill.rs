@@ -143,10 +143,9 @@ impl Group {
         }
         if walk.is_whole && walk.unread != 0 {
             self.counts.uncopied.fetch_add(walk.unread, Ordering::Relaxed);
-            let place = format!("group {} device {}", self.index, device.index);
-            let what =
-                format!("pairs that no other device can read may be missing in its copy, {} or more", walk.unread);
-            self.options.relay.as_ref().inspect(|relay| relay.keep(Event::Corruption { place, what }));
+            let (group, device, pairs) = (self.index, device.index, walk.unread);
+            let event = Event::CopyIncomplete { group, device, pairs };
+            self.options.relay.as_ref().inspect(|relay| relay.keep(event));
         }
         Ok(walk.is_whole)
     }

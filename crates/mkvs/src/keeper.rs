@@ -151,12 +151,12 @@ impl Keeper {
     }
 }
 
-/// Keeps for the owner which devices have failed. The contract has no event of its own for a device that is late: the words tell it from damage.
+/// Keeps for the owner which devices have failed.
 fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
     for group in groups {
         for device in group.devices() {
-            if let Some(what) = device.news() {
-                relay.keep(Event::Corruption { place: format!("group {} device {}", group.index, device.index), what });
+            if let Some((is_late, cause)) = device.news() {
+                relay.keep(Event::DeviceFailed { group: group.index, device: device.index, is_late, cause });
             }
         }
     }

@@ -44,6 +44,7 @@ mod route;
 mod scan;
 mod shape;
 mod sole;
+mod stats;
 mod store;
 mod stripes;
 mod verify;
@@ -59,6 +60,7 @@ pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, MkvsSettings, Reads};
 pub use places::{New, Part, Place, Places};
 pub use planted::Planted;
+pub use stats::MkvsStats;
 pub use store::Mkvs;
 
 /// The engine's name.

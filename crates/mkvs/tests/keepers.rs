@@ -165,8 +165,8 @@ fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
     write(&store, 1);
     wait(&store, 1, 2, "failed");
     let is_it = |event: &Event| match event {
-        Event::Corruption { place, what } if place == "group 1 device 2" => {
-            assert!(what.contains("did not answer") && what.contains("not damage"), "{what}");
+        Event::DeviceFailed { group: 1, device: 2, is_late, cause } => {
+            assert!(*is_late && cause.contains("did not answer"), "{event}");
             true
         }
         _ => false,
@@ -229,7 +229,7 @@ fn an_owner_who_closes_the_matrix_when_he_is_told_something_does_not_wait_for_hi
     let is_closed = Arc::new(AtomicBool::new(false));
     let (owned, closed) = (Arc::clone(&store), Arc::clone(&is_closed));
     let owner = move |event: &Event| {
-        if matches!(event, Event::Corruption { .. })
+        if matches!(event, Event::DeviceFailed { .. })
             && let Some(store) = owned.lock().expect("the store").take()
         {
             store.close().expect("close");

@@ -1,15 +1,14 @@
 //! The open store: making, opening, closing, and the contract's operations.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange,
-    Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, PoisonReason, Progress,
+    Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
@@ -17,7 +16,7 @@ use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 use crate::hash::Hasher;
 use crate::inner::{Care, GrowthCounts, Inner};
 use crate::layout::{
-    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
+    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
@@ -25,6 +24,7 @@ use crate::recover;
 use crate::resize::{make_table, mend_growth};
 use crate::settle::Settling;
 use crate::slot::SlotForm;
+use crate::stats::NvhtStats;
 use crate::stripe::{STRIPES, Stripes};
 use crate::table::{Reading, Table};
 
@@ -86,7 +86,7 @@ impl Nvht {
         let counted = sealed || pool.mutant(Mutant::StaleCheckpointTrusted);
         let Opened { partitions, counted, older_root } = open_partitions(&pool, &shape, counted)?;
         if let Some(damage) = logs.damage() {
-            pool.poison(damage);
+            pool.poison(PoisonReason::Damage, damage);
         }
         let scrub = Scrub::new(options.scrub_rate);
         let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
@@ -249,7 +249,7 @@ fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table)
     let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE);
     let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
     if !pool.allocator().holds_extent(pool, at, bytes, KIND_TABLE) {
-        pool.poison(&format!(
+        pool.poison(PoisonReason::Damage, &format!(
             "the extent table has lost the table of partition {partition} at {at:?}, whose space would be used twice: export the store \
              and import it into a new one"
         ));
@@ -327,25 +327,6 @@ impl Nvht {
             what: "ordered scan, since a hash table has no order".into(),
             instead: "use for_each for every pair, or the engine hikv, which keeps an order",
         })
-    }
-
-    /// Counters of the engine's own, by name.
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let inner = self.inner();
-        let tables = inner.partitions.iter().flat_map(|part| [Some(part.current()), part.next()]).flatten();
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        BTreeMap::from([
-            ("slots", tables.map(|table| table.lines * LINE_SLOTS as u64).sum()),
-            ("tables_growing", inner.partitions.iter().filter(|part| part.is_growing()).count() as u64),
-            ("tables_grown", load(&inner.growth.tables)),
-            ("growth_steps", load(&inner.growth.steps)),
-            ("growth_moved_keys", load(&inner.growth.moved)),
-            ("growth_longest_step_ns", load(&inner.growth.longest_ns)),
-            ("growth_steps_ns", load(&inner.growth.all_ns)),
-            ("growth_steps_over_1_ms", load(&inner.growth.over_1_ms)),
-            ("batch_log_bytes", inner.logs.medium_bytes(&inner.pool)),
-            ("retired_bytes", inner.pool.epochs().waiting_bytes()),
-        ])
     }
 }
 
@@ -449,7 +430,7 @@ impl Store for Nvht {
         }
         let recovery = inner.recovery.state();
         let keys = if recovery.done { inner.keys() } else { recovery.keys };
-        inner.stats(ENGINE, keys, inner.dram(), self.counters())
+        inner.stats(ENGINE, keys, inner.dram(), EngineCounters::new(NvhtStats::of(inner)))
     }
 
     fn sync(&self) -> Result<()> {

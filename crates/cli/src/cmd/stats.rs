@@ -1,5 +1,8 @@
 //! `count` and `stats`.
 
+use std::time::Duration;
+
+use lodestore::statistics::{Metric, Unit};
 use lodestore::{Choice, Stats, Wear, format_size};
 use serde_json::{Map, Value, json};
 
@@ -24,6 +27,9 @@ pub fn run(args: &StatsArgs) -> Outcome {
             wait_recovered(store)?;
         }
         let (stats, choice) = (store.stats(), Choice::recorded(&args.store.store));
+        if args.openmetrics {
+            return out.bytes(stats.to_openmetrics(&args.store.store.display().to_string()).as_bytes());
+        }
         if args.store.json {
             let mut json = as_json(&stats);
             json.insert("choice".into(), choice_as_json(choice.as_ref()));
@@ -75,8 +81,13 @@ fn as_json(stats: &Stats) -> Map<String, Value> {
                 "took_us": u64::try_from(recovery.took.as_micros()).unwrap_or(u64::MAX),
             }),
         ),
-        ("engine_counters", json!(stats.engine_counters)),
+        ("engine_counters", engine_counters_as_json(stats)),
     ])
+}
+
+fn engine_counters_as_json(stats: &Stats) -> Value {
+    let counters = stats.engine_counters.iter().map(|(metric, number)| (metric.name.to_owned(), json!(number)));
+    Value::Object(counters.collect())
 }
 
 fn wear_as_json(wear: &Wear) -> Value {
@@ -110,6 +121,17 @@ fn wear_rows(wear: &Wear, sized: impl Fn(u64) -> String) -> Vec<(String, String)
     rows
 }
 
+/// A number of the engine by its name, with its unit in words where the number is long.
+fn counter_row(engine: &str, metric: &Metric, number: u64) -> (String, String) {
+    let value = match metric.unit {
+        Unit::Bytes => format!("{} ({})", thousands(number), format_size(number)),
+        Unit::BytesPerSecond => format!("{} ({}/s)", thousands(number), format_size(number)),
+        Unit::Nanoseconds => format!("{} ({:.1?})", thousands(number), Duration::from_nanos(number)),
+        _ => thousands(number),
+    };
+    (format!("{engine}.{}", metric.name), value)
+}
+
 fn as_table(stats: &Stats) -> Vec<(String, String)> {
     let Stats { space, recovery, .. } = stats;
     let sized = |bytes: u64| format!("{} ({})", thousands(bytes), format_size(bytes));
@@ -139,8 +161,7 @@ fn as_table(stats: &Stats) -> Vec<(String, String)> {
         ("  keys found", thousands(recovery.keys)),
         ("  found wrong", thousands(recovery.corrupt)),
     ];
-    let counters =
-        stats.engine_counters.iter().map(|(name, count)| (format!("{}.{name}", stats.engine), thousands(*count)));
+    let counters = stats.engine_counters.iter().map(|(metric, number)| counter_row(stats.engine, metric, *number));
     let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
     rows.chain(wear_rows(&stats.wear, sized)).chain(counters).collect()
 }

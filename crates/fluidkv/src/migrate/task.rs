@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::Error;
+use lodestore_contract::{Error, PoisonReason};
 use lodestore_media::Quiet;
 
 use super::{Busy, Due};
@@ -39,7 +39,7 @@ struct Unwinding<'a>(&'a Inner);
 impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.pool.poison("a flush, a compaction or a collection panicked");
+            self.0.pool.poison(PoisonReason::Panic, "a flush, a compaction or a collection panicked");
             self.0.migration.wake();
         }
     }

@@ -32,7 +32,7 @@ fn created(scratch: &Scratch) -> (FluidKv, Told) {
 /// A store without workers, which tells `sink` of damage.
 fn created_with(scratch: &Scratch, sink: impl Fn(String) + Send + Sync + 'static) -> FluidKv {
     let events = move |event: &Event| {
-        if let Event::Corruption { place, what } = event {
+        if let Event::Corruption { place, what, .. } = event {
             sink(format!("{place}: {what}"));
         }
     };

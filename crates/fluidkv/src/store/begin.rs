@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::scrub::Scrub;
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{OpenReport, Pool};
 
 use crate::commit::SharedLog;
@@ -157,7 +157,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     let (state, handles) = (found.state.clone(), found.handles.clone());
     let hold = Hold::new(&values);
     let reading = |cause: &str| {
-        pool.poison(cause);
+        pool.poison(PoisonReason::Damage, cause);
         Publisher::reading(&reserve, found.state.clone(), found.handles.clone(), Arc::clone(&hold), seed)
     };
     let (publisher, read_only) = if let Some(cause) = &found.read_only {

@@ -1,18 +1,120 @@
 //! The store's account of itself.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestore_contract::{MediumUse, Stats};
+use lodestore_contract::{EngineCounters, MediumUse, ScrubStats, Stats, engine_statistics};
 
 use super::FluidKv;
 use crate::inner::{Inner, lock};
 use crate::layout::ENGINE;
 use crate::value_log::segment::ValueSegment;
 
+engine_statistics! {
+    /// Statistics of a `fluidkv` store.
+    pub struct FluidkvStats {
+        /// Memtables in DRAM, the active one included.
+        Gauge Count memtables,
+        /// DRAM of all memtables.
+        Gauge Bytes memtable_dram_bytes,
+        /// Bytes of the write-ahead logs of all memtables.
+        Gauge Bytes log_bytes,
+        /// Ranges of the key space.
+        Gauge Count ranges,
+        /// Runs of the range that has the most.
+        Gauge Count runs_most,
+        /// Bytes of the runs of all ranges.
+        Gauge Bytes buffered_bytes,
+        /// Bytes of the stable tables of all ranges.
+        Gauge Bytes stable_bytes,
+        /// Tables that are compressed.
+        Gauge Count compressed_tables,
+        /// Bytes of compressed tables, as stored.
+        Gauge Bytes compressed_bytes,
+        /// Bytes of compressed tables, before compression.
+        Gauge Bytes compressed_plain_bytes,
+        /// Sorted tables of all ranges.
+        Gauge Count tables,
+        /// Flushes of memtables.
+        Counter Count flushes,
+        /// Bytes that flushes wrote to tables.
+        Counter Bytes flushed_bytes,
+        /// Compactions of a range.
+        Counter Count compactions,
+        /// Bytes that compactions wrote to tables.
+        Counter Bytes compacted_bytes,
+        /// Tables that a compaction moved without a rewrite.
+        Counter Count moved_tables,
+        /// Splits of a range.
+        Counter Count range_splits,
+        /// Joins of two ranges.
+        Counter Count range_joins,
+        /// Merges of small adjacent tables.
+        Counter Count small_merges,
+        /// Merges of tables for their expired keys.
+        Counter Count expired_merges,
+        /// Reads of single keys, about: one in 64 is counted.
+        Counter Count reads,
+        /// Share of recent reads whose key was absent.
+        Gauge PerMille reads_absent_per_mille,
+        /// Writes that were slowed down to the rate of flushes.
+        Counter Count writers_slowed,
+        /// Time by which writes were slowed down.
+        Counter Nanoseconds writers_slowed_ns,
+        /// Writes that waited for the end of a flush.
+        Counter Count writers_stopped,
+        /// Time that writes waited for the end of a flush.
+        Counter Nanoseconds writers_stopped_ns,
+        /// Groups of writes that one sync made durable.
+        Counter Count group_commits,
+        /// Segments of the value log.
+        Gauge Count value_segments,
+        /// Bytes of all segments of the value log.
+        Gauge Bytes value_bytes,
+        /// Bytes that are used in the segments of the value log.
+        Gauge Bytes value_written_bytes,
+        /// Bytes of dead values in the value log.
+        Gauge Bytes value_dead_bytes,
+        /// Segments that garbage collection freed.
+        Counter Count value_collected_segments,
+        /// Bytes of live values that garbage collection moved.
+        Counter Bytes value_moved_bytes,
+        /// Attempts to free space for a write to a full store.
+        Counter Count reclaims,
+        /// Bytes that flushes and compactions need to finish.
+        Gauge Bytes reserve_needed_bytes,
+        /// Bytes that are held in reserve for flushes and compactions.
+        Gauge Bytes reserve_held_bytes,
+        /// Bytes of the largest range.
+        Gauge Bytes range_largest_bytes,
+        /// Bytes of the manifest.
+        Gauge Bytes manifest_bytes,
+        /// Workers that may flush and compact now.
+        Gauge Count workers_allowed,
+        /// Buffered bytes at which a range is compacted, as a share of its stable bytes.
+        Gauge Percent compaction_trigger_percent,
+        /// Measured rate of the writers.
+        Gauge BytesPerSecond log_bytes_per_s,
+        /// Measured rate of a flush.
+        Gauge BytesPerSecond flush_bytes_per_s,
+        /// Measured rate of a compaction.
+        Gauge BytesPerSecond compaction_bytes_per_s,
+        /// Share of writes among recent operations.
+        Gauge PerMille writes_per_mille,
+        /// Bytes that compactions wrote for each byte of the logs.
+        Gauge Percent compacted_per_log_percent,
+        /// 1 while the manifest is still that of an earlier open, else 0.
+        Gauge Count manifest_kept,
+        /// Extents of the manifest.
+        Gauge Count manifest_extents,
+        /// Snapshots and scans that are open now.
+        Gauge Count snapshots,
+        ..scrub: ScrubStats,
+    }
+}
+
 impl FluidKv {
-    /// Counters of the engine's own, by name.
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
+    /// Returns the engine's own statistics.
+    fn own_stats(&self) -> FluidkvStats {
         let inner = &self.running.inner;
         let view = inner.view.load();
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -24,58 +126,57 @@ impl FluidKv {
         let sorted = || view.ranges.list.iter().flat_map(|range| range.sorted());
         let (manifest_kept, manifest_extents, manifest_bytes) = lock(&inner.publisher).manifest();
         let compressed = || sorted().flat_map(|sorted| &sorted.tables).filter_map(|table| table.compressed());
-        let mut counters = BTreeMap::from([
-            ("memtables", 1 + view.frozen.len() as u64),
-            ("memtable_dram_bytes", view.memtables().map(|memtable| memtable.dram_bytes()).sum()),
-            ("log_bytes", view.memtables().map(|memtable| memtable.log_bytes()).sum()),
-            ("ranges", view.ranges.list.len() as u64),
-            ("runs_most", runs.max().unwrap_or(0)),
-            ("buffered_bytes", view.ranges.list.iter().map(|range| range.run_bytes()).sum()),
-            ("stable_bytes", view.ranges.list.iter().map(|range| range.stable.bytes).sum()),
-            ("compressed_tables", compressed().count() as u64),
-            ("compressed_bytes", compressed().map(|(stored, _)| stored).sum()),
-            ("compressed_plain_bytes", compressed().map(|(_, plain)| plain).sum()),
-            ("tables", sorted().map(|sorted| sorted.tables.len() as u64).sum()),
-            ("flushes", load(&counts.flushes)),
-            ("flushed_bytes", load(&counts.flushed_bytes)),
-            ("compactions", load(&counts.compactions)),
-            ("compacted_bytes", load(&counts.compacted_bytes)),
-            ("moved_tables", load(&counts.moved_tables)),
-            ("range_splits", load(&counts.splits)),
-            ("range_joins", load(&counts.joins)),
-            ("small_merges", load(&counts.crowds)),
-            ("expired_merges", load(&counts.stale)),
-            ("reads", load(&counts.reads)),
-            ("reads_absent_per_mille", inner.absent_per_mille()),
-            ("writers_slowed", load(&counts.slowed)),
-            ("writers_slowed_ns", load(&counts.slowed_ns)),
-            ("writers_stopped", load(&counts.stopped)),
-            ("writers_stopped_ns", load(&counts.stopped_ns)),
-            ("group_commits", load(&counts.commits)),
-            ("value_segments", values.len() as u64),
-            ("value_bytes", of_values(|segment| segment.bytes)),
-            ("value_written_bytes", of_values(ValueSegment::written)),
-            ("value_dead_bytes", of_values(|segment| segment.dead.load(Ordering::Relaxed))),
-            ("value_collected_segments", load(&inner.values.collected)),
-            ("value_moved_bytes", load(&inner.values.moved_bytes)),
-            ("reclaims", load(&counts.reclaimed)),
-            ("reserve_needed_bytes", inner.reserve.needed_bytes()),
-            ("reserve_held_bytes", inner.reserve.held_bytes()),
-            ("range_largest_bytes", inner.reserve.largest_range()),
-            ("manifest_bytes", manifest_bytes),
-            ("workers_allowed", inner.migration.governor.allowed() as u64),
-            ("compaction_trigger_percent", (inner.migration.governor.trigger() * 100.0) as u64),
-            ("log_bytes_per_s", rates[0]),
-            ("flush_bytes_per_s", rates[1]),
-            ("compaction_bytes_per_s", rates[2]),
-            ("writes_per_mille", rates[3]),
-            ("compacted_per_log_percent", rates[4]),
-            ("manifest_kept", manifest_kept.into()),
-            ("manifest_extents", manifest_extents),
-            ("snapshots", inner.order.snapshots() as u64),
-        ]);
-        counters.extend(inner.scrub.counters());
-        counters
+        FluidkvStats {
+            memtables: 1 + view.frozen.len() as u64,
+            memtable_dram_bytes: view.memtables().map(|memtable| memtable.dram_bytes()).sum(),
+            log_bytes: view.memtables().map(|memtable| memtable.log_bytes()).sum(),
+            ranges: view.ranges.list.len() as u64,
+            runs_most: runs.max().unwrap_or(0),
+            buffered_bytes: view.ranges.list.iter().map(|range| range.run_bytes()).sum(),
+            stable_bytes: view.ranges.list.iter().map(|range| range.stable.bytes).sum(),
+            compressed_tables: compressed().count() as u64,
+            compressed_bytes: compressed().map(|(stored, _)| stored).sum(),
+            compressed_plain_bytes: compressed().map(|(_, plain)| plain).sum(),
+            tables: sorted().map(|sorted| sorted.tables.len() as u64).sum(),
+            flushes: load(&counts.flushes),
+            flushed_bytes: load(&counts.flushed_bytes),
+            compactions: load(&counts.compactions),
+            compacted_bytes: load(&counts.compacted_bytes),
+            moved_tables: load(&counts.moved_tables),
+            range_splits: load(&counts.splits),
+            range_joins: load(&counts.joins),
+            small_merges: load(&counts.crowds),
+            expired_merges: load(&counts.stale),
+            reads: load(&counts.reads),
+            reads_absent_per_mille: inner.absent_per_mille(),
+            writers_slowed: load(&counts.slowed),
+            writers_slowed_ns: load(&counts.slowed_ns),
+            writers_stopped: load(&counts.stopped),
+            writers_stopped_ns: load(&counts.stopped_ns),
+            group_commits: load(&counts.commits),
+            value_segments: values.len() as u64,
+            value_bytes: of_values(|segment| segment.bytes),
+            value_written_bytes: of_values(ValueSegment::written),
+            value_dead_bytes: of_values(|segment| segment.dead.load(Ordering::Relaxed)),
+            value_collected_segments: load(&inner.values.collected),
+            value_moved_bytes: load(&inner.values.moved_bytes),
+            reclaims: load(&counts.reclaimed),
+            reserve_needed_bytes: inner.reserve.needed_bytes(),
+            reserve_held_bytes: inner.reserve.held_bytes(),
+            range_largest_bytes: inner.reserve.largest_range(),
+            manifest_bytes,
+            workers_allowed: inner.migration.governor.allowed() as u64,
+            compaction_trigger_percent: (inner.migration.governor.trigger() * 100.0) as u64,
+            log_bytes_per_s: rates[0],
+            flush_bytes_per_s: rates[1],
+            compaction_bytes_per_s: rates[2],
+            writes_per_mille: rates[3],
+            compacted_per_log_percent: rates[4],
+            manifest_kept: manifest_kept.into(),
+            manifest_extents,
+            snapshots: inner.order.snapshots() as u64,
+            scrub: inner.scrub.stats(),
+        }
     }
 
     /// What [`lodestore_contract::Store::stats`] gives.
@@ -103,7 +204,7 @@ impl FluidKv {
             bytes_written: inner.pool.bytes_written(),
             wear: inner.pool.allocator().wear(&inner.pool),
             recovery: inner.recovery.state(),
-            engine_counters: self.counters(),
+            engine_counters: EngineCounters::new(self.own_stats()),
         }
     }
 }

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, PoisonReason, Result};
 
 use crate::mutant::Mutant;
 use crate::mutex::lock;
@@ -429,7 +429,7 @@ impl BlockFile {
             Backing::Sim(file) => file.sync(&self.pool),
         };
         done.map_err(|refused| {
-            self.pool.poison(&format!("fdatasync of {VALUES_FILE}: {refused}"));
+            self.pool.poison(PoisonReason::Sync, &format!("fdatasync of {VALUES_FILE}: {refused}"));
             Error::io("syncing", self.path(), refused)
         })?;
         self.pool.check()

@@ -1,0 +1,35 @@
+//! The statistics of each engine.
+//!
+//! [`Stats::engine_counters`](crate::Stats::engine_counters) holds the struct of the store's engine.
+//! [`Stats::to_openmetrics`](crate::Stats::to_openmetrics) renders all numbers as OpenMetrics text.
+//!
+//! ```
+//! # fn main() -> lodestore::Result<()> {
+//! # #[cfg(feature = "fluidkv")] {
+//! # let dir = lodestore_contract::testing::Scratch::on_disk();
+//! # let path = dir.path().join("state");
+//! # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
+//! # let db = builder.capacity(64 << 20).open()?;
+//! use lodestore::statistics::FluidkvStats;
+//!
+//! let stats = db.stats();
+//! if let Some(fluidkv) = stats.engine_counters.of::<FluidkvStats>() {
+//!     assert_eq!(fluidkv.compactions, 0);
+//! }
+//! print!("{}", stats.to_openmetrics("/var/lib/state"));
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+
+pub use lodestore_contract::{EngineCounters, EngineStatistics, Metric, MetricKind, ScrubStats, StoreStats, Unit};
+#[cfg(feature = "fluidkv")]
+pub use lodestore_fluidkv::FluidkvStats;
+#[cfg(feature = "hashkv")]
+pub use lodestore_hashkv::HashkvStats;
+#[cfg(feature = "hikv")]
+pub use lodestore_hikv::HikvStats;
+#[cfg(feature = "mkvs")]
+pub use lodestore_mkvs::MkvsStats;
+#[cfg(feature = "nvht")]
+pub use lodestore_nvht::NvhtStats;
