@@ -52,6 +52,10 @@
 //! [`Error::EngineNotBuilt`], and [`db::Engine::Auto`] chooses among the compiled engines. The
 //! feature `mkvs` enables `nvht`.
 //!
+//! The feature `tracing` emits each [`Event`] of a store as an event of the crate `tracing`. Each
+//! open and creation is a span, and so is each close, sync, verify and settle of a [`Db`]. The
+//! target is `lodestore`. The feature is off by default, and costs nothing then.
+//!
 //! # Floor
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
@@ -70,6 +74,11 @@ mod matrix;
 pub mod options;
 mod pool;
 pub mod statistics;
+#[cfg(feature = "tracing")]
+mod trace;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_trace.rs"]
+mod trace;
 
 use std::fmt;
 use std::ops::Deref;
@@ -213,9 +222,11 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
     let engine = engines::by_name(choice.engine)?;
     let missing = made::missing(path);
     let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
-    let store = engine.create(path, &chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
-    choice_file::write(path, &choice, &options.set);
-    Ok(Lodestore { store })
+    trace::create(path, &chosen, |chosen| {
+        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
+        choice_file::write(path, &choice, &chosen.set);
+        Ok(Lodestore { store })
+    })
 }
 
 /// Opens the store in the directory `path`, with the engine that made it.
@@ -235,8 +246,7 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();
     let engine = engines::of_store(path, options.engine.as_deref())?;
-    let store = engine.open(path, options)?;
-    Ok(Lodestore { store })
+    trace::open(path, options, |options| Ok(Lodestore { store: engine.open(path, options)? }))
 }
 
 /// The code of the guide is compiled and run as tests of the documentation.

@@ -13,6 +13,7 @@ use crate::built;
 use crate::engines::{self, EngineInfo};
 use crate::made::{self, Made};
 use crate::options::OpenOptions;
+use crate::trace;
 
 /// Begins the names of options that the devices' engine is given.
 const OF_DEVICE: &str = "device.";
@@ -248,9 +249,11 @@ impl Matrix {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
-        let (pool, set) = engine.opening(options)?;
-        let (mkvs, stores) = open_with_stores(path, pool, &set)?;
-        Ok(Self { mkvs: Arc::new(mkvs), path: path.into(), stores })
+        trace::open(path, options, |options| {
+            let (pool, set) = engine.opening(options)?;
+            let (mkvs, stores) = open_with_stores(path, pool, &set)?;
+            Ok(Self { mkvs: Arc::new(mkvs), path: path.into(), stores })
+        })
     }
 
     /// The matrix in the directory `path` as its description has it, and which of its devices are gone, without opening them: for one whose open is refused. Numbers that only an
@@ -270,6 +273,12 @@ impl Matrix {
     /// The matrix as a store.
     pub fn store(&self) -> Lodestore {
         Lodestore::of(Arc::clone(&self.mkvs) as Arc<dyn Store>)
+    }
+
+    /// Returns the matrix as a borrowed store.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn borrow_store(&self) -> &dyn Store {
+        &*self.mkvs
     }
 
     /// Its groups and devices as they stand.

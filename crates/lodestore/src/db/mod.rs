@@ -55,6 +55,8 @@ pub use transaction::Transaction;
 pub use value::Value;
 pub use view::View;
 
+use crate::trace;
+
 /// An open store. Clones share it, and may be used from any number of threads.
 ///
 /// The last clone that is dropped closes the store cleanly. [`Db::close`] does the same and
@@ -79,7 +81,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.keyspaces.stop();
         // There is nobody to tell. A store that cannot be closed is left as after a kill.
-        let _ = self.store.close();
+        let _ = trace::close(&*self.store, || self.store.close());
     }
 }
 
@@ -154,7 +156,7 @@ impl Db {
     /// [`Error::Closed`]: crate::Error::Closed
     pub fn close(&self) -> Result<()> {
         self.shared().keyspaces.stop();
-        self.store().close()
+        trace::close(self.store(), || self.store().close())
     }
 }
 
@@ -598,7 +600,7 @@ impl Db {
     /// # Errors
     /// As [`Store::sync`].
     pub fn sync(&self) -> Result<()> {
-        self.store().sync()
+        trace::sync(self.store(), || self.store().sync())
     }
 }
 
@@ -614,7 +616,7 @@ impl Db {
     /// # Errors
     /// As [`Store::verify`]. Damage is in the report.
     pub fn verify(&self, mut progress: impl FnMut(Progress)) -> Result<VerifyReport> {
-        self.store().verify(&mut progress)
+        trace::verify(self.store(), || self.store().verify(&mut progress))
     }
 
     /// Does the background work of earlier writes now, and frees the space of dropped keyspaces.
@@ -622,8 +624,10 @@ impl Db {
     /// # Errors
     /// As [`Store::settle`].
     pub fn settle(&self) -> Result<()> {
-        let reclaimed = self.shared().keyspaces.reclaim();
-        self.store().settle().and(reclaimed)
+        trace::settle(self.store(), || {
+            let reclaimed = self.shared().keyspaces.reclaim();
+            self.store().settle().and(reclaimed)
+        })
     }
 
     /// Waits until the recovery behind the open has ended.
