@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the library without engines, with each engine alone, and with tracing.
-# With --test it also runs the tests of each build. Examples in the docs need an engine.
+# With --test it runs all tests of each build. Examples in the docs need an engine.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,3 +14,9 @@ for features in "" hikv nvht fluidkv hashkv mkvs hikv,tracing; do
         fi
     fi
 done
+
+# Refusals of engines that are not compiled in, and events and spans of tracing.
+for features in "" fluidkv; do
+    cargo test --locked -p lodestore --no-default-features --features "$features" --test not_built
+done
+cargo test --locked -p lodestore --features tracing --lib trace::

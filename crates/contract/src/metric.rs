@@ -127,7 +127,8 @@ impl fmt::Debug for EngineCounters {
 /// Declares the statistics of an engine: a struct of public `u64` fields.
 ///
 /// Each field has one line of documentation, which is its help, then its [`MetricKind`] and its
-/// [`Unit`]. A name ends in its unit ([`Unit::name_suffix`]). Statistics of a part follow after `..`.
+/// [`Unit`]. A name ends in its unit ([`Unit::name_suffix`]). The statistics of a part follow
+/// after `..`.
 ///
 /// ```
 /// use lodestore_contract::{EngineCounters, ScrubStats, engine_statistics};

@@ -1,7 +1,11 @@
 //! The statistics of each engine.
 //!
-//! [`Stats::engine_counters`](crate::Stats::engine_counters) holds the struct of the store's engine.
-//! [`Stats::to_openmetrics`](crate::Stats::to_openmetrics) renders all numbers as OpenMetrics text.
+//! [`Stats`] holds the struct of the store's engine in its field [`engine_counters`].
+//! [`Stats::to_openmetrics`] renders all numbers as OpenMetrics text.
+//!
+//! [`Stats`]: crate::Stats
+//! [`Stats::to_openmetrics`]: crate::Stats::to_openmetrics
+//! [`engine_counters`]: crate::Stats::engine_counters
 //!
 //! ```
 //! # fn main() -> lodestore::Result<()> {

@@ -1,7 +1,7 @@
 //! The events of a store as `tracing` events, and its long calls as spans (feature `tracing`).
 //!
-//! All have the target `lodestore`. Events carry the path of the store, and spans carry the identity
-//! of the store, which the span of the open has too.
+//! All have the target `lodestore`. Events carry the path of the store. Spans carry the identity of
+//! the store, which the span of the open has too.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -74,7 +74,7 @@ pub(crate) fn verify(store: &dyn Store, work: impl FnOnce() -> Result<VerifyRepo
     })
 }
 
-/// What has an open store.
+/// A handle that has an open store.
 pub(crate) trait AsStore {
     /// Returns the store.
     fn as_store(&self) -> &dyn Store;
