@@ -263,3 +263,8 @@ mod guide {
     #[doc = include_str!("../../../docs/guide/src/async.md")]
     mod async_services {}
 }
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
