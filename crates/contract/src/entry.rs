@@ -4,10 +4,23 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::expiry::Expiry;
+
 /// Pairs of more than this many bytes get a buffer of their own.
 const SHARED_PAIR_BYTES_MAX: usize = 256;
 
-/// A key with its value, as a walk found them.
+/// A pair that a visitor is shown. The slices are valid during the call of the visitor only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// When the key expires; `None` if it does not.
+    pub expiry: Option<Expiry>,
+}
+
+/// A key with its value and expiry, as a walk found them.
 ///
 /// Short pairs that were read together share one buffer, and an entry keeps it: up to 128 KiB in
 /// the walks of this project's engines. [`Entry::into_pair`] copies, and keeps no buffer.
@@ -17,34 +30,81 @@ pub struct Entry {
     place: Place,
 }
 
-/// Where a pair is in its buffer: the key, then the value.
+/// Where a pair is in its buffer: the key, then the value. The 8 bytes before the key are the
+/// expiry, in milliseconds, little-endian, if [`EXPIRES`] is set.
 #[derive(Clone, Copy)]
 struct Place {
     at: u32,
-    key_len: u32,
+    /// The length of the key, and the bit [`EXPIRES`].
+    key_word: u32,
     value_len: u32,
 }
 
+/// Set in [`Place::key_word`] if the pair has an expiry. Keys are much shorter than this.
+const EXPIRES: u32 = 1 << 31;
+/// Bytes of a stored expiry.
+const EXPIRY_BYTES: usize = 8;
+
+impl Place {
+    fn new(at: usize, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
+        let mark = if expiry.is_some() { EXPIRES } else { 0 };
+        Self { at: at as u32, key_word: key.len() as u32 | mark, value_len: value.len() as u32 }
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        (self.key_word & !EXPIRES) as usize
+    }
+}
+
 impl Entry {
-    /// Copies a key and its value into a buffer of their own.
+    /// Copies a key and its value into a buffer of their own. The key does not expire.
     #[must_use]
     pub fn new(key: &[u8], value: &[u8]) -> Self {
-        let buffer = Arc::from([key, value].concat());
-        Self { buffer, place: Place { at: 0, key_len: key.len() as u32, value_len: value.len() as u32 } }
+        Self::of_pair(Pair { key, value, expiry: None })
+    }
+
+    /// Copies a pair into a buffer of its own.
+    #[must_use]
+    pub fn of_pair(pair: Pair<'_>) -> Self {
+        let Pair { key, value, expiry } = pair;
+        match expiry {
+            None => Self { buffer: Arc::from([key, value].concat()), place: Place::new(0, key, value, None) },
+            Some(at) => {
+                let buffer = Arc::from([&at.millis().to_le_bytes()[..], key, value].concat());
+                Self { buffer, place: Place::new(EXPIRY_BYTES, key, value, expiry) }
+            }
+        }
     }
 
     /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        &self.pair()[..self.place.key_len as usize]
+        &self.bytes()[..self.place.key_len()]
     }
 
     /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        &self.pair()[self.place.key_len as usize..]
+        &self.bytes()[self.place.key_len()..]
+    }
+
+    /// Returns when the key expires; `None` if it does not.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Expiry> {
+        if self.place.key_word & EXPIRES == 0 {
+            return None;
+        }
+        let bytes = self.buffer[..self.place.at as usize].last_chunk::<EXPIRY_BYTES>();
+        bytes.map(|bytes| Expiry::at_millis(u64::from_le_bytes(*bytes)))
+    }
+
+    /// Returns the key, the value and the expiry.
+    #[must_use]
+    pub fn pair(&self) -> Pair<'_> {
+        Pair { key: self.key(), value: self.value(), expiry: self.expiry() }
     }
 
     /// Returns copies of the key and the value.
@@ -59,16 +119,16 @@ impl Entry {
         self.place.value_len = u32::try_from(len).map_or(self.place.value_len, |len| len.min(self.place.value_len));
     }
 
+    /// Returns the key with the value behind it.
     #[inline]
-    fn pair(&self) -> &[u8] {
-        let Place { at, key_len, value_len } = self.place;
-        &self.buffer[at as usize..][..key_len as usize + value_len as usize]
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.place.at as usize..][..self.place.key_len() + self.place.value_len as usize]
     }
 }
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
-        self.place.key_len == other.place.key_len && self.pair() == other.pair()
+        self.place.key_word == other.place.key_word && self.bytes() == other.bytes() && self.expiry() == other.expiry()
     }
 }
 
@@ -76,7 +136,8 @@ impl Eq for Entry {}
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b\"{}\": b\"{}\"", self.key().escape_ascii(), self.value().escape_ascii())
+        write!(f, "b\"{}\": b\"{}\"", self.key().escape_ascii(), self.value().escape_ascii())?;
+        self.expiry().map_or(Ok(()), |at| write!(f, " until {}", at.millis()))
     }
 }
 
@@ -97,21 +158,25 @@ pub struct EntryChunk {
 }
 
 /// The place of a pair that is in [`EntryChunk::long`].
-const LONG: Place = Place { at: u32::MAX, key_len: 0, value_len: 0 };
+const LONG: Place = Place { at: u32::MAX, key_word: 0, value_len: 0 };
 
 impl EntryChunk {
     /// Adds a copy of a pair to a chunk that is empty or being filled.
     #[inline]
-    pub fn push(&mut self, key: &[u8], value: &[u8]) {
-        let at = self.filling.len();
-        if key.len() + value.len() > SHARED_PAIR_BYTES_MAX || at > (LONG.at / 2) as usize {
+    pub fn push(&mut self, pair: Pair<'_>) {
+        let Pair { key, value, expiry } = pair;
+        if key.len() + value.len() > SHARED_PAIR_BYTES_MAX || self.filling.len() > (LONG.at / 2) as usize {
             self.places.push(LONG);
-            self.long.push_back(Entry::new(key, value));
+            self.long.push_back(Entry::of_pair(pair));
             return;
         }
+        if let Some(at) = expiry {
+            self.filling.extend_from_slice(&at.millis().to_le_bytes());
+        }
+        let at = self.filling.len();
         self.filling.extend_from_slice(key);
         self.filling.extend_from_slice(value);
-        self.places.push(Place { at: at as u32, key_len: key.len() as u32, value_len: value.len() as u32 });
+        self.places.push(Place::new(at, key, value, expiry));
     }
 
     /// Ends the filling.
@@ -124,12 +189,12 @@ impl EntryChunk {
     /// Returns the key of the last pair, until that pair is taken.
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
-        let Place { at, key_len, .. } = *self.places.last()?;
-        if at == LONG.at {
+        let place = *self.places.last()?;
+        if place.at == LONG.at {
             return self.long.back().map(Entry::key);
         }
         let bytes = if self.filling.is_empty() { &*self.sealed } else { &*self.filling };
-        Some(&bytes[at as usize..][..key_len as usize])
+        Some(&bytes[place.at as usize..][..place.key_len()])
     }
 
     /// Takes the next pair.
@@ -172,9 +237,13 @@ impl EntryChunk {
 mod tests {
     use super::*;
 
+    fn lasting<'a>(key: &'a [u8], value: &'a [u8]) -> Pair<'a> {
+        Pair { key, value, expiry: None }
+    }
+
     fn filled(pairs: &[(&[u8], &[u8])]) -> EntryChunk {
         let mut chunk = EntryChunk::default();
-        pairs.iter().for_each(|(key, value)| chunk.push(key, value));
+        pairs.iter().for_each(|(key, value)| chunk.push(lasting(key, value)));
         chunk
     }
 
@@ -190,7 +259,25 @@ mod tests {
             assert!(found.iter().map(|entry| (entry.key(), entry.value())).eq(pairs), "{found:?}");
             assert!(chunk.is_empty() && chunk.pop().is_none());
             chunk.clear();
-            pairs.iter().for_each(|(key, value)| chunk.push(key, value));
+            pairs.iter().for_each(|(key, value)| chunk.push(lasting(key, value)));
+        }
+    }
+
+    #[test]
+    fn short_and_long_entries_report_their_expiry() {
+        let (long, soon) = ([7; SHARED_PAIR_BYTES_MAX], Expiry::at_millis(u64::MAX - 1));
+        let pairs =
+            [(&b"a"[..], &b"1"[..], None), (b"b", b"", Some(soon)), (b"c", &long, Some(soon)), (b"", b"", None)];
+        let pairs = pairs.map(|(key, value, expiry)| Pair { key, value, expiry });
+        let mut chunk = EntryChunk::default();
+        pairs.iter().for_each(|pair| chunk.push(*pair));
+        for pair in pairs {
+            let mut entry = chunk.pop().expect("a pair");
+            assert_eq!((entry.pair(), entry.expiry()), (pair, pair.expiry));
+            assert_eq!(entry, Entry::of_pair(pair));
+            assert_eq!(entry == Entry::new(pair.key, pair.value), pair.expiry.is_none(), "the expiry counts");
+            entry.truncate_value(0);
+            assert_eq!(entry.pair(), Pair { value: b"", ..pair });
         }
     }
 
@@ -209,7 +296,7 @@ mod tests {
         let mut chunk = filled(&[(b"a", b"12"), (b"b", b"3")]);
         let mut first = chunk.pop().expect("the first pair");
         chunk.clear();
-        chunk.push(b"z", b"zz");
+        chunk.push(lasting(b"z", b"zz"));
         assert_eq!(first, Entry::new(b"a", b"12"));
         assert_ne!(first, Entry::new(b"a1", b"2"), "the same bytes, divided otherwise");
         first.truncate_value(7);

@@ -241,6 +241,13 @@ pub enum Error {
     },
     /// The store was opened for reading only.
     ReadOnly,
+    /// A directory is no whole backup, or a backup could not be made in it.
+    Backup {
+        /// The directory of the backup.
+        path: PathBuf,
+        /// The fault, and the advice.
+        what: String,
+    },
     /// The store was closed.
     Closed,
 }
@@ -444,6 +451,7 @@ impl fmt::Display for Error {
             Self::ReadOnly => {
                 f.write_str("the store was opened for reading only: open it without read_only(true) to write to it")
             }
+            Self::Backup { path, what } => write!(f, "backup {}: {what}", path.display()),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
@@ -517,6 +525,7 @@ mod tests {
             Error::KeyspacesExhausted,
             Error::OtherStore { keyspace: "users".into() },
             Error::ReadOnly,
+            Error::Backup { path: "b".into(), what: "its file BACKUP is damaged: use another backup".into() },
             Error::Closed,
         ]
     }

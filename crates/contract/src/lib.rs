@@ -9,6 +9,7 @@ mod capability;
 mod condition;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod copy;
 mod durability;
 mod entry;
 mod error;
@@ -33,7 +34,7 @@ mod verify;
 pub use capability::Capabilities;
 pub use condition::{Commit, Condition, Expected, RangeCondition};
 pub use durability::Durability;
-pub use entry::{Entry, EntryChunk};
+pub use entry::{Entry, EntryChunk, Pair};
 pub use error::{Error, Result, io_advice};
 pub use event::{Event, EventSink, FoundBy, PoisonReason};
 #[cfg(feature = "conformance")]

@@ -2,9 +2,11 @@
 
 use crate::capability::Capabilities;
 use crate::condition::{Commit, Condition, RangeCondition};
-use crate::entry::Entry;
+use crate::copy::CopySink;
+use crate::entry::{Entry, Pair};
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, Lifetime};
+use crate::options::Options;
 use crate::range::ScanRange;
 use crate::stats::Stats;
 use crate::verify::{Progress, VerifyReport};
@@ -73,12 +75,21 @@ pub struct Batch {
 
 /// A fixed view of a store.
 pub trait Snapshot: Send + Sync {
-    /// The value of `key` in this view.
+    /// Returns the value of `key` in this view.
     ///
     /// # Errors
     /// As [`Store::get`].
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// A walk over this view.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_with_expiry(key)?.map(|(value, _)| value))
+    }
+
+    /// Returns the value of `key` in this view, and when the key expires.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>>;
+
+    /// A walk over this view. Its entries report the expiry of their keys.
     ///
     /// # Errors
     /// As [`Store::scan`].
@@ -104,6 +115,12 @@ pub trait Store: Send + Sync {
     /// if the engine has none. The number is not 0.
     fn identity(&self) -> Option<u64> {
         None
+    }
+
+    /// Returns the options that shape the store, by the names under which its creation was given
+    /// them. Capacity and durability are in [`stats`](Store::stats).
+    fn creation_options(&self) -> Options {
+        Options::new()
     }
 
     /// Returns a number that each open and each clean close raises by at least 2; 0 if the engine
@@ -227,7 +244,9 @@ pub trait Store: Send + Sync {
     /// [`Error::Unsupported`] without the capability; the common ones.
     fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize>;
 
-    /// An owned walk over `range`. Bounds that exclude everything, inverted ones too, give an empty one.
+    /// An owned walk over `range`. Its entries report the expiry of their keys.
+    ///
+    /// Bounds that exclude everything, inverted ones too, give an empty one.
     /// It may outlive the store's handle; it then goes on, or ends after one error.
     ///
     /// # Errors
@@ -240,7 +259,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The common ones. A record that is damaged is left out and the walk goes on; the first [`Error::Corrupt`](crate::Error::Corrupt)
     /// is the result of a walk that came to its end.
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64>;
+    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        self.for_each_pair(&mut |pair| visit(pair.key, pair.value))
+    }
+
+    /// Calls `visit` as [`for_each`](Store::for_each) does, with the expiry of each key. Value and
+    /// expiry of a pair are of one moment.
+    ///
+    /// # Errors
+    /// As [`for_each`](Store::for_each).
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64>;
 
     /// Writes all of `batch` or nothing, over any keys, whatever crash comes. Its operations take effect in their order, so the last one
     /// of a key is what stays; the delete of an absent key does nothing. A batch without operations does nothing.
@@ -314,6 +342,23 @@ pub trait Store: Send + Sync {
             what: "snapshots".into(),
             instead: "scan, which reads committed pairs",
         })
+    }
+
+    /// Hands all live pairs to `sink`, as they are at one moment of this call. A batch is in the
+    /// copy whole or not at all. Reads and writes go on meanwhile; an engine without snapshots may
+    /// let a write wait for the copy, at most 40 ms. Pairs come in no particular order, and a key
+    /// may come more than once: its last one counts. `sink` must not call the store.
+    ///
+    /// # Errors
+    /// Those of `sink`; [`Error::Corrupt`] if a pair is damaged, or pairs may be missing;
+    /// [`Error::Unfinished`] if more keys change than the copy can follow;
+    /// [`Error::Unsupported`] without the capability; the common ones. The copy is useless then.
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
+        let view = self.snapshot()?;
+        for entry in view.scan(&ScanRange::all())? {
+            sink.add(entry?.pair())?;
+        }
+        Ok(())
     }
 
     /// Live keys. Expired keys count until they are swept. An open after a crash may count swept

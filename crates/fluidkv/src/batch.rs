@@ -148,9 +148,9 @@ impl Inner {
     fn has_exactly(&self, view: &View, range: &RangeCondition, is_present: &mut IsPresent<'_>) -> Result<bool> {
         let mut expected = range.keys.iter();
         let mut outcome = Ok(true);
-        scan(self, view, u64::MAX, &range.scan_range(), &mut Err, &mut |key, stored| {
-            outcome = match is_present(key, stored) {
-                Ok(true) => Ok(expected.next().is_some_and(|expected| expected == key)),
+        scan(self, view, u64::MAX, &range.scan_range(), &mut Err, &mut |pair| {
+            outcome = match is_present(pair.key, pair.value) {
+                Ok(true) => Ok(expected.next().is_some_and(|expected| expected == pair.key)),
                 Ok(false) => Ok(true),
                 Err(error) => Err(error),
             };

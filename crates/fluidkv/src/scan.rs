@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, EntryChunk, Error, Result, Scan, ScanRange, Snapshot, Visit};
+use lodestore_contract::{
+    Direction, Entry, EntryChunk, Error, Expiry, Pair as Shown, Result, Scan, ScanRange, Snapshot, Visit,
+};
 use lodestore_media::{Mutant, Quiet};
 
 use crate::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
@@ -58,7 +60,7 @@ impl Moment {
         &self.running.inner
     }
 
-    fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+    fn scan_pairs(&self, range: &ScanRange, visit: &mut impl FnMut(Shown<'_>) -> Visit) -> Result<usize> {
         scan(self.inner(), &self.view, self.number, range, &mut Err, visit)
     }
 }
@@ -81,7 +83,7 @@ pub(crate) fn scan(
     number: u64,
     range: &ScanRange,
     failed: &mut dyn FnMut(Error) -> Result<()>,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    visit: &mut impl FnMut(Shown<'_>) -> Visit,
 ) -> Result<usize> {
     if range.excludes_all() || range.limit == 0 {
         return Ok(0);
@@ -113,9 +115,10 @@ pub(crate) fn scan(
             known => inner.value_of(pair.key, known),
         };
         match value {
-            Ok(Some((value, _))) => {
+            Ok(Some((value, expiry))) => {
                 visited += 1;
-                visit(pair.key, value) == Visit::More && visited < range.limit
+                let shown = Shown { key: pair.key, value, expiry: expiry.map(Expiry::at_millis) };
+                visit(shown) == Visit::More && visited < range.limit
             }
             Ok(None) => true,
             Err(error) => {
@@ -147,9 +150,9 @@ impl Owned {
         let chunk = &mut self.chunk;
         chunk.clear();
         let (mut bytes, mut is_long) = (0, false);
-        let found = self.moment.scan_each(&part, &mut |key, value| {
-            chunk.push(key, value);
-            bytes += key.len() + value.len();
+        let found = self.moment.scan_pairs(&part, &mut |pair| {
+            chunk.push(pair);
+            bytes += pair.key.len() + pair.value.len();
             is_long = bytes >= CHUNK_BYTES_MAX;
             if is_long { Visit::Stop } else { Visit::More }
         })?;
@@ -194,14 +197,14 @@ impl Iterator for Owned {
 }
 
 impl Snapshot for Moment {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
         check_key(key)?;
         let read = || {
             let _guard = self.inner().enter()?;
             let slot = Slot::new();
             let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
             let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
-            Ok(live.map(|(value, _)| value.to_vec()))
+            Ok(live.map(|(value, expiry)| (value.to_vec(), expiry.map(Expiry::at_millis))))
         };
         read().inspect_err(|error| self.inner().corrupt(error))
     }
@@ -287,7 +290,7 @@ impl Running {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
-        moment.scan_each(range, visit).inspect_err(|error| self.inner.corrupt(error))
+        moment.scan_pairs(range, &mut |pair| visit(pair.key, pair.value)).inspect_err(|error| self.inner.corrupt(error))
     }
 
     pub(crate) fn scan(self: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
@@ -302,7 +305,7 @@ impl Running {
     }
 
     /// Visits every live pair as it is at the call; what cannot be read is left out, and its error is the result.
-    pub(crate) fn for_each(self: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    pub(crate) fn for_each_pair(self: &Arc<Self>, visit: &mut dyn FnMut(Shown<'_>) -> Visit) -> Result<u64> {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
@@ -319,7 +322,7 @@ impl Running {
 
 /// A walk over all that there is, in spite of damage.
 struct Walk<'v> {
-    visit: &'v mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    visit: &'v mut dyn FnMut(Shown<'_>) -> Visit,
     visited: u64,
     /// The last key that was visited, of the range at hand; its bytes' room is used again.
     last: Option<Vec<u8>>,
@@ -329,12 +332,12 @@ struct Walk<'v> {
 }
 
 impl Walk<'_> {
-    fn show(&mut self, key: &[u8], value: &[u8]) -> Visit {
+    fn show(&mut self, pair: Shown<'_>) -> Visit {
         let last = self.last.get_or_insert_default();
         last.clear();
-        last.extend_from_slice(key);
+        last.extend_from_slice(pair.key);
         self.visited += 1;
-        let visit = (self.visit)(key, value);
+        let visit = (self.visit)(pair);
         self.stopped = visit == Visit::Stop;
         visit
     }
@@ -360,7 +363,7 @@ impl Moment {
             shared.borrow_mut().note(self.inner(), error);
             Ok(())
         };
-        let mut show = |key: &[u8], value: &[u8]| shared.borrow_mut().show(key, value);
+        let mut show = |pair: Shown<'_>| shared.borrow_mut().show(pair);
         let outcome = scan(self.inner(), &self.view, self.number, &range, &mut failed, &mut show);
         if let Err(error) = outcome {
             let walk = shared.into_inner();
@@ -412,8 +415,12 @@ impl Moment {
             let slot = Slot::new();
             let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot);
             match known.and_then(|known| known.map_or(Ok(None), |known| self.inner().value_of(key, known))) {
-                Ok(Some((value, _))) if walk.show(key, value) == Visit::Stop => return,
-                Ok(_) => {}
+                Ok(Some((value, expiry))) => {
+                    if walk.show(Shown { key, value, expiry: expiry.map(Expiry::at_millis) }) == Visit::Stop {
+                        return;
+                    }
+                }
+                Ok(None) => {}
                 Err(error) => walk.note(self.inner(), error),
             }
         }

@@ -12,8 +12,8 @@ use lodestore_contract::limits::{check_key, check_range_conditions};
 use lodestore_contract::scrub;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Progress, RangeCondition,
-    RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Options, Pair, Progress,
+    RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
@@ -431,8 +431,8 @@ impl Store for FluidKv {
         self.running.scan(range)
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.running.for_each(visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.running.for_each_pair(visit)
     }
 
     /// One record of the log, which needs one free extent, within one region of the store: keys, values, and at most 32 bytes an operation beside; where no extent is as
@@ -455,12 +455,12 @@ impl Store for FluidKv {
     }
 
     fn len(&self) -> Result<u64> {
-        self.running.for_each(&mut |_, _| Visit::More)
+        self.running.for_each_pair(&mut |_| Visit::More)
     }
 
     fn is_empty(&self) -> Result<bool> {
         let mut empty = true;
-        self.running.for_each(&mut |_, _| {
+        self.running.for_each_pair(&mut |_| {
             empty = false;
             Visit::Stop
         })?;
@@ -469,6 +469,10 @@ impl Store for FluidKv {
 
     fn identity(&self) -> Option<u64> {
         Some(self.running.inner.pool.identity() | 1)
+    }
+
+    fn creation_options(&self) -> Options {
+        self.running.inner.pool.creation_options()
     }
 
     fn opening(&self) -> u64 {

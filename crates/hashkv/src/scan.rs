@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Snapshot, Store, Visit};
+use lodestore_contract::{Direction, Entry, Error, Expiry, Pair, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
 use crate::store::Running;
@@ -44,20 +44,20 @@ fn scan_part(
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
 ) -> Result<(usize, Option<Vec<u8>>)> {
     let (mut ends, mut left, mut last) = (Err, range.limit, None);
-    let mut walk = Walk::new(&running.values, &mut ends, visit);
+    let mut walk = Walk::new(&running.values, &mut ends, |pair: Pair<'_>| visit(pair.key, pair.value));
     let walked = running.index.scan_each(range, &mut |key, stored| {
         left -= 1;
         if left == 0 {
             last = Some(key.to_vec());
         }
-        walk.pair(key, stored)
+        walk.pair(Pair { key, value: stored, expiry: None })
     });
     let (visited, stopped, outcome) = walk.end();
     walked.and(outcome)?;
     Ok((visited as usize, last.filter(|_| !stopped)))
 }
 
-pub(crate) fn for_each(running: &Arc<Running>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+pub(crate) fn for_each_pair(running: &Arc<Running>, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
     let _hold = Hold::now(&running.values);
     let mut wrong = None;
     let mut left_out = |error: Error| {
@@ -65,7 +65,7 @@ pub(crate) fn for_each(running: &Arc<Running>, visit: &mut dyn FnMut(&[u8], &[u8
         Ok(())
     };
     let mut walk = Walk::new(&running.values, &mut left_out, visit);
-    let walked = running.index.for_each(&mut |key, stored| walk.pair(key, stored));
+    let walked = running.index.for_each_pair(&mut |stored| walk.pair(stored));
     let (visited, stopped, _) = walk.end();
     walked?;
     match wrong {
@@ -89,10 +89,10 @@ pub(crate) fn snapshot(running: &Arc<Running>) -> Result<Box<dyn Snapshot>> {
 }
 
 impl Snapshot for Moment {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some(mut stored) = self.snapshot.get(key)? else { return Ok(None) };
+    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        let Some((mut stored, expiry)) = self.snapshot.get_with_expiry(key)? else { return Ok(None) };
         let there = self.running.values.value(key, &mut stored)?;
-        Ok(there.then_some(stored))
+        Ok(there.then_some((stored, expiry)))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
@@ -155,20 +155,20 @@ impl Owned {
             }
         }
         self.size = (self.size * 4).min(OWNED.1);
-        let mut values = Vec::with_capacity(found.len());
-        let mut visit = |key: &[u8], value: &[u8]| {
+        let mut values: Vec<Option<Entry>> = Vec::with_capacity(found.len());
+        let visit = |pair: Pair<'_>| {
             // Those between are gone.
-            while found[values.len()].key() != key {
+            while found[values.len()].key() != pair.key {
                 values.push(None);
             }
-            values.push(Some(value.to_vec()));
+            values.push(Some(Entry::of_pair(pair)));
             Visit::More
         };
         let mut ends = Err;
-        let mut walk = Walk::new(&self.running.values, &mut ends, &mut visit);
+        let mut walk = Walk::new(&self.running.values, &mut ends, visit);
         // It stops where a value cannot be read.
         for entry in &found {
-            if walk.pair(entry.key(), entry.value()) == Visit::Stop {
+            if walk.pair(entry.pair()) == Visit::Stop {
                 break;
             }
         }
@@ -176,8 +176,7 @@ impl Owned {
         ended |= outcome.is_err();
         // What a value's error ended comes before what ended the LSM's walk.
         failed = outcome.err().or(failed);
-        let shown = found.into_iter().zip(values);
-        self.ready.extend(shown.filter_map(|(entry, value)| Some(Ok(Entry::new(entry.key(), &value?)))));
+        self.ready.extend(values.into_iter().flatten().map(Ok));
         self.left -= self.ready.len();
         self.ready.extend(failed.map(Err));
         if ended || self.left == 0 {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, PoisonReason, Progress,
-    RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Options, Pair,
+    PoisonReason, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_fluidkv::{Conditions, FluidKv};
 use lodestore_media::{OpenReport, Pool, own_work};
@@ -315,8 +315,8 @@ impl Store for HashKv {
         scan::scan(&self.running, range)
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        scan::for_each(&self.running, visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        scan::for_each_pair(&self.running, visit)
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
@@ -364,6 +364,10 @@ impl Store for HashKv {
 
     fn identity(&self) -> Option<u64> {
         self.running.index.identity()
+    }
+
+    fn creation_options(&self) -> Options {
+        self.running.index.creation_options()
     }
 
     fn opening(&self) -> u64 {

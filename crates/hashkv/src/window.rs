@@ -6,7 +6,7 @@
 //!
 //! [`BlockFile::is_warm`]: lodestore_media::BlockFile::is_warm
 
-use lodestore_contract::{Error, Result, Visit};
+use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 
 use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
 use crate::read::lost;
@@ -37,6 +37,7 @@ enum Held {
 struct Pending {
     /// Where its key stands among the window's bytes, and how long that is.
     key: (usize, usize),
+    expiry: Option<Expiry>,
     held: Held,
     /// Of a record that a run has: the run's number, and where in the buffer it is.
     run: (usize, usize),
@@ -67,11 +68,12 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, key: &[u8], value: &[u8], held: Held) {
+    fn add(&mut self, pair: Pair<'_>, held: Held) {
+        let Pair { key, value, expiry } = pair;
         if let Held::Apart { pointer, .. } = &held {
             self.apart += pointer.len as usize;
         }
-        self.pairs.push(Pending { key: (self.bytes.len(), key.len()), held, run: (0, 0) });
+        self.pairs.push(Pending { key: (self.bytes.len(), key.len()), expiry, held, run: (0, 0) });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
     }
@@ -141,9 +143,9 @@ fn room(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
 }
 
 /// A walk; it holds its moment, so that every pointer's record is there.
-pub(crate) struct Walk<'w> {
+pub(crate) struct Walk<'w, V> {
     values: &'w Values,
-    visit: &'w mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    visit: V,
     /// What becomes of the walk where a value cannot be read.
     failed: &'w mut dyn FnMut(Error) -> Result<()>,
     /// Pairs that were asked for, and those behind them.
@@ -159,12 +161,8 @@ pub(crate) struct Walk<'w> {
     outcome: Result<()>,
 }
 
-impl<'w> Walk<'w> {
-    pub(crate) fn new(
-        values: &'w Values,
-        failed: &'w mut dyn FnMut(Error) -> Result<()>,
-        visit: &'w mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Self {
+impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
+    pub(crate) fn new(values: &'w Values, failed: &'w mut dyn FnMut(Error) -> Result<()>, visit: V) -> Self {
         let (ready, filling) = (Window::default(), Window::default());
         let (buffer, single) = (Vec::new(), Vec::new());
         let size = PAIRS.0;
@@ -188,17 +186,18 @@ impl<'w> Walk<'w> {
     }
 
     /// Takes what the LSM holds for the walk's next key.
-    pub(crate) fn pair(&mut self, key: &[u8], stored: &[u8]) -> Visit {
-        match Stored::read(stored) {
+    pub(crate) fn pair(&mut self, stored: Pair<'_>) -> Visit {
+        match Stored::read(stored.value) {
             Ok(Stored::Value(value)) => {
+                let pair = Pair { value, ..stored };
                 let waits = !self.ready.pairs.is_empty() || !self.filling.pairs.is_empty();
                 if waits && value.len() < NOT_COPIED {
-                    self.filling.add(key, value, Held::Value(value.len()));
+                    self.filling.add(pair, Held::Value(value.len()));
                 } else {
                     self.flush();
                     if self.goes_on() {
                         self.visited += 1;
-                        self.stopped = (self.visit)(key, value) == Visit::Stop;
+                        self.stopped = (self.visit)(pair) == Visit::Stop;
                     }
                 }
             }
@@ -207,9 +206,9 @@ impl<'w> Walk<'w> {
                     Some(place) => Held::Apart { pointer, place },
                     None => Held::Failed(lost(pointer)),
                 };
-                self.filling.add(key, &[], held);
+                self.filling.add(Pair { value: &[], ..stored }, held);
             }
-            Err(error) => self.filling.add(key, &[], Held::Failed(error)),
+            Err(error) => self.filling.add(Pair { value: &[], ..stored }, Held::Failed(error)),
         }
         if self.filling.is_full(self.size) {
             self.turn();
@@ -314,7 +313,7 @@ impl<'w> Walk<'w> {
         match value {
             Ok(value) => {
                 self.visited += 1;
-                self.stopped = (self.visit)(key, value) == Visit::Stop;
+                self.stopped = (self.visit)(Pair { key, value, expiry: pair.expiry }) == Visit::Stop;
             }
             Err(Error::Corrupt { .. }) if apart.is_some_and(|pointer| self.values.is_gone(key, pointer)) => {}
             Err(error) => self.outcome = (self.failed)(error),

@@ -131,26 +131,35 @@ impl Inner {
     /// Checks conditions whose stripes are held.
     fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
         for (index, (target, condition)) in required.iter().enumerate() {
-            let segment = self.table.segment(&self.pool, target.sig);
-            if self.is_unsettled() {
-                let (home, other) = self.table.place.buckets(target.sig);
-                self.persist_buckets(segment, home, other);
-            }
-            let probe = self.probe(segment, target.sig);
-            let found = probe.find(&self.pool, target.key).inspect_err(|error| self.corrupt(error))?;
-            if found.is_none() {
-                self.check_miss(segment, target.sig)?;
-            }
-            let live = if is_live(found.as_ref())? { found } else { None };
-            if let Some(hit) = live.as_ref().filter(|_| self.options.verify_reads) {
-                hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
-            }
+            let live = self.find_live(target, self.options.verify_reads)?;
             let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
             if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
                 return Ok(Commit::Unmet(index));
             }
         }
         Ok(Commit::Done)
+    }
+
+    /// Finds the live record of a key whose stripe is held.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn find_live(&self, target: &Target<'_>, verifies: bool) -> Result<Option<Hit<'_>>> {
+        let segment = self.table.segment(&self.pool, target.sig);
+        if self.is_unsettled() {
+            let (home, other) = self.table.place.buckets(target.sig);
+            self.persist_buckets(segment, home, other);
+        }
+        let probe = self.probe(segment, target.sig);
+        let found = probe.find(&self.pool, target.key).inspect_err(|error| self.corrupt(error))?;
+        if found.is_none() {
+            self.check_miss(segment, target.sig)?;
+        }
+        let live = if is_live(found.as_ref())? { found } else { None };
+        if let Some(hit) = live.as_ref().filter(|_| verifies) {
+            hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
+        }
+        Ok(live)
     }
 
     /// The last operation of each key, in the order of the signatures, so of partitions and segments.
@@ -212,7 +221,14 @@ impl Inner {
         let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
         partitions.sort_unstable();
         partitions.dedup();
-        partitions.into_iter().map(|partition| self.stripes.lock_partition(partition)).collect()
+        if self.changes.is_crowded() {
+            self.changes.wait_for_copier();
+        }
+        let held = partitions.into_iter().map(|partition| self.stripes.lock_partition(partition)).collect();
+        if self.changes.is_active() {
+            items.iter().for_each(|item| self.changes.record(item.target.key));
+        }
+        held
     }
 
     /// What is to be done to which entry, all stripes held. Splits segments where there is no free slot.

@@ -10,6 +10,7 @@
 //! | `layout`, `entry`, `record` | bytes on the medium |
 //! | `hash`, `table`, `probe`, `split`, `stripe` | hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
+//! | `copy` | copies of the whole store while it is written |
 //! | `damage` | what the store knows of damage to its index, and how misses are checked |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |
 //! | `recover`, `extents`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
@@ -26,6 +27,7 @@ mod adapt;
 mod backend;
 mod batch;
 mod collect;
+mod copy;
 mod damage;
 mod entry;
 mod extents;

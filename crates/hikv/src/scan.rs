@@ -11,14 +11,14 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, EntryChunk, Error, Expiry, Result, Scan, ScanRange, Visit};
+use lodestore_contract::{Direction, Entry, EntryChunk, Error, Expiry, Pair, Result, Scan, ScanRange, Visit};
 use lodestore_inplace::Running;
 use lodestore_media::NvPtr;
 
 use crate::inner::{Inner, Records};
 use crate::record::Record;
 
-use crate::table::{AHEAD, READ_AHEAD, Verdict, walk};
+use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
 
 /// Positions taken from the tree at once.
 const CHUNK: usize = 256;
@@ -76,9 +76,9 @@ impl Inner {
         while visited < range.limit && !stopped {
             let want = (range.limit - visited).min(CHUNK);
             let more = walk.chunk(self, want, &mut |pair| {
-                let (key, value) = pair?;
+                let record = pair?;
                 visited += 1;
-                stopped = visit(key, value) == Visit::Stop;
+                stopped = visit(record.key(), record.value()) == Visit::Stop;
                 Ok(!stopped && visited < range.limit)
             })?;
             if !more {
@@ -91,55 +91,18 @@ impl Inner {
         Ok(visited)
     }
 
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    /// Calls `visit` for every live pair, as
+    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) says.
+    pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let (mut visited, mut wrong) = (0, None);
+        let mut show = |pair: Pair<'_>| {
+            visited += 1;
+            visit(pair)
+        };
         for partition in 0..self.table.shape.partitions as usize {
             let _guard = self.enter()?;
-            let went_on = walk(&self.table, &self.pool, partition, |home, mut slots| {
-                // A key that is deleted and put again while its segment is copied can appear twice in the copy.
-                slots.sort_unstable_by_key(|slot| slot.entry.sig);
-                let mut shown: Vec<Record<'_>> = Vec::new();
-                for (index, slot) in slots.iter().enumerate() {
-                    if let Some(next) = slots.get(index + AHEAD) {
-                        self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
-                    }
-                    if index > 0 && slots[index - 1].entry.sig != slot.entry.sig {
-                        shown.clear();
-                    }
-                    let record = match self.table.judge(&self.pool, home, *slot) {
-                        Verdict::Free => continue,
-                        Verdict::Whole(record) => record,
-                        // As a get does, where checksums are not compared.
-                        Verdict::BadRecord(Some(record), _)
-                            if !self.options.verify_reads
-                                && self.table.place.sign(record.key()).0 == slot.entry.sig =>
-                        {
-                            record
-                        }
-                        Verdict::BadRecord(_, error) => {
-                            self.corrupt(&error);
-                            wrong.get_or_insert(error);
-                            continue;
-                        }
-                        Verdict::Damaged(error) => {
-                            self.corrupt(&error);
-                            self.note_damage(&error);
-                            wrong.get_or_insert(error);
-                            continue;
-                        }
-                    };
-                    if record.expiry().is_some_and(Expiry::is_past)
-                        || shown.iter().any(|other| other.key() == record.key())
-                    {
-                        continue;
-                    }
-                    shown.push(record);
-                    visited += 1;
-                    if visit(record.key(), record.value()) == Visit::Stop {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
+            let went_on = walk(&self.table, &self.pool, partition, |home, slots| {
+                Ok(self.show_slots(home, slots, self.options.verify_reads, &mut wrong, &mut show))
             })?;
             if !went_on {
                 return Ok(visited);
@@ -147,6 +110,61 @@ impl Inner {
         }
         self.check_complete()?;
         wrong.map_or(Ok(visited), Err)
+    }
+
+    /// Calls `visit` for every live pair in the copied slots of a segment. Notes the first damage
+    /// in `wrong`. Returns whether the visitor wants more.
+    pub(crate) fn show_slots(
+        &self,
+        home: Home,
+        mut slots: Vec<Slot>,
+        verifies: bool,
+        wrong: &mut Option<Error>,
+        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
+    ) -> bool {
+        // A key that is deleted and put again while its segment is copied can appear twice in the
+        // copy.
+        slots.sort_unstable_by_key(|slot| slot.entry.sig);
+        let mut shown: Vec<Record<'_>> = Vec::new();
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(next) = slots.get(index + AHEAD) {
+                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+            }
+            if index > 0 && slots[index - 1].entry.sig != slot.entry.sig {
+                shown.clear();
+            }
+            let record = match self.table.judge(&self.pool, home, *slot) {
+                Verdict::Free => continue,
+                Verdict::Whole(record) => record,
+                // As a get does, where checksums are not compared.
+                Verdict::BadRecord(Some(record), _)
+                    if !verifies && self.table.place.sign(record.key()).0 == slot.entry.sig =>
+                {
+                    record
+                }
+                Verdict::BadRecord(_, error) => {
+                    self.corrupt(&error);
+                    wrong.get_or_insert(error);
+                    continue;
+                }
+                Verdict::Damaged(error) => {
+                    self.corrupt(&error);
+                    self.note_damage(&error);
+                    wrong.get_or_insert(error);
+                    continue;
+                }
+            };
+            let expiry = record.expiry();
+            if expiry.is_some_and(Expiry::is_past) || shown.iter().any(|other| other.key() == record.key()) {
+                continue;
+            }
+            let pair = Pair { key: record.key(), value: record.value(), expiry };
+            if visit(pair) == Visit::Stop {
+                return false;
+            }
+            shown.push(record);
+        }
+        true
     }
 }
 
@@ -199,7 +217,7 @@ impl TreeWalk {
             let pair = match inner.live(position) {
                 Ok(None) => continue,
                 Ok(Some(record)) if !self.inside(record.key()) => return Ok(false),
-                Ok(Some(record)) => Ok((record.key(), record.value())),
+                Ok(Some(record)) => Ok(record),
                 Err(error) => Err(error),
             };
             if !visit(pair)? {
@@ -248,7 +266,7 @@ impl TreeWalk {
 }
 
 /// Gets pairs of a walk.
-type Visitor<'v> = &'v mut dyn FnMut(Result<(&[u8], &[u8])>) -> Result<bool>;
+type Visitor<'v> = &'v mut dyn FnMut(Result<Record<'_>>) -> Result<bool>;
 
 /// A scan that owns what it needs.
 pub(crate) struct OwnedScan {
@@ -283,7 +301,9 @@ impl OwnedScan {
         let want = self.left.min(OWNED_CHUNK);
         let more = self.walk.chunk(&self.running.inner, want, &mut |pair| {
             match pair {
-                Ok((key, value)) => chunk.push(key, value),
+                Ok(record) => {
+                    chunk.push(Pair { key: record.key(), value: record.value(), expiry: record.expiry() });
+                }
                 Err(error) => errors.push_back((chunk.len(), error)),
             }
             Ok(true)

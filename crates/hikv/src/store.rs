@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, PoisonReason, Progress,
-    Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, Options, Pair,
+    PoisonReason, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, OpenReport, Pool};
@@ -337,12 +338,16 @@ impl Store for HiKv {
         OwnedScan::start(&self.running, range)
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.inner().for_each(visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.inner().for_each_pair(visit)
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         self.inner().write_batch(conditions, batch)
+    }
+
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
+        copy_fuzzy(self.inner(), sink)
     }
 
     fn len(&self) -> Result<u64> {
@@ -354,6 +359,18 @@ impl Store for HiKv {
 
     fn identity(&self) -> Option<u64> {
         Some(self.inner().pool.identity() | 1)
+    }
+
+    fn creation_options(&self) -> Options {
+        let inner = self.inner();
+        let of_switch = |is_set: bool, set: &'static str, unset: &'static str| if is_set { set } else { unset };
+        let mut options = inner.pool.creation_options();
+        options.set("partitions", inner.table.shape.partitions.to_string());
+        options.set("segment", inner.table.shape.segment_bytes.to_string());
+        options.set("update", of_switch(inner.options.sync_update, "sync", "queued"));
+        options.set("tree", of_switch(inner.options.partitioned_tree, "partitioned", "global"));
+        options.set("wal", of_switch(inner.options.wal, "on", "off"));
+        options
     }
 
     fn opening(&self) -> u64 {

@@ -67,6 +67,13 @@ impl Stripes {
         (0..self.per_partition).map(|home| self.lock(partition, home)).collect()
     }
 
+    /// Acquires and frees every stripe, one after the other. The caller holds none.
+    pub(crate) fn pass_all(&self) {
+        for partition in 0..self.words.len() / self.per_partition {
+            (0..self.per_partition).for_each(|home| drop(self.lock(partition, home)));
+        }
+    }
+
     /// Whether a writer is at work there, so that what was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, home: usize) -> bool {

@@ -81,7 +81,10 @@ impl Inner {
     fn hold(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
         let segment = self.table.segment(&self.pool, target.sig);
         self.table.prefetch(&self.pool, segment, target.sig);
-        let held = self.stripes.lock(target.partition, target.home);
+        let mut held = self.stripes.lock(target.partition, target.home);
+        if self.changes.is_active() {
+            held = self.record_change(target, held);
+        }
         let segment = self.table.segment(&self.pool, target.sig);
         if self.is_unsettled() {
             let (home, other) = self.table.place.buckets(target.sig);
@@ -89,6 +92,19 @@ impl Inner {
             self.pool.check()?;
         }
         Ok((held, segment))
+    }
+
+    /// Records a key that is about to be written, for the copy of the store that is being made. May
+    /// wait for the copier, and acquires the stripe again then.
+    #[cold]
+    fn record_change<'a>(&'a self, target: &Target<'_>, mut held: Held<'a>) -> Held<'a> {
+        if self.changes.is_crowded() {
+            drop(held);
+            self.changes.wait_for_copier();
+            held = self.stripes.lock(target.partition, target.home);
+        }
+        self.changes.record(target.key);
+        held
     }
 
     pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use lodestore_contract::copy::Changes;
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{EngineCounters, Error, Event, Expiry, FoundBy, Result, Stats};
 use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
@@ -33,6 +34,8 @@ pub struct Base {
     pub dram_budget: u64,
     /// The background scrub.
     pub scrub: Scrub,
+    /// Keys that were written since a copy of the store began.
+    pub changes: Changes,
 }
 
 /// An operation under way: while it lives, nothing that it reaches is reused, `close` waits, and events wait to be told.
@@ -96,6 +99,7 @@ impl Base {
             unsettled: AtomicBool::new(unsettled),
             dram_budget,
             scrub,
+            changes: Changes::default(),
         }
     }
 

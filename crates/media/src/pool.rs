@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, PoisonReason, Result};
+use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, PoisonReason, Result};
 
 use crate::ahead::Ahead;
 use crate::alloc::Allocator;
@@ -244,6 +244,14 @@ impl Pool {
     /// The options in force: those given, with what the store keeps of its own.
     pub fn options(&self) -> &PoolOptions {
         &self.opts
+    }
+
+    /// Returns the options of this pool that shape a store, by their names as text.
+    pub fn creation_options(&self) -> Options {
+        let mut options = Options::new();
+        options.set("region", self.opts.region_bytes.to_string());
+        options.set("chunk", self.opts.chunk_bytes.to_string());
+        options
     }
 
     /// The medium found.

@@ -12,13 +12,13 @@ use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
 use crate::scan::Source;
-use crate::walk::{Most, Page, page};
+use crate::walk::{Keeps, Most, Page, page};
 
 /// A filter is made anew when it counts this many eighths of the keys that it was made for, and then for so many times as many.
 const FULL_EIGHTHS: u64 = 12;
 const GROWTH: u64 = 2;
 /// Keys that are counted while all stripes are held, and bytes of their values that are read for it.
-const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, values: false };
+const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, keeps: Keeps::Keys };
 /// After a walk that met pairs that no member can read, before the next one.
 const AFTER_DAMAGE: Duration = Duration::from_secs(10);
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Direction, Entry, Error, Result, Scan, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Entry, Error, Pair as Shown, Result, Scan, ScanRange, Store, Visit};
 
 use crate::device::Device;
 use crate::group::Group;
 use crate::read;
 use crate::store::Inner;
-use crate::walk::{Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
+use crate::walk::{Held, Keeps, Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
 
 /// Pairs that a page takes of each group at most, and of the first page.
 const PAGE: usize = 256;
@@ -217,11 +217,12 @@ struct Walk {
     /// What could not be read, told behind the page that it is in.
     damage: std::vec::IntoIter<Error>,
     size: usize,
+    keeps: Keeps,
     is_over: bool,
 }
 
 impl Walk {
-    fn new(inner: &Arc<Inner>, range: &ScanRange) -> Self {
+    fn new(inner: &Arc<Inner>, range: &ScanRange, keeps: Keeps) -> Self {
         // Asked before, of these groups alone: a key that moves is not in them.
         let (count, settled) = inner.shape.counts();
         let groups = inner.shape.groups();
@@ -233,8 +234,13 @@ impl Walk {
             page: Vec::new().into_iter(),
             damage: Vec::new().into_iter(),
             size: FIRST,
+            keeps,
             is_over: false,
         }
+    }
+
+    fn most(&self) -> Most {
+        Most { pairs: self.size, bytes: PAGE_BYTES, keeps: self.keeps }
     }
 
     /// Reads the next page; false at the end.
@@ -242,7 +248,7 @@ impl Walk {
         if self.is_over || self.range.limit == 0 {
             return Ok(false);
         }
-        let page = merge(self.inner.pages(&self.range, &self.cuts, self.size)?, self.range.direction);
+        let page = merge(self.inner.pages(&self.range, &self.cuts, self.most())?, self.range.direction);
         self.is_over = page.is_last;
         self.size = (self.size * 2).min(PAGE);
         if let Some((last, _)) = page.pairs.last() {
@@ -292,7 +298,7 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let pair = self.pair().transpose()?;
-        Some(pair.map(|(key, value)| Entry::new(&key, &value)))
+        Some(pair.map(|(key, Held { value, expiry })| Entry::of_pair(Shown { key: &key, value: &value, expiry })))
     }
 }
 
@@ -354,12 +360,11 @@ impl Inner {
     }
 
     /// The next pairs of each group, at one moment for keys that move.
-    fn pages(&self, range: &ScanRange, cuts: &[u64], size: usize) -> Result<Vec<Page>> {
+    fn pages(&self, range: &ScanRange, cuts: &[u64], most: Most) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
         // Keys that have come meanwhile are numbered behind the cut; also where all have come since.
         let is_as_before = self.shape.counts() == (cuts.len(), cuts.len());
         let stores = self.stores(if is_as_before { cuts } else { &[] })?;
-        let most = Most { pairs: size, bytes: PAGE_BYTES, values: true };
         stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()
     }
 
@@ -371,7 +376,7 @@ impl Inner {
         if !inner.can_scan() {
             return inner.stores_now()?[0].store.scan(range);
         }
-        let mut walk = Walk::new(inner, range);
+        let mut walk = Walk::new(inner, range, Keeps::Pairs);
         if inner.has_one_group() && inner.is_one_store() {
             let scan = Some(inner.stores_now()?[0].store.scan(range)?);
             return Ok(Box::new(SoleWalk { inner: Arc::clone(inner), scan, shown: 0, last: Vec::new(), walk }));
@@ -407,7 +412,7 @@ impl Inner {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
         failed: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<usize> {
-        let mut walk = Walk::new(self, range);
+        let mut walk = Walk::new(self, range, Keeps::Values);
         let mut visited = 0;
         if self.has_one_group() && self.is_one_store() {
             let (mut is_over, mut is_stopped, mut last) = (true, false, Vec::new());
@@ -441,9 +446,9 @@ impl Inner {
         loop {
             match walk.pair() {
                 Ok(None) => return Ok(visited),
-                Ok(Some((key, value))) => {
+                Ok(Some((key, held))) => {
                     visited += 1;
-                    if visit(&key, &value) == Visit::Stop {
+                    if visit(&key, &held.value) == Visit::Stop {
                         return Ok(visited);
                     }
                 }
@@ -458,29 +463,60 @@ impl Inner {
     /// # Errors
     /// The devices'. Damage is passed over, and told at the end.
     pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+        if !inner.can_scan() {
+            return Self::for_each_pair(inner, &mut |pair| visit(pair.key, pair.value));
+        }
         let (mut damage, mut is_stopped) = (None, false);
         let mut visit = |key: &[u8], value: &[u8]| {
             let more = visit(key, value);
             is_stopped = more == Visit::Stop;
             more
         };
-        let visited = if inner.can_scan() {
-            let mut failed = |error| {
-                damage.get_or_insert(error);
-                Ok(())
-            };
-            inner.visit(&ScanRange::all(), &mut visit, &mut failed)? as u64
-        } else {
-            inner.visit_shares(&mut visit, &mut damage)?
+        let mut failed = |error| {
+            damage.get_or_insert(error);
+            Ok(())
         };
+        let visited = inner.visit(&ScanRange::all(), &mut visit, &mut failed)? as u64;
         damage.filter(|_| !is_stopped).map_or(Ok(visited), Err)
     }
 
-    /// Visits all pairs where there is no order: share by share, the keys first, then each as it is read now.
-    fn visit_shares(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit, damage: &mut Option<Error>) -> Result<u64> {
+    /// Visits all pairs as [`for_each`](Self::for_each) does, with their expiries.
+    ///
+    /// # Errors
+    /// As [`for_each`](Self::for_each).
+    pub(crate) fn for_each_pair(inner: &Arc<Self>, visit: &mut dyn FnMut(Shown<'_>) -> Visit) -> Result<u64> {
+        let (mut damage, mut visited, mut is_stopped) = (None, 0, false);
+        let mut show = |pair: Shown<'_>| {
+            visited += 1;
+            let more = visit(pair);
+            is_stopped = more == Visit::Stop;
+            more
+        };
+        if inner.can_scan() {
+            let mut walk = Walk::new(inner, &ScanRange::all(), Keeps::Pairs);
+            loop {
+                match walk.pair() {
+                    Ok(None) => break,
+                    Ok(Some((key, Held { value, expiry }))) => {
+                        if show(Shown { key: &key, value: &value, expiry }) == Visit::Stop {
+                            break;
+                        }
+                    }
+                    Err(error @ Error::Corrupt { .. }) => drop(damage.get_or_insert(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+        } else {
+            inner.visit_shares(&mut show, &mut damage)?;
+        }
+        damage.filter(|_| !is_stopped).map_or(Ok(visited), Err)
+    }
+
+    /// Visits all pairs of devices without an order: share by share, the keys first, then each pair
+    /// as it is now.
+    fn visit_shares(&self, visit: &mut dyn FnMut(Shown<'_>) -> Visit, damage: &mut Option<Error>) -> Result<()> {
         let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
         let shares = Shares::new(keys);
-        let (mut visited, mut value) = (0, Vec::new());
         for share in 0..shares.count() {
             let mut found = HashSet::new();
             // A key goes from a group to a later one, also to one that is added meanwhile, and is there before it is gone here: so it is met in one of both.
@@ -489,21 +525,21 @@ impl Inner {
                 *damage = damage.take().or(group.collect(shares, share, &mut found)?);
             }
             for key in &found {
-                match self.read(key, &mut value) {
-                    Ok(true) => visited += 1,
-                    Ok(false) => continue,
+                let Held { value, expiry } = match self.read_pair(key) {
+                    Ok(Some(held)) => held,
+                    Ok(None) => continue,
                     Err(error @ Error::Corrupt { .. }) => {
                         damage.get_or_insert(error);
                         continue;
                     }
                     Err(error) => return Err(error),
-                }
-                if visit(key, &value) == Visit::Stop {
-                    return Ok(visited);
+                };
+                if visit(Shown { key, value: &value, expiry }) == Visit::Stop {
+                    return Ok(());
                 }
             }
         }
-        Ok(visited)
+        Ok(())
     }
 
     /// Live keys.

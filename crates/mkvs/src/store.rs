@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lodestore_contract::copy::CopySink;
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, ChangeFn, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats, Store, Swap,
-    VerifyReport, Visit,
+    Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Pair, Progress, Result, Scan, ScanRange, Stats, Store,
+    Swap, VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
@@ -28,6 +29,7 @@ use crate::places::Places;
 use crate::recover::{self, Opened};
 use crate::route::KeyHash;
 use crate::shape::{Owned, Shape, Shared};
+use crate::walk::Held;
 use crate::{lock, verify};
 
 /// What threads share.
@@ -242,13 +244,28 @@ impl Inner {
         Ok(shared)
     }
 
-    /// The value of a key that a walk has met, as it is now; false where it is gone.
+    /// Reads the value and the expiry of a key as they are at one moment.
     ///
     /// # Errors
     /// The devices'.
-    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        value.clear();
-        Ok(self.share(key)?.find(key, Question::Value, value)?.is_there)
+    pub(crate) fn read_pair(&self, key: &[u8]) -> Result<Option<Held>> {
+        let at = self.share(key)?;
+        // Writers share the stripe of a sole store, and hold all other stripes alone.
+        if let Some(store) = at.group.sole().filter(|_| at.old.is_none()) {
+            let mut held = None;
+            let read = store.update_with(key, &mut |value, expiry| {
+                held = value.map(|value| Held { value: value.to_vec(), expiry });
+                Change::Keep
+            });
+            match read {
+                // Such a store accepts no write that could come between two reads.
+                Err(Error::Poisoned { .. }) => {}
+                read => return read.map(|()| held),
+            }
+        }
+        let mut value = Vec::new();
+        let found = at.find(key, Question::Pair, &mut value)?;
+        Ok(found.is_there.then_some(Held { value, expiry: found.expiry }))
     }
 
     /// A key to write.
@@ -490,6 +507,20 @@ impl Store for Mkvs {
     fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         self.inner.check_open()?;
         Inner::for_each(&self.inner, visit)
+    }
+
+    fn copy_all(&self, _sink: &mut dyn CopySink) -> Result<()> {
+        self.inner.check_open()?;
+        Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "copies of one moment".into(),
+            instead: "close the matrix and copy the directories of its host and devices, or export it while nobody writes",
+        })
+    }
+
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.inner.check_open()?;
+        Inner::for_each_pair(&self.inner, visit)
     }
 
     fn len(&self) -> Result<u64> {

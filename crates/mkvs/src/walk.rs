@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
-use lodestore_contract::{Direction, Error, Result, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Error, Expiry, Pair as Shown, Result, ScanRange, Store, Visit};
 
 use crate::route::KeyHash;
 
@@ -15,8 +15,15 @@ const SHARE: u64 = 1 << 20;
 /// Shares are told apart by other bits than groups and stripes.
 const SHARE_SEED: u64 = 0x5ead_ed57_0125_e77e;
 
-/// A key with its value.
-pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+/// A key with what is stored under it.
+pub(crate) type Pair = (Vec<u8>, Held);
+
+/// The value of a key, and when the key expires. Both are left out if a page does not ask for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) value: Vec<u8>,
+    pub(crate) expiry: Option<Expiry>,
+}
 
 /// The most that a page takes.
 #[derive(Debug, Clone, Copy)]
@@ -24,12 +31,33 @@ pub(crate) struct Most {
     pub(crate) pairs: usize,
     /// Bytes of keys and values at which it ends that has a pair.
     pub(crate) bytes: usize,
-    /// Whether values are kept; they are empty else.
-    pub(crate) values: bool,
+    /// The parts of each pair that are kept.
+    pub(crate) keeps: Keeps,
+}
+
+/// What a page keeps of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// The key alone.
+    Keys,
+    /// The key and the value.
+    Values,
+    /// The key, the value and the expiry.
+    Pairs,
+}
+
+impl Keeps {
+    fn held(self, value: &[u8], expiry: Option<Expiry>) -> Held {
+        match self {
+            Self::Keys => Held::default(),
+            Self::Values => Held { value: value.to_vec(), expiry: None },
+            Self::Pairs => Held { value: value.to_vec(), expiry },
+        }
+    }
 }
 
 /// Keys of a page.
-pub(crate) const KEYS: Most = Most { pairs: 128, bytes: 4 << 20, values: false };
+pub(crate) const KEYS: Most = Most { pairs: 128, bytes: 4 << 20, keeps: Keeps::Keys };
 
 /// The next pairs of a store.
 #[derive(Default)]
@@ -45,9 +73,9 @@ pub(crate) struct Page {
 
 impl Page {
     /// Takes one more; false where it is full with it.
-    fn take(&mut self, key: &[u8], value: &[u8], most: &Most) -> bool {
-        self.bytes += key.len() + value.len();
-        self.pairs.push((key.to_vec(), if most.values { value.to_vec() } else { Vec::new() }));
+    fn take(&mut self, pair: Shown<'_>, most: &Most) -> bool {
+        self.bytes += pair.key.len() + pair.value.len();
+        self.pairs.push((pair.key.to_vec(), most.keeps.held(pair.value, pair.expiry)));
         self.is_last = self.bytes < most.bytes && self.pairs.len() < most.pairs;
         self.is_last
     }
@@ -62,8 +90,13 @@ impl Page {
 /// # Errors
 /// The store's, but for damage.
 pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
+    if most.keeps == Keeps::Pairs {
+        return page_with_damage(store, range, most);
+    }
     let mut page = Page { is_last: true, ..Page::default() };
-    let visit = &mut |key: &[u8], value: &[u8]| if page.take(key, value, most) { Visit::More } else { Visit::Stop };
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        if page.take(Shown { key, value, expiry: None }, most) { Visit::More } else { Visit::Stop }
+    };
     match store.scan_each(&ScanRange { limit: most.pairs, ..range.clone() }, visit) {
         Ok(_) => Ok(page),
         Err(Error::Corrupt { .. }) => page_with_damage(store, range, most),
@@ -71,14 +104,14 @@ pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<
     }
 }
 
-/// As [`page`], by a scan that goes on behind what is damaged.
+/// As [`page`], by a scan that goes on behind what is damaged and reports expiries.
 fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
     let mut page = Page { is_last: true, ..Page::default() };
     let mut is_cut = false;
     for entry in store.scan(&ScanRange { limit: usize::MAX, ..range.clone() })? {
         is_cut = matches!(entry, Err(Error::Corrupt { .. }));
         match entry {
-            Ok(entry) if page.take(entry.key(), entry.value(), most) => {}
+            Ok(entry) if page.take(entry.pair(), most) => {}
             Ok(_) => return Ok(page),
             Err(error @ Error::Corrupt { .. }) => page.miss(error),
             Err(error) => return Err(error),
@@ -91,9 +124,9 @@ fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result
 /// As [`page`], by a walk without order over all of the store, which passes over what is damaged.
 fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Option<Vec<u8>>, Error)>) -> Result<Page> {
     let is_forward = range.direction == Direction::Forward;
-    let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut found: BTreeMap<Vec<u8>, (usize, Held)> = BTreeMap::new();
     let (mut bytes, mut is_last) = (0, true);
-    let walked = store.for_each(&mut |key, value| {
+    let walked = store.for_each_pair(&mut |Shown { key, value, expiry }| {
         if !range.contains(key) {
             return Visit::More;
         }
@@ -104,10 +137,10 @@ fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Optio
             return Visit::More;
         }
         bytes += key.len() + value.len();
-        found.insert(key.to_vec(), if most.values { value.to_vec() } else { Vec::new() });
+        found.insert(key.to_vec(), (value.len(), most.keeps.held(value, expiry)));
         while found.len() > most.pairs || (bytes > most.bytes && found.len() > 1) {
             let farthest = if is_forward { found.pop_last() } else { found.pop_first() };
-            bytes -= farthest.map_or(0, |(key, value)| key.len() + value.len());
+            bytes -= farthest.map_or(0, |(key, (value_len, _))| key.len() + value_len);
             is_last = false;
         }
         Visit::More
@@ -116,7 +149,7 @@ fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Optio
         Ok(_) | Err(Error::Corrupt { .. }) => {}
         Err(error) => return Err(error),
     }
-    let mut pairs: Vec<Pair> = found.into_iter().collect();
+    let mut pairs: Vec<Pair> = found.into_iter().map(|(key, (_, held))| (key, held)).collect();
     if !is_forward {
         pairs.reverse();
     }

@@ -35,7 +35,7 @@ use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
 use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
-use crate::table::Table;
+use crate::table::{Hit, Table};
 use crate::write::is_live;
 
 /// Bytes of a slot.
@@ -212,18 +212,27 @@ impl Inner {
     /// Checks conditions whose stripes are held.
     fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
         for (index, (hashed, condition)) in required.iter().enumerate() {
-            let table = self.partition(*hashed).place(hashed.fraction);
-            let found = self.find(table, *hashed, &condition.key).inspect_err(|error| self.corrupt(error))?;
-            let live = if is_live(found.as_ref())? { found } else { None };
-            if let Some(hit) = live.as_ref().filter(|_| self.options.verify_reads) {
-                hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
-            }
+            let live = self.find_live(*hashed, &condition.key, self.options.verify_reads)?;
             let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
             if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
                 return Ok(Commit::Unmet(index));
             }
         }
         Ok(Commit::Done)
+    }
+
+    /// Finds the live record of a key whose stripe is held.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn find_live(&self, hashed: Hashed, key: &[u8], verifies: bool) -> Result<Option<Hit<'_>>> {
+        let table = self.partition(hashed).place(hashed.fraction);
+        let found = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
+        let live = if is_live(found.as_ref())? { found } else { None };
+        if let Some(hit) = live.as_ref().filter(|_| verifies) {
+            hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
+        }
+        Ok(live)
     }
 
     /// Takes the stripes of all keys, those of the conditions too, in ascending order. Returns the
@@ -234,7 +243,13 @@ impl Inner {
         let mut stripes: Vec<_> = keys().map(stripe).collect();
         stripes.sort_unstable();
         stripes.dedup();
+        if self.changes.is_crowded() {
+            self.changes.wait_for_copier();
+        }
         let held = stripes.iter().map(|(partition, stripe)| self.stripes.lock(*partition, *stripe)).collect();
+        if self.changes.is_active() {
+            finals.iter().for_each(|last| self.changes.record(last.key));
+        }
         let index = finals.iter().map(|last| stripes.partition_point(|taken| *taken < stripe(last.hashed))).collect();
         if self.is_unsettled() {
             for hashed in keys() {

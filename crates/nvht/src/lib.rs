@@ -13,6 +13,7 @@
 //! | `hash`, `murmur3`, `table`, `search`, `partition`, `stripe` | the table: placing, finding, which table, locking |
 //! | `resize` | growing without stopping |
 //! | `read`, `write`, `batch`, `walk`, `sweep` | the operations |
+//! | `copy` | copies of the whole store while it is written |
 //! | `recover`, `settle`, `verify` | from bytes to a whole store, and checking one |
 //!
 //! Persist order of each operation: the heads of `write`, `resize` and `batch`; docs/crash.md argues them by case.
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod copy;
 mod hash;
 mod inner;
 mod layout;

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, PoisonReason, Progress,
-    Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, Options, Pair,
+    PoisonReason, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
-use crate::hash::Hasher;
+use crate::hash::{HashKind, Hasher};
 use crate::inner::{Care, GrowthCounts, Inner};
 use crate::layout::{
-    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
+    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
@@ -397,12 +398,16 @@ impl Store for Nvht {
         self.no_order()
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.inner().for_each(visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.inner().for_each_pair(visit)
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         self.inner().write_batch(conditions, batch)
+    }
+
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
+        copy_fuzzy(self.inner(), sink)
     }
 
     fn len(&self) -> Result<u64> {
@@ -414,6 +419,17 @@ impl Store for Nvht {
 
     fn identity(&self) -> Option<u64> {
         Some(self.inner().pool.identity() | 1)
+    }
+
+    fn creation_options(&self) -> Options {
+        let (inner, shape) = (self.inner(), self.inner().shape);
+        let mut options = inner.pool.creation_options();
+        options.set("partitions", shape.partitions.to_string());
+        options.set("initial-capacity", shape.first_slots.to_string());
+        options.set("load-factor", format!("{:.2}", f64::from(shape.load) / 100.0));
+        options.set("probe-length", (shape.probe_lines * LINE_SLOTS as u32).to_string());
+        options.set("hash", if shape.hash == HashKind::Murmur3 { "murmur3" } else { "xxh3" });
+        options
     }
 
     fn opening(&self) -> u64 {

@@ -4,7 +4,7 @@
 //! 1. A key's slot is changed only under the stripe of its fraction. A free slot may be taken by a writer of any stripe whose keys reach
 //!    its line, so a free slot is taken by a compare-and-swap.
 //! 2. A thread takes stripes in ascending order (partition, then fraction), and no other lock under them but those of
-//!    the allocator and the epochs.
+//!    the allocator, the epochs and the recorded changes.
 //! 3. While a stripe is held, the store of a slot under it may be visible and not yet durable; once it is seen free, every slot
 //!    stored under it before is durable. Readers rely on this (see `read.rs`).
 //! 4. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`): where a key belongs cannot change for who
@@ -73,6 +73,13 @@ impl Stripes {
             }
             spins += 1;
             if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    /// Acquires and frees every stripe, one after the other. The caller holds none.
+    pub(crate) fn pass_all(&self) {
+        for partition in 0..self.words.len() / STRIPES {
+            (0..STRIPES).for_each(|stripe| drop(self.lock(partition, stripe)));
         }
     }
 

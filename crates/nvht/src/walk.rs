@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use lodestore_contract::{Error, Expiry, Result, Visit};
+use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
@@ -142,47 +142,67 @@ impl Inner {
         table.first_fraction(table.home(from as u32) + PART_LINES)
     }
 
-    /// Calls `visit` for every live pair (see [`Store::for_each`](lodestore_contract::Store::for_each)).
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    /// Calls `visit` for every live pair, as
+    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) says.
+    pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let mut visited = 0;
         let mut wrong = self.is_seal_broken().then(broken_seal);
+        let mut show = |pair: Pair<'_>| {
+            visited += 1;
+            visit(pair)
+        };
         for partition in 0..self.partitions.len() {
-            let part = &self.partitions[partition];
             let mut from = 0;
             while from < CURSOR_END {
-                let _guard = self.enter()?;
-                let to = Self::part_end(part, from);
-                let mut seen = HashSet::new();
-                let found = self.copy_part(partition, from, to, |_| true);
-                if let Some(line) = self.damaged_line_of(part, from, to) {
-                    let error = damaged_line(line);
-                    self.corrupt(&error);
-                    wrong.get_or_insert(error);
+                match self.show_part(partition, from, &mut wrong, &mut show)? {
+                    Some(to) => from = to,
+                    None => return Ok(visited),
                 }
-                for found in found {
-                    let record = match self.live(partition, &found) {
-                        Ok(Some(record)) => record,
-                        Ok(None) => continue,
-                        Err(error) => {
-                            wrong.get_or_insert(error);
-                            continue;
-                        }
-                    };
-                    if self.is_careful() && !seen.insert(record.key()) {
-                        let error = another_slot(found.record_at);
-                        self.corrupt(&error);
-                        wrong.get_or_insert(error);
-                        continue;
-                    }
-                    visited += 1;
-                    if visit(record.key(), record.value()) == Visit::Stop {
-                        return Ok(visited);
-                    }
-                }
-                from = to;
             }
         }
         wrong.map_or(Ok(visited), Err)
+    }
+
+    /// Calls `visit` for every live pair in the part that begins at `from`. Notes the first damage
+    /// in `wrong`. Returns where the next part begins; `None` if the visitor wants no more.
+    pub(crate) fn show_part(
+        &self,
+        partition: usize,
+        from: u64,
+        wrong: &mut Option<Error>,
+        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
+    ) -> Result<Option<u64>> {
+        let _guard = self.enter()?;
+        let part = &self.partitions[partition];
+        let to = Self::part_end(part, from);
+        let mut seen = HashSet::new();
+        let found = self.copy_part(partition, from, to, |_| true);
+        if let Some(line) = self.damaged_line_of(part, from, to) {
+            let error = damaged_line(line);
+            self.corrupt(&error);
+            wrong.get_or_insert(error);
+        }
+        for found in found {
+            let record = match self.live(partition, &found) {
+                Ok(Some(record)) => record,
+                Ok(None) => continue,
+                Err(error) => {
+                    wrong.get_or_insert(error);
+                    continue;
+                }
+            };
+            if self.is_careful() && !seen.insert(record.key()) {
+                let error = another_slot(found.record_at);
+                self.corrupt(&error);
+                wrong.get_or_insert(error);
+                continue;
+            }
+            let pair = Pair { key: record.key(), value: record.value(), expiry: record.expiry() };
+            if visit(pair) == Visit::Stop {
+                return Ok(None);
+            }
+        }
+        Ok(Some(to))
     }
 
     /// Copies the slots of a part that are `wanted`; when this returns they are durable, and no stripe is held. The caller holds a guard.

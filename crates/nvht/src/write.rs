@@ -59,10 +59,13 @@ pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 impl Inner {
     /// Takes the key's stripe; the table where it belongs. The caller holds a guard and no stripe.
     #[inline]
-    fn hold(&self, hashed: Hashed) -> Quick<(Held<'_>, Table)> {
+    fn hold(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
         let part = self.partition(hashed);
         part.place(hashed.fraction).prefetch(&self.pool, hashed.fraction);
-        let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        let mut held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        if self.changes.is_active() {
+            held = self.record_change(hashed, key, held);
+        }
         let table = part.place(hashed.fraction);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hashed.fraction);
@@ -71,11 +74,24 @@ impl Inner {
         Ok((held, table))
     }
 
+    /// Records a key that is about to be written, for the copy of the store that is being made. May
+    /// wait for the copier, and acquires the stripe again then.
+    #[cold]
+    fn record_change<'a>(&'a self, hashed: Hashed, key: &[u8], mut held: Held<'a>) -> Held<'a> {
+        if self.changes.is_crowded() {
+            drop(held);
+            self.changes.wait_for_copier();
+            held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        }
+        self.changes.record(key);
+        held
+    }
+
     pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (held, table) = self.hold(hashed)?;
+            let (held, table) = self.hold(hashed, key)?;
             // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
             let mut stored = None;
             if when == When::Always {
@@ -151,7 +167,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (mut held, table) = self.hold(hashed)?;
+            let (mut held, table) = self.hold(hashed, key)?;
             let old = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
             let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
             if let Some(hit) = live
@@ -184,7 +200,7 @@ impl Inner {
         check_key(key)?;
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
-        let (mut held, table) = self.hold(hashed)?;
+        let (mut held, table) = self.hold(hashed, key)?;
         let deleted = match self.find(table, hashed, key) {
             // A damaged record goes as well.
             Ok(Some(hit)) if !hit.is_bound || !hit.record.is_expired(hit.record_at).unwrap_or(false) => {
@@ -204,7 +220,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, self.form.record(slot))?;
         let hashed = self.hasher.hash(record.key());
-        let (mut held, table) = self.hold(hashed).map_err(|error| *error)?;
+        let (mut held, table) = self.hold(hashed, record.key()).map_err(|error| *error)?;
         match self.find(table, hashed, record.key())? {
             Some(hit) if hit.slot == slot && hit.is_bound && hit.record.is_expired(hit.record_at)? => {
                 self.unlink(table, &hit, &mut held, Mutant::SweepBeforeDurable);

@@ -2,13 +2,15 @@
 //!
 //! Only two moments are used, long past and far ahead, so that no test waits or races the clock.
 
+use std::collections::BTreeMap;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::data::key;
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
-use crate::{Change, Error, Expiry, Lifetime, ScanRange, Store, Swap, Visit};
+use crate::{Change, Entry, Error, Expiry, Lifetime, Pair, Scan, ScanRange, Store, Swap, Visit};
 
 /// Long past.
 pub(super) const PAST: Expiry = Expiry::at_millis(1);
@@ -339,6 +341,125 @@ fn keep_expiry<S: Store>(store: &S, value: &[u8], step: usize) {
             let swap = store.compare_and_swap(b"k", now.as_deref(), Some(value), Lifetime::Keep);
             swap.expect("compare_and_swap");
         }
+    }
+}
+
+/// Keys, each with its expiry.
+type Expiries = BTreeMap<Vec<u8>, Option<Expiry>>;
+
+/// Returns the expiries that `for_each_pair` shows.
+fn shown_by_for_each<S: Store>(store: &S) -> Expiries {
+    let mut shown = Expiries::new();
+    let count = store.for_each_pair(&mut |pair: Pair<'_>| {
+        assert!(shown.insert(pair.key.to_vec(), pair.expiry).is_none(), "for_each_pair visits a key twice");
+        Visit::More
+    });
+    assert_eq!(count.expect("for_each_pair"), shown.len() as u64, "for_each_pair counts its visits");
+    shown
+}
+
+/// Returns the expiries that a scan shows.
+fn shown_by(scan: crate::Result<Scan>) -> Expiries {
+    let pair = |entry: crate::Result<Entry>| {
+        let entry = entry.expect("an entry");
+        (entry.key().to_vec(), entry.expiry())
+    };
+    scan.expect("scan").map(pair).collect()
+}
+
+/// Every walk shows each key with its expiry, long values and short ones, and after a reopening.
+pub fn walks_report_the_expiry<H: Harness>(case: &Case<H>) {
+    let Some(mut store) = create(case) else { return };
+    let long = vec![7; 5000];
+    let mut expected = Expiries::new();
+    for i in 0..case.plan.keys.min(600) {
+        let expiry =
+            [None, Some(FAR[0]), Some(PAST), Some(FAR[1]), Some(Expiry::at_millis(FAR[0].millis() + 1))][i % 5];
+        let value: &[u8] = if i.is_multiple_of(7) { &long } else { b"v" };
+        store.put_expiring(&key("walked", i), value, expiry).expect("put_expiring");
+        if expiry != Some(PAST) {
+            expected.insert(key("walked", i), expiry);
+        }
+    }
+    for stop in [None, Some(Stop::Clean), Some(Stop::Crash)] {
+        if let Some(how) = stop {
+            store = case.reopen(store, how);
+        }
+        assert_eq!(shown_by_for_each(&store), expected, "for_each_pair after {stop:?}");
+        if store.capabilities().scan {
+            assert_eq!(shown_by(store.scan(&ScanRange::all())), expected, "scan after {stop:?}");
+            let backward = ScanRange::all().reverse();
+            assert_eq!(shown_by(store.scan(&backward)), expected, "backward scan after {stop:?}");
+        }
+    }
+    assert_sound(&store);
+}
+
+/// While other threads write pairs whose values name their expiries, no walk shows the value of one
+/// write with the expiry of another.
+pub fn walks_pair_values_with_their_own_expiry<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    let (keys, stop) = (20, AtomicBool::new(false));
+    let write = |i: usize, step: u64| {
+        let millis = FAR[0].millis() + step;
+        store.put_expiring(&key("paired", i), &millis.to_le_bytes(), Some(Expiry::at_millis(millis))).expect("put");
+    };
+    let check = |pair: Pair<'_>| {
+        let named = Expiry::at_millis(u64::from_le_bytes(pair.value.try_into().expect("8 bytes")));
+        assert_eq!(pair.expiry, Some(named), "of {}", pair.key.escape_ascii());
+    };
+    (0..keys).for_each(|i| write(i, 0));
+    thread::scope(|scope| {
+        let ends = super::threads::EndsOnDrop(&stop);
+        scope.spawn(|| {
+            let mut step = 0;
+            while !stop.load(Ordering::Acquire) {
+                step += 1;
+                (0..keys).for_each(|i| write(i, step));
+            }
+        });
+        for _ in 0..case.plan.thread_ops / 20 {
+            let walked = store.for_each_pair(&mut |pair| {
+                check(pair);
+                Visit::More
+            });
+            assert_eq!(walked.expect("for_each_pair"), keys as u64);
+            if store.capabilities().scan {
+                let scan = store.scan(&ScanRange::all()).expect("scan");
+                scan.for_each(|entry| check(entry.expect("an entry").pair()));
+            }
+            thread::yield_now();
+        }
+        drop(ends);
+    });
+    assert_sound(&store);
+}
+
+/// A snapshot reports the expiries of its moment, by gets and by scans.
+pub fn snapshots_keep_their_expiries<H: Harness>(case: &Case<H>) {
+    let Some(store) = create(case) else { return };
+    if !store.capabilities().snapshot {
+        return;
+    }
+    let mut expected = Expiries::new();
+    for i in 0..100 {
+        let expiry = [None, Some(FAR[0]), Some(FAR[1])][i % 3];
+        store.put_expiring(&key("seen", i), b"before", expiry).expect("put_expiring");
+        expected.insert(key("seen", i), expiry);
+    }
+    store.put_expiring(b"past", b"before", Some(PAST)).expect("put_expiring");
+    let view = store.snapshot().expect("snapshot");
+    for i in 0..100 {
+        store.put_expiring(&key("seen", i), b"after", Some(FAR[i % 2])).expect("put_expiring");
+    }
+    for (name, expiry) in &expected {
+        let found = view.get_with_expiry(name).expect("get_with_expiry");
+        assert_eq!(found, Some((b"before".to_vec(), *expiry)), "of {}", name.escape_ascii());
+        assert_eq!(view.get(name).expect("get"), Some(b"before".to_vec()));
+    }
+    assert_eq!(view.get_with_expiry(b"past").expect("get_with_expiry"), None, "an expired key is absent");
+    if store.capabilities().scan {
+        assert_eq!(shown_by(view.scan(&ScanRange::all())), expected);
     }
 }
 

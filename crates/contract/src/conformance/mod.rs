@@ -31,6 +31,7 @@ mod registry;
 pub mod accounts;
 pub mod batches;
 pub mod conditions;
+pub mod copies;
 pub mod damage;
 pub mod expiring;
 pub mod full;

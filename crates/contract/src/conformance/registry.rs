@@ -53,6 +53,9 @@ macro_rules! conformance_behaviours {
             expiring update_with_follows_its_lifetime;
             expiring update_with_shows_the_expiry;
             expiring kept_expiries_never_go_back_under_race;
+            expiring walks_report_the_expiry;
+            expiring walks_pair_values_with_their_own_expiry;
+            expiring snapshots_keep_their_expiries;
             expiring expiry_survives_reopening;
             expiring expired_keys_may_linger_in_len_only;
             scans scan_without_order_names_another_engine;
@@ -83,6 +86,10 @@ macro_rules! conformance_behaviours {
             range_conditions range_conditions_beyond_the_limit_are_refused;
             range_conditions no_key_comes_into_a_range_between_check_and_write;
             groups snapshots_stand_still;
+            copies a_copy_holds_every_live_pair;
+            copies a_copy_under_writers_is_of_one_moment;
+            copies a_copy_has_batches_whole;
+            copies a_failing_sink_ends_the_copy;
             lifecycle opening_where_nothing_is_says_so;
             lifecycle creating_where_a_store_is_is_refused;
             lifecycle a_second_opener_is_told_who_holds_it;

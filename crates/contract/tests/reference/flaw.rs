@@ -82,6 +82,18 @@ flaws! {
     ForEachNeverStops,
     /// `for_each` shows expired keys.
     ForEachShowsExpired,
+    /// `for_each_pair` shows no expiry.
+    ForEachHidesExpiry,
+    /// `for_each_pair` reads the values, lets others run, then reads the expiries.
+    ForEachReadsExpiryLate,
+    /// A scan shows no expiry.
+    ScanHidesExpiry,
+    /// A scan shows the expiry of the pair before.
+    ScanShiftsExpiry,
+    /// The get of a snapshot shows no expiry.
+    SnapshotGetHidesExpiry,
+    /// A snapshot shows the expiries of later.
+    SnapshotExpiryFollows,
     /// Get shows expired keys.
     GetShowsExpired,
     /// Contains says yes to expired keys.
@@ -260,6 +272,18 @@ flaws! {
     RangeKeysUncounted,
     /// A snapshot shows what is written later.
     SnapshotFollows,
+    /// A copy leaves out the last pair.
+    CopyMissesLast,
+    /// A copy has no expiries.
+    CopyForgetsExpiry,
+    /// A copy has expired pairs.
+    CopyHasExpired,
+    /// A copy reads every second key, lets others run, then reads the other keys.
+    CopyTorn,
+    /// A copy that saw changes reads the changed keys again, but not that keys were deleted.
+    CopyMissesDeletes,
+    /// A copy goes on after an error of its sink.
+    CopyIgnoresSink,
     /// `verify` tells no progress.
     VerifySilent,
     /// `verify` counts one record too few.

@@ -1,16 +1,18 @@
 //! The operations of the reference store.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use lodestore_contract::copy::CopySink;
 use lodestore_contract::limits::{
     KEY_MAX, check_batch, check_conditions, check_key, check_range_conditions, check_value,
 };
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Durability, Entry, Error, Expected,
-    Expiry, Lifetime, MediumUse, Progress, RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats,
-    Store, Swap, VerifyReport, Visit,
+    Expiry, Lifetime, MediumUse, Pair, Progress, RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot,
+    Stats, Store, Swap, VerifyReport, Visit,
 };
 
 use super::{Flaw, Record, Reference, State, capabilities};
@@ -149,7 +151,16 @@ impl Reference {
         if self.has(Flaw::ScanCountsExpired) {
             found.retain(|(_, record)| self.is_live(record));
         }
-        found.into_iter().map(|(key, record)| Entry::new(key, &record.value)).collect()
+        let expiries: Vec<_> = found.iter().map(|(_, record)| record.expiry).collect();
+        let shown = |index: usize| match self.flaw {
+            Some(Flaw::ScanHidesExpiry) => None,
+            Some(Flaw::ScanShiftsExpiry) => index.checked_sub(1).and_then(|before| expiries[before]),
+            _ => expiries[index],
+        };
+        let entry = |(index, (key, record)): (usize, (&Vec<u8>, &Record))| {
+            Entry::of_pair(Pair { key, value: &record.value, expiry: shown(index) })
+        };
+        found.into_iter().enumerate().map(entry).collect()
     }
 
     fn unordered(&self, what: &str) -> Error {
@@ -314,11 +325,22 @@ impl Reference {
 /// A copy of the map; or, by the flaw, none.
 struct View {
     store: Reference,
+    /// The state of the store that the copy is of.
+    now: Arc<Mutex<State>>,
 }
 
 impl Snapshot for View {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.store.get(key)
+    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        let Some(value) = self.store.get(key)? else { return Ok(None) };
+        let expiry = match self.store.flaw {
+            Some(Flaw::SnapshotGetHidesExpiry) => None,
+            Some(Flaw::SnapshotExpiryFollows) => {
+                let now = self.now.lock().expect("no panic under the lock");
+                now.map.get(key).and_then(|record| record.expiry)
+            }
+            _ => self.store.expiry(key)?.flatten(),
+        };
+        Ok(Some((value, expiry)))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
@@ -568,14 +590,14 @@ impl Store for Reference {
             }
             let (key, record) = inside.get(at)?;
             at += 1;
-            Some(Ok(Entry::new(key, &record.value)))
+            Some(Ok(Entry::of_pair(Pair { key, value: &record.value, expiry: record.expiry })))
         })))
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let state = self.open_state()?;
         let live = state.map.iter().filter(|(_, record)| self.has(Flaw::ForEachShowsExpired) || self.is_live(record));
-        let mut pairs: Vec<_> = live.map(|(key, record)| (key.clone(), record.value.clone())).collect();
+        let mut pairs: Vec<_> = live.map(|(key, record)| (key.clone(), record.clone())).collect();
         drop(state);
         match self.flaw {
             Some(Flaw::ForEachTwice) => pairs.extend(pairs.first().cloned()),
@@ -583,9 +605,19 @@ impl Store for Reference {
             _ => {}
         }
         let mut visited = 0;
-        for (key, value) in pairs {
+        for (key, record) in pairs {
             visited += 1;
-            if visit(&key, &value) == Visit::Stop && !self.has(Flaw::ForEachNeverStops) {
+            let expiry = match self.flaw {
+                Some(Flaw::ForEachHidesExpiry) => None,
+                Some(Flaw::ForEachReadsExpiryLate) => {
+                    thread::yield_now();
+                    self.expiry(&key)?.flatten()
+                }
+                _ => record.expiry,
+            };
+            if visit(Pair { key: &key, value: &record.value, expiry }) == Visit::Stop
+                && !self.has(Flaw::ForEachNeverStops)
+            {
                 break;
             }
         }
@@ -610,13 +642,50 @@ impl Store for Reference {
         let state = self.open_state()?;
         let map = state.map.clone();
         let copy = State { map, capacity: state.capacity, ..State::default() };
-        let flaw = self.flaw.filter(|flaw| *flaw == Flaw::SnapshotFollows);
+        let of_snapshots = [Flaw::SnapshotFollows, Flaw::SnapshotGetHidesExpiry, Flaw::SnapshotExpiryFollows];
+        let flaw = self.flaw.filter(|flaw| of_snapshots.contains(flaw));
         let store = Reference { state: Arc::new(copy.into()), disk: Arc::default(), flaw, ordered: true };
         if self.has(Flaw::SnapshotFollows) {
             // As if the view had missed what came between.
             store.state().map.pop_last();
         }
-        Ok(Box::new(View { store }))
+        Ok(Box::new(View { store, now: Arc::clone(&self.state) }))
+    }
+
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
+        let live = |state: &State| -> BTreeMap<Vec<u8>, Record> {
+            let shown = |record: &Record| self.has(Flaw::CopyHasExpired) || self.is_live(record);
+            state
+                .map
+                .iter()
+                .filter(|(_, record)| shown(record))
+                .map(|(key, record)| (key.clone(), record.clone()))
+                .collect()
+        };
+        let mut pairs = live(&*self.open_state()?);
+        match self.flaw {
+            Some(Flaw::CopyMissesLast) => drop(pairs.pop_last()),
+            Some(Flaw::CopyTorn) => {
+                thread::sleep(std::time::Duration::from_millis(1));
+                let is_early = |key: &[u8]| key.last().is_some_and(|last| last % 2 == 0);
+                let late = live(&*self.open_state()?);
+                pairs.retain(|key, _| is_early(key));
+                pairs.extend(late.into_iter().filter(|(key, _)| !is_early(key)));
+            }
+            Some(Flaw::CopyMissesDeletes) => {
+                thread::sleep(std::time::Duration::from_millis(1));
+                pairs.extend(live(&*self.open_state()?));
+            }
+            _ => {}
+        }
+        for (key, record) in &pairs {
+            let expiry = record.expiry.filter(|_| !self.has(Flaw::CopyForgetsExpiry));
+            let added = sink.add(Pair { key, value: &record.value, expiry });
+            if !self.has(Flaw::CopyIgnoresSink) {
+                added?;
+            }
+        }
+        Ok(())
     }
 
     fn len(&self) -> Result<u64> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use lodestore_contract::copy::CopySink;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Progress, RangeCondition, Result, Scan,
-    ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Options, Pair, Progress, RangeCondition,
+    Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 /// Passes reads on to a store, and answers every write with [`Error::ReadOnly`].
@@ -25,6 +26,10 @@ impl Store for ReadOnly {
 
     fn opening(&self) -> u64 {
         self.0.opening()
+    }
+
+    fn creation_options(&self) -> Options {
+        self.0.creation_options()
     }
 
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -83,8 +88,12 @@ impl Store for ReadOnly {
         self.0.scan(range)
     }
 
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.0.for_each(visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.0.for_each_pair(visit)
+    }
+
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
+        self.0.copy_all(sink)
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {

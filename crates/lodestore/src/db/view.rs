@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Entry, Result, Scan, ScanRange, Snapshot};
+use lodestore_contract::{Direction, Entry, Expiry, Pair, Result, Scan, ScanRange, Snapshot};
 
 use super::Value;
 use super::batch::{Map, keyspace_in};
@@ -72,7 +72,16 @@ impl View {
         Pairs::over_snapshot(self.keyspace.clone(), Arc::clone(&self.snapshot), range)
     }
 
-    /// Returns a walk over the pairs of a range in this view.
+    /// Returns the value of `key` in this view, and when the key expires.
+    ///
+    /// # Errors
+    /// Those of every operation ([`Store`](crate::Store)).
+    pub fn get_with_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Option<Expiry>)>> {
+        let key = self.keyspace.map.encode_key(key.as_ref())?;
+        Ok(self.snapshot.get_with_expiry(&key)?.map(|(value, expiry)| (Value::from(value), expiry)))
+    }
+
+    /// Returns a walk over the pairs of a range in this view. Its entries report the expiry.
     ///
     /// # Errors
     /// As [`Store::scan`](crate::Store::scan).
@@ -86,7 +95,7 @@ impl View {
             let scan = self.snapshot.scan(&part.range)?;
             let to_user = move |entry: Entry| match part.prefix_len {
                 0 => entry,
-                prefix_len => Entry::new(&entry.key()[prefix_len..], entry.value()),
+                prefix_len => Entry::of_pair(Pair { key: &entry.key()[prefix_len..], ..entry.pair() }),
             };
             // The scan keeps the store open.
             let open = Arc::clone(&self.keyspace.shared);
@@ -100,8 +109,8 @@ impl View {
 }
 
 impl Snapshot for View {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(Self::get(self, key)?.map(Vec::from))
+    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        Ok(Self::get_with_expiry(self, key)?.map(|(value, expiry)| (Vec::from(value), expiry)))
     }
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {

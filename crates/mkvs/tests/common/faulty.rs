@@ -219,11 +219,11 @@ impl Store for Faulty {
         });
         Ok(Box::new(shown))
     }
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         self.switch.wait_recovered();
         let (mut visited, mut failed) = (0, None);
-        self.store.for_each(&mut |key, value| {
-            match self.switch.shows(key) {
+        self.store.for_each_pair(&mut |pair| {
+            match self.switch.shows(pair.key) {
                 None => return Visit::More,
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
@@ -233,7 +233,7 @@ impl Store for Faulty {
                 }
             }
             visited += 1;
-            visit(key, value)
+            visit(pair)
         })?;
         failed.map_or(Ok(visited), Err)
     }

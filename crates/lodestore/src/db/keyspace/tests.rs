@@ -9,7 +9,7 @@ use std::time::Duration;
 use lodestore_contract::testing::Scratch;
 use lodestore_contract::threads::limit_thread_starts;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Durability, Error, Expiry, Lifetime, Progress, Result, Scan, ScanRange, Stats,
+    Batch, Capabilities, ChangeFn, Durability, Error, Expiry, Lifetime, Pair, Progress, Result, Scan, ScanRange, Stats,
     Store, Swap, VerifyReport, Visit,
 };
 
@@ -118,8 +118,8 @@ impl Store for Stopping {
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
         self.store.scan(range)
     }
-    fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
-        self.store.for_each(visit)
+    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.store.for_each_pair(visit)
     }
     fn write(&self, batch: &Batch) -> Result<()> {
         // The reclaim alone writes batches here.

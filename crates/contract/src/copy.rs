@@ -1,0 +1,313 @@
+//! Copies of a whole store as it is at one moment, while others read and write it.
+//!
+//! [`Store::copy_all`](crate::Store::copy_all) hands a store to a [`CopySink`]. An engine with
+//! snapshots walks over one. An engine without them is a [`FuzzySource`], and [`copy_fuzzy`] copies
+//! it:
+//!
+//! 1. Recording begins ([`Changes`]). Then the copier acquires and frees every stripe once. A write
+//!    that acquires its stripe later records its key before it changes anything.
+//! 2. The copier walks over the store part by part. A key that no write touches is shown with its
+//!    value. A recorded key may be shown with any value that it had meanwhile, or not at all.
+//! 3. The copier takes the recorded keys out of the set, and copies each key again. Holding the
+//!    key's stripe, it reads the key after the write that recorded it. Later writes record the key
+//!    again. The copier repeats this until few keys are left. If the set is full, writers wait in
+//!    short steps.
+//! 4. The copier holds all stripes, takes the last keys out, and reads them. No write is between
+//!    the acquisition of its stripes and their release then. **This is the moment of the copy.**
+//!
+//! The copy holds the state of that moment. A key that was never recorded has had one value since
+//! step 1, and the walk has shown it. The last copy of a recorded key was read after its last
+//! write. A batch holds the stripes of all of its keys while it changes them, so step 4 sees all of
+//! a batch or nothing of it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::entry::{Entry, Pair};
+use crate::error::{Error, Result};
+
+/// Bytes of recorded keys at which writers begin to wait.
+const CHANGES_BYTES_MAX: u64 = 64 << 20;
+/// Writers never wait while fewer bytes than this are recorded.
+const CHANGES_BYTES_MIN: u64 = 16 << 10;
+/// The copy ends with an error once the recorded keys take this many times their limit.
+const OVERFLOW_RATIO: u64 = 4;
+/// Bytes that a recorded key uses in addition to its own.
+const KEY_OVERHEAD_BYTES: u64 = 64;
+/// Keys that are read while all writers are paused, if the last rounds left no more.
+const PAUSED_KEYS_MAX: usize = 256;
+/// Bytes of pairs that are read while all writers are paused.
+const PAUSED_BYTES_MAX: usize = 8 << 20;
+/// Rounds after which more is read in the pause.
+const ROUNDS_MAX: u32 = 64;
+/// The longest that one write waits for the copier.
+const WRITE_WAIT_MAX: Duration = Duration::from_millis(40);
+/// The step of that wait.
+const WRITE_WAIT_STEP: Duration = Duration::from_millis(1);
+
+/// Receives a copy of a store.
+pub trait CopySink {
+    /// Adds a pair whose key the copy does not have.
+    ///
+    /// # Errors
+    /// The sink's own, which end the copy.
+    fn add(&mut self, pair: Pair<'_>) -> Result<()>;
+
+    /// Stores a pair, whether the copy has its key or not.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    fn put(&mut self, pair: Pair<'_>) -> Result<()>;
+
+    /// Removes a key, whether the copy has it or not.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+}
+
+/// The keys that were written since a copy began. Nothing is recorded while no copy is made.
+///
+/// Invariants:
+/// 1. A write asks [`is_active`](Self::is_active) under the stripe of its key, and records the key
+///    before it changes anything.
+/// 2. The lock of the set is acquired after stripes, and no lock after it.
+#[derive(Debug, Default)]
+pub struct Changes {
+    is_active: AtomicBool,
+    has_overflowed: AtomicBool,
+    /// Bytes of the set.
+    used: AtomicU64,
+    /// Bytes of the set at which writers wait.
+    limit: AtomicU64,
+    keys: Mutex<HashSet<Box<[u8]>>>,
+    /// Held by the copy that is made.
+    turn: Mutex<()>,
+}
+
+/// Acquires a lock, also after a panic under it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Changes {
+    /// Returns whether a copy is made, and writes must record their keys.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a writer should [wait](Self::wait_for_copier) before it acquires its stripe.
+    pub fn is_crowded(&self) -> bool {
+        self.is_active() && self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the copier for a short time, at most 40 ms. The caller holds no stripe.
+    #[cold]
+    pub fn wait_for_copier(&self) {
+        let begun = Instant::now();
+        while self.is_crowded() && begun.elapsed() < WRITE_WAIT_MAX {
+            thread::sleep(WRITE_WAIT_STEP);
+        }
+    }
+
+    /// Records a key. The caller holds its stripe.
+    #[cold]
+    pub fn record(&self, key: &[u8]) {
+        let mut keys = lock(&self.keys);
+        // Else the copy has ended, and nobody empties the set.
+        if !self.is_active() || keys.contains(key) {
+            return;
+        }
+        let bytes = key.len() as u64 + KEY_OVERHEAD_BYTES;
+        if self.used.load(Ordering::Relaxed) > CHANGES_BYTES_MAX * OVERFLOW_RATIO {
+            self.has_overflowed.store(true, Ordering::Relaxed);
+            return;
+        }
+        keys.insert(key.into());
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Begins to record. Waits for another copy to end.
+    fn begin(&self) -> Recording<'_> {
+        let turn = lock(&self.turn);
+        self.limit.store(CHANGES_BYTES_MAX, Ordering::Relaxed);
+        self.has_overflowed.store(false, Ordering::Relaxed);
+        self.is_active.store(true, Ordering::SeqCst);
+        Recording { changes: self, begun: Instant::now(), _turn: turn }
+    }
+}
+
+/// Records changes while it lives.
+struct Recording<'a> {
+    changes: &'a Changes,
+    begun: Instant,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Recording<'_> {
+    fn len(&self) -> usize {
+        lock(&self.changes.keys).len()
+    }
+
+    fn is_half_full(&self) -> bool {
+        self.changes.used.load(Ordering::Relaxed) > CHANGES_BYTES_MAX / 2
+    }
+
+    /// Halves the bytes at which writers wait.
+    fn lower_limit(&self) {
+        let limit = self.changes.limit.load(Ordering::Relaxed) / 2;
+        self.changes.limit.store(limit.max(CHANGES_BYTES_MIN), Ordering::Relaxed);
+    }
+
+    /// Takes all recorded keys out of the set.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] if keys could not be recorded.
+    fn take(&self) -> Result<HashSet<Box<[u8]>>> {
+        let mut keys = lock(&self.changes.keys);
+        self.changes.used.store(0, Ordering::Relaxed);
+        let taken = std::mem::take(&mut *keys);
+        if self.changes.has_overflowed.load(Ordering::Relaxed) {
+            return Err(Error::Unfinished {
+                doing: "copying the store",
+                after: self.begun.elapsed(),
+                instead: "more keys change than a copy can follow: copy it while fewer writes are made",
+            });
+        }
+        Ok(taken)
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        self.changes.is_active.store(false, Ordering::SeqCst);
+        *lock(&self.changes.keys) = HashSet::new();
+        self.changes.used.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A store without snapshots that records its changes.
+pub trait FuzzySource {
+    /// Where the next part of a walk begins. The default is the first part.
+    type Position: Default;
+    /// Stripes that are held.
+    type Held<'a>
+    where
+        Self: 'a;
+
+    /// Returns the record of the changes.
+    fn changes(&self) -> &Changes;
+
+    /// Acquires and frees every stripe once.
+    ///
+    /// # Errors
+    /// Those of every operation.
+    fn pass_stripes(&self) -> Result<()>;
+
+    /// Walks over a part of the store and calls `visit` for every live pair in it. Returns where
+    /// the next part begins; `None` after the last. Holds nothing when it returns.
+    ///
+    /// # Errors
+    /// Those of `visit`; [`Error::Corrupt`] if a pair of the part is damaged or may be missing.
+    fn walk_part(
+        &self,
+        at: Self::Position,
+        visit: &mut dyn FnMut(Pair<'_>) -> Result<()>,
+    ) -> Result<Option<Self::Position>>;
+
+    /// Acquires the stripe of a key.
+    ///
+    /// # Errors
+    /// Those of every operation.
+    fn hold_key(&self, key: &[u8]) -> Result<Self::Held<'_>>;
+
+    /// Acquires all stripes, in their order.
+    ///
+    /// # Errors
+    /// Those of every operation.
+    fn hold_all(&self) -> Result<Self::Held<'_>>;
+
+    /// Reads a key whose stripe is held; `None` if it is absent or has expired.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    fn read_held(&self, held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>>;
+}
+
+/// Copies a store without snapshots as it is at one moment of this call. See the module for the
+/// argument.
+///
+/// # Errors
+/// Those of the sink and of reads; [`Error::Unfinished`] if more keys change than the copy follows.
+pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result<()> {
+    let recording = source.changes().begin();
+    source.pass_stripes()?;
+    let (mut position, mut is_revised) = (Some(S::Position::default()), false);
+    while let Some(at) = position {
+        position = source.walk_part(at, &mut |pair| if is_revised { sink.put(pair) } else { sink.add(pair) })?;
+        if recording.is_half_full() {
+            is_revised = true;
+            copy_changed(source, &recording, sink)?;
+        }
+    }
+    let mut rounds = 0;
+    loop {
+        if recording.len() <= PAUSED_KEYS_MAX
+            && let Some(last) = read_last(source, &recording, rounds >= ROUNDS_MAX)?
+        {
+            drop(recording);
+            return last.iter().try_for_each(|(key, found)| revise(sink, key, found.as_ref()));
+        }
+        copy_changed(source, &recording, sink)?;
+        recording.lower_limit();
+        rounds += 1;
+    }
+}
+
+/// Copies all keys that are recorded now.
+fn copy_changed<S: FuzzySource>(source: &S, recording: &Recording<'_>, sink: &mut dyn CopySink) -> Result<()> {
+    for key in recording.take()? {
+        let held = source.hold_key(&key)?;
+        let found = source.read_held(&held, &key)?;
+        drop(held);
+        revise(sink, &key, found.as_ref())?;
+    }
+    Ok(())
+}
+
+fn revise(sink: &mut dyn CopySink, key: &[u8], found: Option<&Entry>) -> Result<()> {
+    match found {
+        Some(entry) => sink.put(entry.pair()),
+        None => sink.delete(key),
+    }
+}
+
+/// Keys, each with its pair if it is there.
+type Last = Vec<(Box<[u8]>, Option<Entry>)>;
+
+/// Pauses all writers, and reads the last recorded keys. Returns `None` if there are too many of
+/// them for a short pause, unless `is_forced`; they stay recorded then.
+fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: bool) -> Result<Option<Last>> {
+    let held = source.hold_all()?;
+    let keys_max = if is_forced { usize::MAX } else { PAUSED_KEYS_MAX * 4 };
+    if recording.len() > keys_max {
+        return Ok(None);
+    }
+    let keys = recording.take()?;
+    let (mut last, mut bytes) = (Last::with_capacity(keys.len()), 0);
+    for key in &keys {
+        let found = source.read_held(&held, key)?;
+        bytes += found.as_ref().map_or(0, |entry| entry.value().len());
+        if bytes > PAUSED_BYTES_MAX && keys.len() > 1 && !is_forced {
+            // Under the stripes of the keys, as a write records them.
+            keys.iter().for_each(|key| recording.changes.record(key));
+            return Ok(None);
+        }
+        last.push((key.clone(), found));
+    }
+    Ok(Some(last))
+}

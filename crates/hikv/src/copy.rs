@@ -1,0 +1,84 @@
+//! Copies of the whole store while it is written ([`lodestore_contract::copy`]).
+//!
+//! A write records its key under its stripe (`write.rs`, `batch.rs`). A split moves entries under
+//! all stripes of its partition and changes no key, so it records nothing. The walk reads the
+//! segments of one directory after the other: a key that is there all the time is in the segment
+//! that covers its prefix, before a split and after it. The removal of an expired key records it,
+//! which does no harm.
+
+use lodestore_contract::copy::{Changes, FuzzySource};
+use lodestore_contract::{Entry, Pair, Result, Visit};
+use lodestore_inplace::Operation;
+
+use crate::inner::Inner;
+use crate::stripe::Held;
+use crate::table::walk_from;
+
+/// Where a part of the walk begins: a partition, and the first 32-bit prefix in it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Position {
+    partition: usize,
+    covered: u64,
+}
+
+/// Stripes that are held by an operation.
+pub(crate) struct HeldStripes<'a> {
+    // Freed before the operation ends.
+    _stripes: Vec<Held<'a>>,
+    _operation: Operation<'a>,
+}
+
+impl FuzzySource for Inner {
+    type Position = Position;
+    type Held<'a> = HeldStripes<'a>;
+
+    fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    fn pass_stripes(&self) -> Result<()> {
+        let _operation = self.enter()?;
+        self.stripes.pass_all();
+        Ok(())
+    }
+
+    fn walk_part(&self, at: Position, visit: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<Option<Position>> {
+        let Position { partition, covered } = at;
+        if partition == self.table.shape.partitions as usize {
+            return self.check_complete().map(|()| None);
+        }
+        let _operation = self.enter()?;
+        let (mut next, mut wrong, mut visited) = (Position { partition: partition + 1, covered: 0 }, None, Ok(()));
+        walk_from(&self.table, &self.pool, (partition, covered), |home, slots| {
+            next = Position { partition, covered: (home.prefix + 1) << (32 - home.segment.depth) };
+            self.show_slots(home, slots, true, &mut wrong, &mut |pair| {
+                visited = visit(pair);
+                if visited.is_ok() { Visit::More } else { Visit::Stop }
+            });
+            Ok(false)
+        })?;
+        visited.and(wrong.map_or(Ok(Some(next)), Err))
+    }
+
+    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
+        let operation = self.enter()?;
+        let target = self.target(key);
+        let stripes = vec![self.stripes.lock(target.partition, target.home)];
+        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+    }
+
+    fn hold_all(&self) -> Result<HeldStripes<'_>> {
+        let operation = self.enter()?;
+        let partitions = 0..self.table.shape.partitions as usize;
+        let stripes = partitions.flat_map(|partition| self.stripes.lock_partition(partition)).collect();
+        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+    }
+
+    fn read_held(&self, _held: &HeldStripes<'_>, key: &[u8]) -> Result<Option<Entry>> {
+        let live = self.find_live(&self.target(key), true)?;
+        let pair = |record: crate::record::Record<'_>| {
+            Entry::of_pair(Pair { key: record.key(), value: record.value(), expiry: record.expiry() })
+        };
+        Ok(live.map(|hit| pair(hit.record)))
+    }
+}

@@ -1,0 +1,86 @@
+//! Copies of the whole store while it is written ([`lodestore_contract::copy`]).
+//!
+//! A write records its key under its stripe (`write.rs`, `batch.rs`). Growth moves keys under their
+//! stripes and changes none, so it records nothing. The walk copies each part of the fractions
+//! under the part's stripes, so no key moves or changes while its part is copied (`walk.rs`). The
+//! removal of an expired key records it, which does no harm.
+
+use lodestore_contract::copy::{Changes, FuzzySource};
+use lodestore_contract::{Entry, Pair, Result, Visit};
+use lodestore_inplace::Operation;
+
+use crate::inner::Inner;
+use crate::layout::CURSOR_END;
+use crate::search::broken_seal;
+use crate::stripe::{Held, STRIPES, stripe_of};
+
+/// Where a part of the walk begins: a partition, and the first fraction in it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Position {
+    partition: usize,
+    fraction: u64,
+}
+
+/// Stripes that are held by an operation.
+pub(crate) struct HeldStripes<'a> {
+    // Freed before the operation ends.
+    _stripes: Vec<Held<'a>>,
+    _operation: Operation<'a>,
+}
+
+impl FuzzySource for Inner {
+    type Position = Position;
+    type Held<'a> = HeldStripes<'a>;
+
+    fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    fn pass_stripes(&self) -> Result<()> {
+        let _operation = self.enter()?;
+        self.stripes.pass_all();
+        Ok(())
+    }
+
+    fn walk_part(&self, at: Position, visit: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<Option<Position>> {
+        let Position { partition, fraction } = at;
+        if partition == self.partitions.len() {
+            return if self.is_seal_broken() { Err(broken_seal()) } else { Ok(None) };
+        }
+        let (mut wrong, mut visited) = (None, Ok(()));
+        let next = self.show_part(partition, fraction, &mut wrong, &mut |pair| {
+            visited = visit(pair);
+            if visited.is_ok() { Visit::More } else { Visit::Stop }
+        })?;
+        visited?;
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        let fraction = next.filter(|next| *next < CURSOR_END);
+        let first_of_next = Position { partition: partition + 1, fraction: 0 };
+        Ok(Some(fraction.map_or(first_of_next, |fraction| Position { partition, fraction })))
+    }
+
+    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
+        let operation = self.enter()?;
+        let hashed = self.hasher.hash(key);
+        let stripes = vec![self.stripes.lock(hashed.partition, stripe_of(hashed.fraction))];
+        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+    }
+
+    fn hold_all(&self) -> Result<HeldStripes<'_>> {
+        let operation = self.enter()?;
+        let partitions = 0..self.partitions.len();
+        let all = partitions.flat_map(|partition| (0..STRIPES).map(move |stripe| (partition, stripe)));
+        let stripes = all.map(|(partition, stripe)| self.stripes.lock(partition, stripe)).collect();
+        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+    }
+
+    fn read_held(&self, _held: &HeldStripes<'_>, key: &[u8]) -> Result<Option<Entry>> {
+        let live = self.find_live(self.hasher.hash(key), key, true)?;
+        let pair = |record: crate::record::Record<'_>| {
+            Entry::of_pair(Pair { key: record.key(), value: record.value(), expiry: record.expiry() })
+        };
+        Ok(live.map(|hit| pair(hit.record)))
+    }
+}
