@@ -27,7 +27,7 @@ cat line
 [ "$(echo | "$program")" = "run 4: press Enter, or kill -9 this program" ]
 cd - >/dev/null
 
-for example in job_queue secondary_index pages session_cache; do
+for example in job_queue secondary_index pages session_cache backup; do
     echo "== $example"
     "$examples/$example" "$dir/$example"
     "$examples/$example" "$dir/$example"

@@ -60,6 +60,7 @@
 //! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod built;
 mod choice_file;
 pub mod db;
@@ -85,6 +86,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use backup::{BackupInfo, BackupPhase, BackupProgress, backup, restore};
 pub use db::{Choice, Cursor, Db, Engine, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
 #[doc(inline)]
 pub use doctor::doctor;

@@ -14,7 +14,7 @@ pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes those of these directories that are empty, the deepest first.
-fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path>>) {
+pub(crate) fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path>>) {
     for directory in directories {
         // One that is not empty holds what somebody else put there; one that is not there was never made.
         let _ = fs::remove_dir(directory);

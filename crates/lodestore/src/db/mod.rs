@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod backup;
 mod batch;
 mod builder;
 mod choice;

@@ -1,0 +1,163 @@
+//! Backups of stores in use, and their restoring. docs/backup.md has the guarantees.
+
+mod account;
+mod file;
+mod staging;
+mod target;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use lodestore_contract::{Error, Result, Store};
+
+use account::Account;
+pub use file::BackupInfo;
+pub(crate) use file::NAME as BACKUP_FILE;
+use file::{BackupFile, refusal};
+use staging::Staging;
+use target::Target;
+
+use crate::options::OpenOptions;
+
+/// What a backup or a restoring is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackupPhase {
+    /// Pairs, or files, are copied.
+    Copying,
+    /// The copy is read back and compared.
+    Verifying,
+}
+
+/// How far a backup or a restoring has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupProgress {
+    /// The phase that the work is in.
+    pub phase: BackupPhase,
+    /// Pairs that this phase has done. A restoring copies files, and reports none of them.
+    pub pairs: u64,
+    /// Pairs that there are, about.
+    pub total: u64,
+}
+
+/// Makes a backup of an open store in the directory `dir`, which must not exist or be empty.
+///
+/// The backup is the store as it is at one moment of this call, with its batches whole and its
+/// expiries. A backup is a store of the same engine, durability and capacity, which the ordinary
+/// open accepts. Reads and writes of the source go on. The backup is read back and compared before
+/// it gets its name. After an error or a kill there is no directory `dir`.
+///
+/// `progress` is called often.
+///
+/// # Errors
+/// [`Error::Exists`]; [`Error::Corrupt`] if a pair of the source is damaged; [`Error::Backup`] if
+/// the backup does not fit on its medium, or differs when it is read back; [`Error::Unfinished`] if
+/// more keys change than the copy can follow; [`Error::DurabilityRefused`] if the medium under
+/// `dir` does not give the durability of the source; [`Error::Unsupported`] for `mkvs`;
+/// [`Error::Io`].
+pub fn backup(
+    store: &dyn Store,
+    dir: impl AsRef<Path>,
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<BackupInfo> {
+    let dir = dir.as_ref();
+    let staging = Staging::begin(dir)?;
+    let content = staging.content();
+    let copied = Target::create(&content, store, progress).and_then(|mut target| {
+        store.copy_all(&mut target)?;
+        target.finish()
+    });
+    let account = copied.map_err(|error| target::name_target(error, dir))?;
+    verify_copy(&content, store.engine(), &account, progress)?.ok_or_else(|| {
+        refusal(dir, "it differs from the store when it is read back: check its medium, and try again")
+    })?;
+    let info = BackupInfo {
+        engine: store.engine().into(),
+        source: store.identity(),
+        time_millis: account.begun_millis,
+        version: env!("CARGO_PKG_VERSION").into(),
+        pairs: account.pairs(),
+    };
+    let file = BackupFile { info, account };
+    let path = content.join(BACKUP_FILE);
+    fs::write(&path, file.encode()).map_err(|error| Error::io("writing", &path, error))?;
+    staging.finish()?;
+    Ok(file.info)
+}
+
+/// Makes a store in the directory `target` from the backup in the directory `backup`. `target` must
+/// not exist or be empty. The backup is left as it is.
+///
+/// The new store is read and compared with the file `BACKUP` before it gets its name. After an
+/// error or a kill there is no directory `target`.
+///
+/// # Errors
+/// [`Error::Missing`]; [`Error::Backup`] if the directory is no backup, its file `BACKUP` is
+/// damaged, or its pairs are not those of the backup any more; [`Error::Locked`] if the backup is
+/// open as a store; [`Error::Exists`]; [`Error::Corrupt`] if the backup is damaged;
+/// [`Error::DurabilityRefused`] and [`Error::WeakerMedium`] if the medium under `target` does not
+/// give its durability; [`Error::Io`].
+pub fn restore(
+    backup: impl AsRef<Path>,
+    target: impl AsRef<Path>,
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<BackupInfo> {
+    let backup = backup.as_ref();
+    let file = BackupFile::load(backup)?;
+    if !staging::is_unlocked(backup) {
+        let holder = "as a store".into();
+        return Err(Error::Locked { path: backup.into(), holder });
+    }
+    let staging = Staging::begin(target.as_ref())?;
+    let content = staging.content();
+    progress(BackupProgress { phase: BackupPhase::Copying, pairs: 0, total: file.info.pairs });
+    copy_directory(backup, &content, true)?;
+    verify_copy(&content, &file.info.engine, &file.account, progress)?.ok_or_else(|| {
+        let what = "its pairs are not those of its file BACKUP: it was changed since it was made, or it is damaged. \
+                    Use another backup, or copy the directory and open the copy as a store";
+        refusal(backup, what)
+    })?;
+    staging.finish()?;
+    Ok(file.info)
+}
+
+/// Opens a copy, and compares its pairs with `expected`. Returns `None` if they differ.
+fn verify_copy(
+    directory: &Path,
+    engine: &str,
+    expected: &Account,
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<Option<()>> {
+    let store = crate::open(directory, &OpenOptions::new().engine(engine))?;
+    let total = expected.pairs();
+    let found = Account::of_store(&*store, expected.begun_millis, &mut |pairs| {
+        progress(BackupProgress { phase: BackupPhase::Verifying, pairs, total });
+    });
+    // A close that came before the end of a recovery would leave the store as after a crash.
+    let recovered = store.wait_recovered();
+    let closed = store.close();
+    let found = found?;
+    recovered.and(closed)?;
+    Ok(expected.agrees_with(&found).then_some(()))
+}
+
+/// Copies the files of a directory, and of those in it. The file `BACKUP` at its top is left out.
+fn copy_directory(from: &Path, to: &Path, is_top: bool) -> Result<()> {
+    let io = |error: io::Error| Error::io("copying", from, error);
+    fs::create_dir(to).map_err(|error| Error::io("making", to, error))?;
+    for entry in fs::read_dir(from).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        if is_top && entry.file_name() == BACKUP_FILE {
+            continue;
+        }
+        let (source, copy) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().map_err(io)?.is_dir() {
+            copy_directory(&source, &copy, false)?;
+        } else {
+            fs::copy(&source, &copy).map_err(|error| Error::io("copying", &source, error))?;
+        }
+    }
+    Ok(())
+}

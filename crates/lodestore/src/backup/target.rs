@@ -1,0 +1,145 @@
+//! The store that a backup is written to.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lodestore_contract::copy::CopySink;
+use lodestore_contract::{Batch, BatchOp, Durability, Error, Pair, Result, Store};
+
+use super::account::Account;
+use super::{BackupPhase, BackupProgress};
+use crate::options::CreateOptions;
+
+/// Operations of one batch.
+const BATCH_OPS: usize = 512;
+/// Bytes of keys and values at which a batch is full.
+const BATCH_BYTES: usize = 512 << 10;
+/// Longer values are written by themselves.
+const BATCHED_VALUE_MAX: usize = 16 << 10;
+
+/// Writes pairs to a new store, and keeps an account of them.
+pub(super) struct Target<'p> {
+    store: Arc<dyn Store>,
+    pub(super) account: Account,
+    batch: Batch,
+    batch_bytes: usize,
+    /// Whether each write waits for the medium, so that batches are faster.
+    uses_batches: bool,
+    written: u64,
+    total: u64,
+    progress: &'p mut dyn FnMut(BackupProgress),
+}
+
+impl<'p> Target<'p> {
+    /// Creates a store in `directory` with the engine, durability, capacity and shape of `source`.
+    ///
+    /// # Errors
+    /// As [`create`](crate::create).
+    pub(super) fn create(
+        directory: &Path,
+        source: &dyn Store,
+        progress: &'p mut dyn FnMut(BackupProgress),
+    ) -> Result<Self> {
+        let stats = source.stats();
+        let mut options =
+            CreateOptions::new().engine(source.engine()).size(stats.space.capacity).durability(stats.durability);
+        for (name, value) in source.creation_options().iter() {
+            options = options.set(name, value);
+        }
+        let store = crate::create(directory, &options)?.into_store();
+        Ok(Self {
+            uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
+            store,
+            account: Account::begin(),
+            batch: Batch::default(),
+            batch_bytes: 0,
+            written: 0,
+            total: stats.keys,
+            progress,
+        })
+    }
+
+    /// Writes what is left, and closes the store.
+    ///
+    /// # Errors
+    /// Those of writes and of [`Store::close`].
+    pub(super) fn finish(mut self) -> Result<Account> {
+        self.write_batch()?;
+        self.store.wait_recovered()?;
+        self.store.close()?;
+        Ok(self.account)
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        if !self.batch.ops.is_empty() {
+            self.store.write(&self.batch)?;
+            self.batch.ops.clear();
+            self.batch_bytes = 0;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, pair: Pair<'_>) -> Result<()> {
+        let Pair { key, value, expiry } = pair;
+        self.account.add(pair);
+        self.written += 1;
+        (self.progress)(BackupProgress { phase: BackupPhase::Copying, pairs: self.written, total: self.total });
+        if !self.uses_batches || value.len() > BATCHED_VALUE_MAX {
+            return self.store.put_expiring(key, value, expiry);
+        }
+        self.batch.ops.push(BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry });
+        self.batch_bytes += key.len() + value.len();
+        if self.batch.ops.len() < BATCH_OPS && self.batch_bytes < BATCH_BYTES {
+            return Ok(());
+        }
+        self.write_batch()
+    }
+
+    /// Takes the pair of a key out of the account, if the store has it.
+    fn forget(&mut self, key: &[u8]) -> Result<()> {
+        self.write_batch()?;
+        // Nobody else writes this store. A pair that expires between the two calls is of a group
+        // that is not compared any more.
+        if let Some(value) = self.store.get(key)?
+            && let Some(expiry) = self.store.expiry(key)?
+        {
+            self.account.remove(Pair { key, value: &value, expiry });
+        }
+        Ok(())
+    }
+}
+
+impl CopySink for Target<'_> {
+    fn add(&mut self, pair: Pair<'_>) -> Result<()> {
+        self.write(pair)
+    }
+
+    fn put(&mut self, pair: Pair<'_>) -> Result<()> {
+        self.forget(pair.key)?;
+        self.write(pair)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.forget(key)?;
+        self.store.delete(key).map(drop)
+    }
+}
+
+/// Names the directory of a full backup in place of the store's capacity.
+pub(super) fn name_target(error: Error, directory: &Path) -> Error {
+    match error {
+        Error::Full { needed, .. } => super::file::refusal(
+            directory,
+            format!(
+                "{needed} more bytes do not fit there; no backup was made: free room on its medium, or choose another one"
+            ),
+        ),
+        Error::NoRoom { needed, free, .. } => super::file::refusal(
+            directory,
+            format!(
+                "it needs {needed} bytes to begin with and its medium has {free} left: free room, or choose another medium"
+            ),
+        ),
+        other => other,
+    }
+}

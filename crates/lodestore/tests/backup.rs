@@ -1,0 +1,329 @@
+//! Backups of handles in use, and their restoring.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use lodestore::db::{Builder, Engine};
+use lodestore::{BackupPhase, Db, Durability, Error, Expiry, Result, restore};
+use lodestore_contract::testing::Scratch;
+
+const ENGINES: [Engine; 4] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()];
+const CAPACITY: u64 = 128 << 20;
+/// Accounts that transactions move money between, and what they have together.
+const ACCOUNTS: u64 = 16;
+const SUM: u64 = ACCOUNTS * 1000;
+const FAR: Expiry = Expiry::at_millis(10_000_000_000_000);
+const PAST: Expiry = Expiry::at_millis(1);
+
+fn builder(path: &Path, engine: Engine) -> Builder {
+    Db::builder(path).engine(engine).capacity(CAPACITY).durability(Durability::Process)
+}
+
+fn open(path: &Path) -> Db {
+    Db::builder(path).create(false).open().unwrap_or_else(|error| panic!("open {}: {error}", path.display()))
+}
+
+fn plain_restore(backup: &Path, target: &Path) -> Result<()> {
+    restore(backup, target, &mut |_| {}).map(drop)
+}
+
+/// The names in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn number(db: &lodestore::Keyspace, key: &str) -> u64 {
+    let value = db.get(key).expect("get").unwrap_or_else(|| panic!("no {key}"));
+    u64::from_le_bytes(value[..].try_into().expect("8 bytes"))
+}
+
+fn account(index: u64) -> String {
+    format!("account-{index}")
+}
+
+/// Moves money from one account to another.
+fn transfer(db: &Db, accounts: &lodestore::Keyspace, step: u64) -> Result<()> {
+    let (from, to) = (step % ACCOUNTS, (step * 7 + 3) % ACCOUNTS);
+    db.transaction(|tx| {
+        let read = |value: Option<lodestore::Value>| {
+            u64::from_le_bytes(value.expect("an account")[..].try_into().expect("8 bytes"))
+        };
+        let has = read(tx.get(accounts, account(from))?);
+        let gets = read(tx.get(accounts, account(to))?);
+        if from == to || has == 0 {
+            return Ok(());
+        }
+        tx.put(accounts, account(from), (has - 1).to_le_bytes())?;
+        tx.put(accounts, account(to), (gets + 1).to_le_bytes())
+    })
+}
+
+/// Checks the pairs of a copy that was made while writers worked: `done` writes of the counter had
+/// returned before, and no more than `begun` were begun.
+fn assert_whole(copy: &Db, (done, begun): (u64, u64), what: &str) {
+    assert_eq!(copy.keyspaces().expect("keyspaces"), ["accounts", "empty"], "{what}");
+    let accounts = copy.keyspace("accounts").expect("keyspace");
+    let sum: u64 = (0..ACCOUNTS).map(|index| number(&accounts, &account(index))).sum();
+    assert_eq!(sum, SUM, "{what}: the money of all accounts");
+    let counter = copy.get("counter").expect("get").expect("a counter");
+    let counter = u64::from_le_bytes(counter[..].try_into().expect("8 bytes"));
+    assert!((done..=begun).contains(&counter), "{what}: counter {counter}, not from {done} to {begun}");
+    // The writer puts the key of its step, and deletes the one before, after the counter.
+    let last = [counter, counter - 1].map(|step| copy.contains(format!("step-{step}")).expect("contains"));
+    assert!(last[0] || last[1], "{what}: neither the key of step {counter} nor the one before");
+    assert!(!copy.contains(format!("step-{}", counter - 2)).expect("contains"), "{what}: a deleted key came back");
+    for i in 0..500 {
+        let value = copy.get(format!("still-{i}")).expect("get").expect("a key that nobody writes");
+        assert_eq!(value.len(), i, "{what}");
+    }
+    assert_eq!(copy.expiry("later").expect("expiry"), Some(Some(FAR)), "{what}");
+    assert_eq!(copy.expiry("past").expect("expiry"), None, "{what}");
+}
+
+/// Fills a store, and lets writers work while `during` runs.
+fn with_writers(db: &Db, during: impl FnOnce(&dyn Fn() -> u64, &dyn Fn() -> u64)) {
+    let accounts = db.keyspace("accounts").expect("keyspace");
+    db.keyspace("empty").expect("keyspace");
+    (0..ACCOUNTS).for_each(|index| accounts.put(account(index), 1000_u64.to_le_bytes()).expect("put"));
+    (0..500).for_each(|i| db.put(format!("still-{i}"), vec![7; i]).expect("put"));
+    db.put_expiring("later", "v", FAR).expect("put");
+    db.put_expiring("past", "v", PAST).expect("put");
+    let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let stop = StopOnDrop(&stop);
+            for step in 1.. {
+                begun.store(step, Ordering::SeqCst);
+                db.put("counter", step.to_le_bytes()).expect("put");
+                done.store(step, Ordering::SeqCst);
+                db.put(format!("step-{step}"), "v").expect("put");
+                db.delete(format!("step-{}", step - 1)).expect("delete");
+                if stop.0.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        let (accounts, stop) = (&accounts, &stop);
+        scope.spawn(move || {
+            for step in 0.. {
+                transfer(db, accounts, step).expect("a transaction");
+                if stop.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        let stop = StopOnDrop(stop);
+        while done.load(Ordering::SeqCst) < 3 {
+            thread::yield_now();
+        }
+        during(&|| done.load(Ordering::SeqCst), &|| begun.load(Ordering::SeqCst));
+        drop(stop);
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn a_backup_under_writers_is_one_moment_and_restores(scratch: &Scratch, durability: Durability) {
+    for engine in ENGINES {
+        let dir = scratch.path().join(engine.name().expect("a name"));
+        let db = builder(&dir.join("store"), engine.clone()).durability(durability).open().expect("create");
+        with_writers(&db, |done, begun| {
+            for round in 0..3 {
+                let what = format!("{engine:?}, {durability}, round {round}");
+                let target = dir.join(format!("backup-{round}"));
+                let (before, mut phases) = (done(), Vec::new());
+                let info = db.backup_with(&target, &mut |progress| phases.push(progress.phase));
+                let (info, range) = (info.unwrap_or_else(|error| panic!("{what}: {error}")), (before, begun()));
+                assert_eq!(Some(info.engine.as_str()), engine.name());
+                assert!(phases.contains(&BackupPhase::Copying) && phases.contains(&BackupPhase::Verifying));
+                let restored = dir.join(format!("restored-{round}"));
+                plain_restore(&target, &restored).unwrap_or_else(|error| panic!("{what}: {error}"));
+                for copy in [&restored, &target] {
+                    let copy = open(copy);
+                    assert_eq!((copy.engine(), copy.durability()), (db.engine(), db.durability()));
+                    assert_whole(&copy, range, &what);
+                    assert!(copy.verify(|_| {}).expect("verify").is_clean(), "{what}");
+                    copy.close().expect("close");
+                }
+            }
+        });
+        db.close().expect("close");
+        assert!(names(&dir).iter().all(|name| !name.starts_with('.')), "{:?}", names(&dir));
+    }
+}
+
+#[test]
+fn a_backup_under_writers_is_one_moment_and_restores_on_disk() {
+    a_backup_under_writers_is_one_moment_and_restores(&Scratch::on_disk(), Durability::Process);
+}
+
+#[test]
+fn a_backup_of_a_power_durable_store_restores() {
+    a_backup_under_writers_is_one_moment_and_restores(&Scratch::on_disk(), Durability::Power);
+}
+
+#[test]
+fn a_backup_under_writers_is_one_moment_and_restores_in_memory() {
+    a_backup_under_writers_is_one_moment_and_restores(&Scratch::new(), Durability::Process);
+}
+
+/// Makes a closed store with some pairs, and a backup of it.
+fn store_and_backup(dir: &Path, engine: Engine) -> (PathBuf, PathBuf) {
+    let (path, target) = (dir.join("store"), dir.join("backup"));
+    let db = builder(&path, engine).open().expect("create");
+    (0..2000).for_each(|i| db.put(format!("key-{i}"), format!("value-{i}").repeat(9)).expect("put"));
+    let info = db.backup(&target).expect("backup");
+    assert_eq!(info.pairs, 2000);
+    db.close().expect("close");
+    (path, target)
+}
+
+#[test]
+fn a_target_that_exists_is_refused_and_an_empty_one_accepted() {
+    let scratch = Scratch::on_disk();
+    let (store, backup) = store_and_backup(scratch.path(), Engine::hikv());
+    let db = open(&store);
+    let (empty, full) = (scratch.path().join("empty"), scratch.path().join("full"));
+    fs::create_dir(&empty).expect("a directory");
+    fs::create_dir(&full).expect("a directory");
+    fs::write(full.join("file"), "kept").expect("a file");
+    for refused in [db.backup(&full).map(drop), plain_restore(&backup, &full), db.backup(&backup).map(drop)] {
+        assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+    }
+    assert_eq!(names(&full), ["file"]);
+    db.backup(&empty).expect("backup");
+    let nested = scratch.path().join("new/nested/restored");
+    plain_restore(&empty, &nested).expect("restore");
+    assert_eq!(open(&nested).count().expect("count"), 2000);
+    assert_eq!(names(scratch.path()), ["backup", "empty", "full", "new", "store"]);
+}
+
+#[test]
+fn an_empty_store_is_backed_up_and_restored() {
+    for engine in ENGINES {
+        let scratch = Scratch::on_disk();
+        let dir = scratch.path();
+        let db = builder(&dir.join("store"), engine).open().expect("create");
+        assert_eq!(db.backup(dir.join("backup")).expect("backup").pairs, 0);
+        plain_restore(&dir.join("backup"), &dir.join("restored")).expect("restore");
+        assert_eq!(open(&dir.join("restored")).count().expect("count"), 0);
+    }
+}
+
+#[test]
+fn a_damaged_or_missing_backup_file_is_refused_and_nothing_restored() {
+    let scratch = Scratch::on_disk();
+    let (_, backup) = store_and_backup(scratch.path(), Engine::fluidkv());
+    let file = backup.join("BACKUP");
+    let whole = fs::read(&file).expect("a file");
+    for at in [0, 17, whole.len() / 2, whole.len() - 3] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&file, bytes).expect("a file");
+        let refused = plain_restore(&backup, &scratch.path().join("restored"));
+        assert!(matches!(refused, Err(Error::Backup { .. } | Error::NewerFormat { .. })), "byte {at}: {refused:?}");
+    }
+    fs::remove_file(&file).expect("removed");
+    assert!(matches!(plain_restore(&backup, &scratch.path().join("restored")), Err(Error::Backup { .. })));
+    assert_eq!(names(scratch.path()), ["backup", "store"]);
+    assert_eq!(open(&backup).count().expect("count"), 2000, "the directory still opens as a store");
+}
+
+#[test]
+fn a_backup_that_was_changed_or_is_open_is_not_restored() {
+    let scratch = Scratch::on_disk();
+    let (_, backup) = store_and_backup(scratch.path(), Engine::nvht());
+    let db = open(&backup);
+    let restored = scratch.path().join("restored");
+    assert!(matches!(plain_restore(&backup, &restored), Err(Error::Locked { .. })));
+    db.put("key-1", "other").expect("put");
+    db.close().expect("close");
+    drop(db);
+    let refused = plain_restore(&backup, &restored);
+    assert!(matches!(refused, Err(Error::Backup { .. })), "{refused:?}");
+    assert_eq!(names(scratch.path()), ["backup", "store"]);
+}
+
+/// Changes one byte of a value wherever it is in the files of a directory: logs that were flushed
+/// keep their bytes.
+fn damage_value(dir: &Path, value: &str) {
+    let mut damaged = 0;
+    for name in names(dir) {
+        let path = dir.join(name);
+        let mut bytes = fs::read(&path).expect("a file");
+        let found = bytes.windows(value.len()).enumerate().filter(|(_, window)| *window == value.as_bytes());
+        let places: Vec<usize> = found.map(|(at, _)| at).collect();
+        places.iter().for_each(|at| bytes[*at] ^= 0x40);
+        damaged += places.len();
+        fs::write(&path, bytes).expect("a file");
+    }
+    assert!(damaged > 0, "no file has {value}");
+}
+
+#[test]
+fn damage_of_the_source_or_of_the_backup_ends_in_an_error_and_leaves_nothing() {
+    for engine in ENGINES {
+        let scratch = Scratch::on_disk();
+        let dir = scratch.path();
+        let (store, backup) = store_and_backup(dir, engine);
+        let value = "value-1234".repeat(9);
+        damage_value(&backup, &value);
+        let refused = plain_restore(&backup, &dir.join("restored"));
+        assert!(matches!(refused, Err(Error::Backup { .. } | Error::Corrupt { .. })), "{engine:?}: {refused:?}");
+        damage_value(&store, &value);
+        // Some engines refuse the open of the store already.
+        if let Ok(db) = Db::builder(&store).create(false).open() {
+            let refused = db.backup(dir.join("another"));
+            assert!(matches!(refused, Err(Error::Corrupt { .. })), "{engine:?}: {refused:?}");
+            let _ = db.close();
+        }
+        assert_eq!(names(dir), ["backup", "store"], "{engine:?}");
+    }
+}
+
+#[test]
+fn what_a_killed_backup_left_is_removed_by_the_next_one() {
+    let scratch = Scratch::on_disk();
+    let dir = scratch.path();
+    let (store, _) = store_and_backup(dir, Engine::hikv());
+    let abandoned = dir.join(".again.unfinished-1-0");
+    fs::create_dir_all(abandoned.join("content")).expect("a directory");
+    fs::write(abandoned.join("LOCK"), "").expect("a file");
+    fs::write(abandoned.join("content/pool.0000"), "half").expect("a file");
+    let db = open(&store);
+    db.backup(dir.join("other")).expect("backup");
+    assert!(abandoned.exists(), "it is of another target");
+    db.backup(dir.join("again")).expect("backup");
+    assert_eq!(names(dir), ["again", "backup", "other", "store"]);
+}
+
+#[test]
+fn two_backups_at_the_same_time_are_both_whole() {
+    for engine in ENGINES {
+        let scratch = Scratch::on_disk();
+        let dir = scratch.path();
+        let (store, _) = store_and_backup(dir, engine);
+        let db = open(&store);
+        thread::scope(|scope| {
+            for name in ["first", "second"] {
+                let (db, dir) = (&db, &dir);
+                scope.spawn(move || assert_eq!(db.backup(dir.join(name)).expect("backup").pairs, 2000));
+            }
+        });
+        for name in ["first", "second"] {
+            assert_eq!(open(&dir.join(name)).count().expect("count"), 2000);
+        }
+    }
+}
