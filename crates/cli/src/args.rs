@@ -66,6 +66,13 @@ pub enum Command {
     Import(ImportArgs),
     /// Write every record, in the order of keys where the engine has one
     Export(ExportArgs),
+    /// Make a verified copy of a store in a new directory
+    ///
+    /// The copy is a store of its own. The program opens STORE itself: a store that another process
+    /// has open is refused, and that process makes the backup (Db::backup).
+    Backup(BackupArgs),
+    /// Make a store from a backup
+    Restore(RestoreArgs),
     /// Tell what the medium under PATH is, and what each durability would really be
     Doctor(DoctorArgs),
     /// See and change a matrix of devices (engine mkvs)
@@ -92,6 +99,28 @@ pub struct StoreArgs {
     /// Set an option of the engine for this opening; `lodestore engines` lists them
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub set: Vec<String>,
+    /// Write JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `backup` takes.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The store
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The backup's directory, which does not exist or is empty
+    pub directory: PathBuf,
+}
+
+/// What `restore` takes.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The backup's directory
+    pub directory: PathBuf,
+    /// The new store's directory, which does not exist or is empty
+    pub store: PathBuf,
     /// Write JSON, one object a line
     #[arg(long)]
     pub json: bool,

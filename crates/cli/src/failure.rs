@@ -156,7 +156,7 @@ fn store_code(error: &Error) -> u8 {
         Error::Locked { .. } => 5,
         Error::Full { .. } | Error::NoRoom { .. } | Error::IndexFull { .. } | Error::DramBudget { .. } => 6,
         Error::Io { source, .. } if is_full(source) => 6,
-        Error::Corrupt { .. } => 7,
+        Error::Corrupt { .. } | Error::Backup { .. } => 7,
         Error::DurabilityRefused { .. } | Error::WeakerMedium { .. } | Error::MachineRestarted { .. } => 9,
         Error::Exists { .. } | Error::Foreign { .. } => 11,
         Error::TooFewDevices { .. } => 12,

@@ -1,5 +1,6 @@
 //! The commands, one file each, or one for several that are alike.
 
+mod backup;
 mod create;
 mod doctor;
 mod export;
@@ -40,6 +41,8 @@ pub fn run(command: Command) -> Outcome {
         Command::Scan(args) => scan::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
         Command::Sample(args) => sample::run(&args),

@@ -1,0 +1,68 @@
+//! `backup` and `restore`.
+
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use lodestore::{BackupInfo, BackupPhase, BackupProgress};
+
+use super::{bar, object, wait_recovered, with_store};
+use crate::args::{BackupArgs, RestoreArgs};
+use crate::failure::Outcome;
+use crate::out::Out;
+
+/// Pairs between two moves of the progress bar.
+const STEP: u64 = 1024;
+
+/// Moves a bar, whose length and text follow what is being done.
+fn show(bar: &ProgressBar, progress: BackupProgress) {
+    if progress.pairs.is_multiple_of(STEP) {
+        bar.set_length(progress.total);
+        bar.set_position(progress.pairs);
+        bar.set_message(if progress.phase == BackupPhase::Verifying { "verifying" } else { "copying" });
+    }
+}
+
+/// Makes a backup of a store, and writes what it holds.
+pub fn backup(args: &BackupArgs) -> Outcome {
+    with_store(&args.store, false, |store, out| {
+        wait_recovered(store)?;
+        let bar = bar("backup", Some(store.stats().keys), false);
+        let info = lodestore::backup(&**store, &args.directory, &mut |progress| show(&bar, progress))?;
+        bar.finish_and_clear();
+        report(out, args.store.json, ("backup", "backed up"), [&args.store.store, &args.directory], &info)
+    })
+}
+
+/// Makes a store from a backup, and writes what it holds.
+pub fn restore(args: &RestoreArgs) -> Outcome {
+    let bar = bar("restore", Some(0), false);
+    let info = lodestore::restore(&args.directory, &args.store, &mut |progress| show(&bar, progress))?;
+    bar.finish_and_clear();
+    let mut out = Out::new();
+    report(&mut out, args.json, ("restore", "restored"), [&args.directory, &args.store], &info)?;
+    out.flush()
+}
+
+/// Writes what was copied from one directory to the other.
+fn report(
+    out: &mut Out,
+    is_json: bool,
+    (op, done): (&'static str, &str),
+    [from, to]: [&Path; 2],
+    info: &BackupInfo,
+) -> Outcome {
+    if !is_json {
+        let (from, to) = (from.display(), to.display());
+        return out.line(format!("{done} {from} to {to}: {} pairs, engine {}", info.pairs, info.engine));
+    }
+    out.json(object([
+        ("op", op.into()),
+        ("from", from.to_string_lossy().into()),
+        ("to", to.to_string_lossy().into()),
+        ("engine", info.engine.clone().into()),
+        ("pairs", info.pairs.into()),
+        ("source", info.source.map(|source| format!("{source:016x}")).into()),
+        ("time_ms", info.time_millis.into()),
+        ("version", info.version.clone().into()),
+    ]))
+}

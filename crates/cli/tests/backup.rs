@@ -1,0 +1,115 @@
+//! `backup` and `restore`.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{Place, text};
+
+/// The names in the directory of a place.
+fn names(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path(".")).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_backup_is_a_store_and_is_restored() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "a", "1"]);
+    place.ok(&["put", "store", "b", "2", "--ttl", "100000"]);
+    assert!(place.ok(&["backup", "store", "copy"]).contains("2 pairs"));
+    place.ok(&["put", "store", "a", "later"]);
+    let said = place.ok(&["restore", "copy", "restored", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).expect("an object");
+    assert_eq!((&said["op"], &said["pairs"], &said["engine"]), (&"restore".into(), &2.into(), &"hikv".into()));
+    for store in ["restored", "copy"] {
+        assert_eq!(place.ok(&["get", store, "a"]), "1");
+        assert!(text(&place.run(&["export", store]).stdout).contains("expires"), "the expiry of b");
+    }
+    assert_eq!(names(&place), ["copy", "restored", "store"]);
+}
+
+#[test]
+fn what_cannot_be_backed_up_or_restored_is_refused_and_nothing_is_left() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "a", "1"]);
+    place.fails(&["backup", "missing", "copy"], 3, "missing");
+    place.fails(&["backup", "store", "store"], 11, "store");
+    place.fails(&["restore", "missing", "new"], 3, "missing");
+    place.fails(&["restore", "store", "new"], 7, "BACKUP");
+    place.ok(&["backup", "store", "copy", "--json"]);
+    place.fails(&["backup", "store", "copy"], 11, "copy");
+    place.fails(&["restore", "copy", "store"], 11, "store");
+    let mut bytes = std::fs::read(place.path("copy/BACKUP")).expect("a file");
+    bytes[30] ^= 1;
+    std::fs::write(place.path("copy/BACKUP"), bytes).expect("a file");
+    place.fails(&["restore", "copy", "new"], 7, "damaged");
+    assert_eq!(names(&place), ["copy", "store"]);
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let place = Place::with_store();
+    let mut holder = place.importer();
+    holder.send("a\t1\n");
+    holder.acknowledged(1);
+    place.fails(&["backup", "store", "copy"], 5, "open in another process");
+    holder.kill();
+    place.ok(&["backup", "store", "copy"]);
+    assert_eq!(names(&place), ["copy", "store"]);
+}
+
+/// A store with some thousand pairs.
+fn with_many() -> Place {
+    let place = Place::new();
+    place.ok(&["create", "store", "--size", "256M"]);
+    place.ok(&["sample", "sample.tsv"]);
+    place.ok(&["import", "store", "sample.tsv", "--format", "tsv"]);
+    place
+}
+
+#[test]
+fn a_killed_backup_leaves_no_target_and_the_next_one_cleans_up() {
+    let place = with_many();
+    let mut was_killed = false;
+    for millis in [10, 20, 40, 80, 160] {
+        let mut child = place.command(&["backup", "store", "copy"]).spawn().expect("the program starts");
+        thread::sleep(Duration::from_millis(millis));
+        child.kill().expect("killed, or over");
+        if child.wait().expect("it ends").success() {
+            std::fs::remove_dir_all(place.path("copy")).expect("removed");
+            continue;
+        }
+        was_killed = true;
+        if place.path("copy").exists() {
+            // The kill came after the rename.
+            place.ok(&["restore", "copy", "whole"]);
+            std::fs::remove_dir_all(place.path("whole")).expect("removed");
+            std::fs::remove_dir_all(place.path("copy")).expect("removed");
+        }
+    }
+    assert!(was_killed, "every backup ended before its kill");
+    let pairs = place.ok(&["count", "store"]);
+    place.ok(&["backup", "store", "copy"]);
+    assert_eq!(place.ok(&["count", "copy"]), pairs);
+    assert_eq!(names(&place), ["copy", "sample.tsv", "store"]);
+}
+
+#[test]
+fn a_medium_that_is_too_small_is_reported_and_nothing_is_left() {
+    let place = with_many();
+    let program = env!("CARGO_BIN_EXE_lodestore");
+    // In units of 512 or 1024 bytes: less than the first file of a store.
+    let script = format!("ulimit -f 4096; exec {program} backup store copy");
+    let output = place
+        .command(&[])
+        .get_current_dir()
+        .map(|dir| std::process::Command::new("sh").args(["-c", &script]).current_dir(dir).output().expect("a shell"));
+    let output = output.expect("a directory");
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+    assert_eq!(names(&place), ["sample.tsv", "store"], "{}", text(&output.stderr));
+}
