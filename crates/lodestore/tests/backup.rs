@@ -277,7 +277,7 @@ fn damage_of_the_source_or_of_the_backup_ends_in_an_error_and_leaves_nothing() {
     for engine in ENGINES {
         let scratch = Scratch::on_disk();
         let dir = scratch.path();
-        let (store, backup) = store_and_backup(dir, engine);
+        let (store, backup) = store_and_backup(dir, engine.clone());
         let value = "value-1234".repeat(9);
         damage_value(&backup, &value);
         let refused = plain_restore(&backup, &dir.join("restored"));
