@@ -40,7 +40,7 @@ impl Setup {
     }
 
     pub fn builder(&self, path: &Path) -> Builder {
-        let size = if matches!(self.engine, Engine::Mkvs(_)) { 256 << 20 } else { 64 << 20 };
+        let size = if self.engine.name() == Some("mkvs") { 256 << 20 } else { 64 << 20 };
         let builder = Db::builder(path).engine(self.engine.clone()).capacity(size);
         self.options.iter().fold(builder, |builder, (name, value)| builder.set(*name, *value))
     }
