@@ -1,6 +1,6 @@
 //! The target of the formats of `import`: for the program's own tests too, so it stands on the program's modules by their names there.
 
-use crate::format::Format;
+use crate::format::{Format, Pair};
 
 /// Lines in the format that the first byte says. A line that is read is written and read again unchanged.
 pub fn lines(data: &[u8]) {
@@ -9,7 +9,8 @@ pub fn lines(data: &[u8]) {
     for line in lines.split(|byte| *byte == b'\n') {
         let Ok(record) = format.parse(line) else { continue };
         let mut out = Vec::new();
-        format.write(&mut out, &record.key, &record.value, record.expiry).expect("writes to memory");
+        let pair = Pair { key: &record.key, value: &record.value, expiry: record.expiry };
+        format.write_in(&mut out, record.keyspace.as_deref(), pair).expect("writes to memory");
         assert_eq!(out.pop(), Some(b'\n'));
         assert!(!out.contains(&b'\n') && std::str::from_utf8(&out).is_ok(), "one line of text: {out:?}");
         assert_eq!(format.parse(&out), Ok(record));

@@ -1,7 +1,8 @@
 //! The grammar of the program. Scripts stand on it: names, positions and meanings stay.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -13,7 +14,8 @@ use crate::format::Format;
 const EXIT_CODES: &str = "\
 Exit codes:
    0  done
-   1  no: the key is absent (get, delete, update), or present (insert)
+   1  no: the key is absent (get, delete, update), or present (insert), there is no such keyspace,
+      or destroy was not confirmed
    2  bad arguments, options, key or value
    3  no store at that path
    4  the store belongs to another engine, or to a newer or older format
@@ -24,7 +26,8 @@ Exit codes:
    9  the medium cannot give the durability asked for, a file of the store is on a weaker medium,
       or the machine restarted under the store
   10  import stopped at a line that it cannot read
-  11  something is at that path already, or a foreign file in the store's directory
+  11  something is at that path already (create, export), or a foreign file is in the
+      store's directory
   12  too few devices of a group are there
  130  stopped by SIGINT (143: SIGTERM), store closed";
 
@@ -55,7 +58,7 @@ pub enum Command {
     /// Remove KEY
     Delete(KeyArgs),
     /// Write the number of keys
-    Count(PlainArgs),
+    Count(CountArgs),
     /// Write the store's account of itself
     Stats(StatsArgs),
     /// Read and check everything
@@ -73,6 +76,16 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make a store from a backup
     Restore(RestoreArgs),
+    /// List the keyspaces with names, and the number of keys in each
+    Keyspaces(PlainArgs),
+    /// Remove a keyspace with all of its keys
+    DropKeyspace(DropKeyspaceArgs),
+    /// Say what a store is, without opening it: also of a store in use
+    Info(InfoArgs),
+    /// Do the background work now: free what was deleted and overwritten
+    Compact(PlainArgs),
+    /// Remove a store: its files, and nothing else
+    Destroy(DestroyArgs),
     /// Tell what the medium under PATH is, and what each durability would really be
     Doctor(DoctorArgs),
     /// See and change a matrix of devices (engine mkvs)
@@ -81,6 +94,12 @@ pub enum Command {
     Sample(SampleArgs),
     /// List the engines and their options
     Engines(EnginesArgs),
+    /// Write the manual: the main page, or with --dir a page for each command
+    Man {
+        /// The directory for all pages; made if it does not exist
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
     /// Write the completions of a shell
     Completions {
         /// The shell
@@ -124,6 +143,31 @@ pub struct RestoreArgs {
     /// Write JSON, one object a line
     #[arg(long)]
     pub json: bool,
+}
+
+impl StoreArgs {
+    /// Returns the store's directory.
+    pub fn path(&self) -> &Path {
+        &self.store
+    }
+}
+
+/// What every command on keys takes.
+#[derive(Debug, Args)]
+pub struct DataArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Use the keys of this keyspace; without it, those of the default keyspace
+    #[arg(long, value_name = "NAME")]
+    pub keyspace: Option<String>,
+}
+
+impl Deref for DataArgs {
+    type Target = StoreArgs;
+
+    fn deref(&self) -> &StoreArgs {
+        &self.store
+    }
 }
 
 /// What is done to a matrix.
@@ -220,7 +264,7 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub store: DataArgs,
     #[command(flatten)]
     pub coding: CodingArgs,
     /// The key: 1 B to 64 KiB
@@ -261,12 +305,51 @@ pub struct GetArgs {
 #[derive(Debug, Args)]
 pub struct KeyArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub store: DataArgs,
     #[command(flatten)]
     pub coding: CodingArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     pub key: OsString,
+}
+
+/// `count`.
+#[derive(Debug, Args)]
+pub struct CountArgs {
+    #[command(flatten)]
+    pub store: DataArgs,
+}
+
+/// `drop-keyspace`.
+#[derive(Debug, Args)]
+pub struct DropKeyspaceArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The name of the keyspace
+    pub name: String,
+}
+
+/// `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// The store's directory
+    pub store: PathBuf,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `destroy`.
+#[derive(Debug, Args)]
+pub struct DestroyArgs {
+    /// The store's directory
+    pub store: PathBuf,
+    /// Do not ask. Needed if standard input is not a terminal
+    #[arg(long)]
+    pub yes: bool,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A command that takes a store only.
@@ -304,7 +387,7 @@ pub struct VerifyArgs {
 #[derive(Debug, Args)]
 pub struct ScanArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub store: DataArgs,
     #[command(flatten)]
     pub coding: CodingArgs,
     /// Only keys that begin with this
@@ -331,7 +414,7 @@ pub struct ScanArgs {
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub store: DataArgs,
     /// The file; - is standard input
     pub file: PathBuf,
     /// Its format; without it .tsv and .txt files are tsv, all else is jsonl
@@ -346,10 +429,19 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub store: DataArgs,
     /// The format
     #[arg(long, value_enum, default_value = "jsonl")]
     pub format: Format,
+    /// Write to this file. The file appears when it is whole
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    /// Write the records of all keyspaces, with the name of the keyspace in each. Needs jsonl
+    #[arg(long, conflicts_with = "keyspace")]
+    pub all_keyspaces: bool,
     /// Open a store that is refused as damaged or after a restart of the machine, and write what
     /// can be read; values may be older. A store with a damaged index or extent table can only be
     /// salvaged afterwards

@@ -56,6 +56,8 @@ pub enum Failure {
         damaged: u64,
         /// Whether the export opened the store as a salvage.
         salvage: bool,
+        /// Whether the file of the export was left out for the damage.
+        unwritten: bool,
     },
     /// A line that cannot be read.
     Line {
@@ -81,6 +83,18 @@ pub enum Failure {
         number: i32,
         /// Records that are in.
         imported: u64,
+    },
+    /// A signal ended work that leaves nothing unfinished.
+    Interrupted {
+        /// Its number.
+        number: i32,
+        /// The command.
+        doing: &'static str,
+    },
+    /// There is a file already where one is to be made.
+    Exists {
+        /// The file.
+        path: PathBuf,
     },
     /// A file could not be read or written.
     File {
@@ -108,7 +122,10 @@ impl Failure {
             }
             Self::Line { .. } => 10,
             Self::Findings { .. } => 7,
-            Self::Signal { number, .. } => 128u8.saturating_add(u8::try_from(*number).unwrap_or(0)),
+            Self::Exists { .. } => 11,
+            Self::Signal { number, .. } | Self::Interrupted { number, .. } => {
+                128u8.saturating_add(u8::try_from(*number).unwrap_or(0))
+            }
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::File { .. } | Self::Output(_) | Self::Other(_) => 8,
         }
@@ -149,7 +166,7 @@ fn is_full(refusal: &io::Error) -> bool {
 fn store_code(error: &Error) -> u8 {
     match error {
         Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
-        Error::Unsupported { .. } | Error::InvalidOption { .. } => 2,
+        Error::Unsupported { .. } | Error::InvalidOption { .. } | Error::KeyspaceName { .. } => 2,
         Error::Missing { .. } => 3,
         Error::WrongEngine { .. } | Error::EngineNotBuilt { .. } => 4,
         Error::NewerFormat { .. } | Error::OlderFormat { .. } => 4,
@@ -181,7 +198,7 @@ impl fmt::Display for Failure {
                 write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
             Self::Open { error, .. } => error.fmt(f),
-            Self::Export { error, exported, total, damaged, salvage } => {
+            Self::Export { error, exported, total, damaged, salvage, unwritten } => {
                 match damaged {
                     0 => write!(
                         f,
@@ -197,7 +214,9 @@ impl fmt::Display for Failure {
                     Error::Corrupt { place, what } => write!(f, "corrupt data at {place}: {what}")?,
                     other => other.fmt(f)?,
                 }
-                write!(f, "; {}", if *salvage { SEE_ALL_OF_REFUSED } else { SEE_ALL })
+                let kept =
+                    if *unwritten { "; no file was written: add --salvage to keep what can be read" } else { "" };
+                write!(f, "{kept}; {}", if *salvage { SEE_ALL_OF_REFUSED } else { SEE_ALL })
             }
             Self::Line { file, line, what, imported } => write!(
                 f,
@@ -218,6 +237,12 @@ impl fmt::Display for Failure {
                     f,
                     "import stopped by signal {number}, {imported} records are in: the store is closed, import again to go on"
                 )
+            }
+            Self::Interrupted { number, doing } => {
+                write!(f, "{doing} stopped by signal {number}, nothing unfinished is left: run it again")
+            }
+            Self::Exists { path } => {
+                write!(f, "{} exists already: choose another name, or replace it with --force", path.display())
             }
             Self::File { doing, path, source } => {
                 write!(f, "{doing} {}: {source}; {}", path.display(), io_advice(source))

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use lodestore::{Expiry, limits};
+use lodestore::{Error, Expiry, limits};
 
 use crate::{jsonl, tsv};
 
@@ -25,10 +25,23 @@ pub struct Record {
     pub value: Vec<u8>,
     /// When it expires, if it does.
     pub expiry: Option<Expiry>,
+    /// The name of its keyspace; `None` for the keyspace of the command.
+    pub keyspace: Option<String>,
 }
 
 /// Bytes of a line next to the key and the value: names, quotes, an expiry.
 const LINE_REST_BYTES_MAX: usize = 1024;
+
+/// A key with its value and expiry, to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// When it expires, if it does.
+    pub expiry: Option<Expiry>,
+}
 
 impl Record {
     /// Checks the lengths of the key and the value.
@@ -37,7 +50,11 @@ impl Record {
     /// The limit that is exceeded.
     pub fn check(&self) -> Result<(), String> {
         let checked = limits::check_key(&self.key).and_then(|()| limits::check_value(&self.value));
-        checked.map_err(|error| error.to_string())
+        let named = checked.and_then(|()| match self.keyspace.as_ref().map_or(1, String::len) {
+            1..=255 => Ok(()),
+            len => Err(Error::KeyspaceName { len }),
+        });
+        named.map_err(|error| error.to_string())
     }
 }
 
@@ -54,8 +71,21 @@ impl Format {
     /// Writes one record as a line.
     pub fn write(self, out: &mut dyn Write, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> io::Result<()> {
         match self {
-            Self::Jsonl => jsonl::write(out, key, Some(value), expiry),
+            Self::Jsonl => jsonl::write(out, None, key, Some(value), expiry),
             Self::Tsv => tsv::write(out, key, value, expiry),
+        }
+    }
+
+    /// Writes one record as a line, with the name of its keyspace.
+    ///
+    /// # Errors
+    /// Those of the output; `InvalidInput` if the format has no field for the name.
+    pub fn write_in(self, out: &mut dyn Write, keyspace: Option<&str>, record: Pair<'_>) -> io::Result<()> {
+        let Pair { key, value, expiry } = record;
+        match (self, keyspace) {
+            (_, None) => self.write(out, key, value, expiry),
+            (Self::Jsonl, _) => jsonl::write(out, keyspace, key, Some(value), expiry),
+            (Self::Tsv, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, "tsv has no keyspaces: use jsonl")),
         }
     }
 
@@ -89,7 +119,8 @@ mod tests {
 
     fn round_trip(format: Format, record: &Record) {
         let mut line = Vec::new();
-        format.write(&mut line, &record.key, &record.value, record.expiry).expect("writes to memory");
+        let pair = Pair { key: &record.key, value: &record.value, expiry: record.expiry };
+        format.write_in(&mut line, record.keyspace.as_deref(), pair).expect("writes to memory");
         assert_eq!(line.pop(), Some(b'\n'));
         assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok(), "one line of text: {line:?}");
         assert_eq!(format.parse(&line).as_ref(), Ok(record));
@@ -104,9 +135,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_round_trip_in_both_formats(key in bytes(1), value in bytes(0), millis in any::<Option<u64>>()) {
-            let record = Record { key, value, expiry: millis.map(Expiry::at_millis) };
+            let record = Record { key, value, expiry: millis.map(Expiry::at_millis), keyspace: None };
             round_trip(Format::Jsonl, &record);
             round_trip(Format::Tsv, &record);
+            round_trip(Format::Jsonl, &Record { keyspace: Some("größe \" \n".into()), ..record });
         }
 
         #[test]
@@ -148,6 +180,7 @@ mod tests {
             (Format::Jsonl, "{\"key\":\"k\",\"key_b64\":\"aw==\",\"value\":\"\"}", "not both"),
             (Format::Jsonl, "{\"key\":\"k\",\"value_b64\":\"!\"}", "no base64"),
             (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"ttl\":1}", "unknown field"),
+            (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"keyspace\":\"\"}", "keyspace name of 0 bytes"),
             (Format::Jsonl, "{\"key\":1,\"value\":\"v\"}", "invalid type"),
         ] {
             let what = format.parse(line.as_bytes()).expect_err(line);
@@ -158,7 +191,7 @@ mod tests {
     #[test]
     fn a_carriage_return_before_the_newline_is_no_data() {
         let record = Format::Tsv.parse(b"k\tv\r").expect("a good line");
-        assert_eq!(record, Record { key: b"k".to_vec(), value: b"v".to_vec(), expiry: None });
+        assert_eq!(record, Record { key: b"k".to_vec(), value: b"v".to_vec(), expiry: None, keyspace: None });
     }
 
     #[test]

@@ -7,10 +7,11 @@ mod target;
 
 /// Pieces of lines, right and wrong.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
-    const WORDS: [&[u8]; 20] = [
+    const WORDS: [&[u8]; 21] = [
         b"{\"key\":\"k\",\"value\":\"v\"}",
         b"{\"key_b64\":\"aw==\",\"value\":\"",
         b"\"expires_at_ms\":",
+        b"\"keyspace\":\"users\",",
         b"18446744073709551615",
         b"\\u0000",
         b"\\ud800",

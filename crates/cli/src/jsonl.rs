@@ -1,7 +1,8 @@
 //! Records as lines of JSON: `{"key":"...","value":"..."}`.
 //!
-//! Bytes that are no UTF-8 stand as base64 under `key_b64` or `value_b64`, so that any bytes go through
-//! unchanged. A key that expires has `expires_at_ms`, milliseconds since the Unix epoch. Other names are refused.
+//! Bytes that are no UTF-8 are base64 under `key_b64` or `value_b64`, so that any bytes go through
+//! unchanged. A key that expires has `expires_at_ms`, milliseconds since the Unix epoch. A record
+//! of a named keyspace may have `keyspace`. Other names are refused.
 
 use std::io::{self, Write};
 
@@ -13,6 +14,8 @@ use crate::format::Record;
 
 #[derive(Serialize)]
 struct LineOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyspace: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,13 +36,20 @@ struct LineIn {
     value: Option<String>,
     value_b64: Option<String>,
     expires_at_ms: Option<u64>,
+    keyspace: Option<String>,
 }
 
 /// Writes one line; without `value` only the key.
-pub fn write(out: &mut dyn Write, key: &[u8], value: Option<&[u8]>, expiry: Option<Expiry>) -> io::Result<()> {
+pub fn write(
+    out: &mut dyn Write,
+    keyspace: Option<&str>,
+    key: &[u8],
+    value: Option<&[u8]>,
+    expiry: Option<Expiry>,
+) -> io::Result<()> {
     let (key, key_b64) = text_or_base64(Some(key));
     let (value, value_b64) = text_or_base64(value);
-    let line = LineOut { key, key_b64, value, value_b64, expires_at_ms: expiry.map(Expiry::millis) };
+    let line = LineOut { keyspace, key, key_b64, value, value_b64, expires_at_ms: expiry.map(Expiry::millis) };
     serde_json::to_writer(&mut *out, &line).map_err(io::Error::from)?;
     out.write_all(b"\n")
 }
@@ -63,6 +73,7 @@ pub fn parse(line: &[u8]) -> Result<Record, String> {
         key: bytes("key", line.key, line.key_b64)?,
         value: bytes("value", line.value, line.value_b64)?,
         expiry: line.expires_at_ms.map(Expiry::at_millis),
+        keyspace: line.keyspace,
     })
 }
 

@@ -12,8 +12,12 @@ const NAME_BYTES_MAX: usize = 64;
 const WORD_BYTES_MAX: usize = 64;
 /// Bytes of base64 that are decoded at once: a multiple of 4.
 const BASE64_CHUNK_BYTES: usize = 16 << 10;
-const NAMES: [&str; 5] = ["key", "key_b64", "value", "value_b64", "expires_at_ms"];
-const EXPIRY: usize = 4;
+/// Texts are at even indexes, and their base64 after them.
+const NAMES: [&str; 6] = ["key", "key_b64", "value", "value_b64", "keyspace", "expires_at_ms"];
+const KEYSPACE: usize = 4;
+const EXPIRY: usize = 5;
+/// Most bytes of the name of a keyspace that is kept.
+const KEYSPACE_BYTES_MAX: usize = 64 << 10;
 
 /// The token that is expected next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +43,8 @@ pub struct Json {
     /// The field being read, an index into [`NAMES`].
     field: usize,
     seen: [bool; NAMES.len()],
-    /// The key and the value, whichever of their fields they come from.
-    texts: [Option<Text>; 2],
+    /// The key, the value and the keyspace, whichever of their fields they come from.
+    texts: [Option<Text>; 3],
     word: Bounded,
     millis: Option<u64>,
 }
@@ -61,7 +65,7 @@ impl Json {
             name: Bounded::new("name", NAME_BYTES_MAX),
             field: 0,
             seen: [false; NAMES.len()],
-            texts: [None, None],
+            texts: [None, None, None],
             word: Bounded::new("number", WORD_BYTES_MAX),
             millis: None,
         }
@@ -135,13 +139,16 @@ impl Json {
         if self.field == EXPIRY {
             return Err("\"expires_at_ms\" is no number of milliseconds".into());
         }
-        let is_value = self.field / 2 == 1;
         let text = &mut self.texts[self.field / 2];
         if text.is_some() {
             let name = NAMES[self.field / 2 * 2];
             return Err(format!("give \"{name}\" or \"{name}_b64\", not both"));
         }
-        let decoded = if is_value { Bounded::value() } else { Bounded::key() };
+        let decoded = match self.field {
+            0 | 1 => Bounded::key(),
+            KEYSPACE => Bounded::new("keyspace", KEYSPACE_BYTES_MAX),
+            _ => Bounded::value(),
+        };
         *text = Some(Text { decoded, base64: (self.field % 2 == 1).then(Vec::new) });
         Ok(())
     }
@@ -180,7 +187,7 @@ impl Json {
         if self.at != At::End {
             return Err("EOF: the line ends before its object".into());
         }
-        let [key, value] = self.texts;
+        let [key, value, keyspace] = self.texts;
         let bytes = |text: Option<Text>, name: &str| {
             let text = text.ok_or_else(|| format!("there is no \"{name}\" and no \"{name}_b64\""))?;
             Ok::<_, String>(text.decoded.into_bytes())
@@ -189,6 +196,9 @@ impl Json {
             key: bytes(key, "key")?,
             value: bytes(value, "value")?,
             expiry: self.millis.map(Expiry::at_millis),
+            keyspace: keyspace
+                .map(|text| String::from_utf8(text.decoded.into_bytes()).map_err(|_| "\"keyspace\" is no UTF-8"))
+                .transpose()?,
         })
     }
 }

@@ -227,7 +227,7 @@ impl Tsv {
             )),
             _ => None,
         };
-        Ok(Record { key, value, expiry })
+        Ok(Record { key, value, expiry, keyspace: None })
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
 
     /// Pieces of lines, right and wrong.
     fn piece() -> impl Strategy<Value = Vec<u8>> {
-        const WORDS: [&str; 40] = [
+        const WORDS: [&str; 42] = [
             "{",
             "}",
             "\"key\":",
@@ -259,6 +259,8 @@ mod tests {
             "\"value\":",
             "\"value_b64\":",
             "\"expires_at_ms\":",
+            "\"keyspace\":",
+            "\"keyspace\":\"users\",",
             ",",
             " ",
             "\t",
@@ -335,7 +337,7 @@ mod tests {
             millis in any::<Option<u64>>(),
             cuts in prop::collection::vec(0..30usize, 0..12),
         ) {
-            let record = Record { key, value, expiry: millis.map(Expiry::at_millis) };
+            let record = Record { key, value, expiry: millis.map(Expiry::at_millis), keyspace: None };
             for format in [Format::Jsonl, Format::Tsv] {
                 let mut line = Vec::new();
                 format.write(&mut line, &record.key, &record.value, record.expiry).expect("writes to memory");

@@ -14,9 +14,11 @@ mod input;
 mod jsonl;
 mod long_json;
 mod long_line;
+mod new_file;
 mod open_damage;
 mod out;
 mod sample;
+mod stop_signal;
 mod text;
 mod tsv;
 

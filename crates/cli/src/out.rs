@@ -1,22 +1,59 @@
-//! Standard output: buffered, and never a panic when its reader is gone.
+//! Standard output, or a file in its place: buffered, and never a panic when its reader is gone.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, file_failure};
+use crate::new_file::NewFile;
 
-/// Standard output.
+/// Standard output, or a file in its place.
 pub struct Out {
-    writer: BufWriter<StdoutLock<'static>>,
+    sink: Sink,
     terminal: bool,
+}
+
+enum Sink {
+    Standard(BufWriter<StdoutLock<'static>>),
+    File(NewFile),
+}
+
+impl Sink {
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Standard(writer) => writer,
+            Self::File(file) => file,
+        }
+    }
+
+    fn failure(&self, error: io::Error) -> Failure {
+        match self {
+            Self::Standard(_) => Failure::Output(error),
+            Self::File(file) => file_failure("writing", file.target())(error),
+        }
+    }
 }
 
 impl Out {
     /// Takes standard output.
     pub fn new() -> Self {
         let stdout = io::stdout().lock();
-        Self { terminal: stdout.is_terminal(), writer: BufWriter::with_capacity(64 << 10, stdout) }
+        let terminal = stdout.is_terminal();
+        Self { terminal, sink: Sink::Standard(BufWriter::with_capacity(64 << 10, stdout)) }
+    }
+
+    /// Writes to a file.
+    pub fn to_file(file: NewFile) -> Self {
+        Self { terminal: false, sink: Sink::File(file) }
+    }
+
+    /// Ends the output. A file gets its name; returns the name.
+    pub fn finish(mut self) -> Outcome<Option<PathBuf>> {
+        self.flush()?;
+        let Sink::File(file) = self.sink else { return Ok(None) };
+        let path = file.target().to_path_buf();
+        file.finish().map(|()| Some(path))
     }
 
     /// Whether a person reads it.
@@ -26,7 +63,7 @@ impl Out {
 
     /// Writes these bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> Outcome {
-        self.writer.write_all(bytes).map_err(Failure::Output)
+        self.sink.writer().write_all(bytes).map_err(|error| self.sink.failure(error))
     }
 
     /// Writes a line.
@@ -42,12 +79,12 @@ impl Out {
 
     /// Writes what `fill` gives.
     pub fn with(&mut self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
-        fill(&mut self.writer).map_err(Failure::Output)
+        fill(self.sink.writer()).map_err(|error| self.sink.failure(error))
     }
 
     /// Hands all of it to the reader.
     pub fn flush(&mut self) -> Outcome {
-        self.writer.flush().map_err(Failure::Output)
+        self.sink.writer().flush().map_err(|error| self.sink.failure(error))
     }
 
     /// Writes names and values in two columns.

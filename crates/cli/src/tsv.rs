@@ -99,7 +99,7 @@ pub fn parse(line: &[u8]) -> Result<Record, String> {
         }
     };
     match fields.next() {
-        None => Ok(Record { key, value, expiry }),
+        None => Ok(Record { key, value, expiry, keyspace: None }),
         Some(_) => Err("there are more than three fields; write a tab in a value as \\t".into()),
     }
 }

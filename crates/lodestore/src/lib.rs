@@ -64,6 +64,7 @@ mod backup;
 mod built;
 mod choice_file;
 pub mod db;
+mod destroy;
 mod doctor;
 pub mod engines;
 mod made;
@@ -88,6 +89,7 @@ use std::sync::Arc;
 
 pub use backup::{BackupInfo, BackupPhase, BackupProgress, backup, restore};
 pub use db::{Choice, Cursor, Db, Engine, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
+pub use destroy::{Destroyed, Info, destroy, info};
 #[doc(inline)]
 pub use doctor::doctor;
 pub use engines::engines;
@@ -98,7 +100,7 @@ pub use doctor::Diagnosis;
 #[doc(hidden)]
 pub use lodestore_contract::*;
 #[doc(hidden)]
-pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport};
+pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport, StoreFile};
 #[cfg(feature = "mkvs")]
 #[doc(hidden)]
 pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};

@@ -42,16 +42,26 @@ pub(crate) fn unfinished_name(index: u16) -> String {
 }
 
 /// The index in the name of an unfinished region.
-fn unfinished_index(name: &str) -> Option<u16> {
+pub(crate) fn unfinished_index(name: &str) -> Option<u16> {
     let digits = name.strip_prefix("pool.")?.strip_suffix(".new")?;
     let index = digits.parse().ok()?;
     (format!("{index:04}") == digits).then_some(index)
 }
 
+/// Returns the index in the name of a region.
+pub(crate) fn region_index(name: &str) -> Option<u16> {
+    let index = name.strip_prefix("pool.")?.parse().ok()?;
+    (region_name(index) == name).then_some(index)
+}
+
 /// Whether a store has a file of this name.
 fn is_of_store(name: &str) -> bool {
-    let index = name.strip_prefix("pool.").and_then(|digits| digits.parse().ok());
-    name == VALUES_FILE || index.is_some_and(|index| region_name(index) == name)
+    name == VALUES_FILE || region_index(name).is_some()
+}
+
+/// Returns whether a file of this name may be in the directory of a store.
+pub(crate) fn is_file_of_store(name: &str) -> bool {
+    name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some()
 }
 
 /// What there is at a path.

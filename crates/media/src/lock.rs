@@ -169,6 +169,31 @@ pub(crate) fn is_of_store(dir: &StoreDir) -> bool {
     dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).is_ok_and(|file| names_store(&file))
 }
 
+/// Returns the holder that the lock file in `dir` names, if the kernel shows a lock on that file.
+/// The lock is not touched.
+pub(crate) fn holder(dir: &StoreDir) -> Option<String> {
+    let file = dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).ok()?;
+    let inode = rustix::fs::fstat(&file).ok()?.st_ino;
+    if !is_locked(&std::fs::read_to_string("/proc/locks").ok()?, inode) {
+        return None;
+    }
+    let mut text = String::new();
+    let _ = file.take(TEXT_BYTES_MAX).read_to_string(&mut text);
+    let holder = text.lines().next().filter(|line| line.starts_with(HOLDER_BEGINS));
+    Some(holder.unwrap_or("holder unknown").trim().to_owned())
+}
+
+/// Returns whether `locks`, the text of `/proc/locks`, has a lock by `flock` on a file with this
+/// inode. The device is not compared: layered file systems show another one.
+fn is_locked(locks: &str, inode: u64) -> bool {
+    let inode_of = |line: &str| -> Option<u64> {
+        let mut fields = line.split_whitespace().skip_while(|field| *field != "FLOCK");
+        fields.nth(4)?.rsplit(':').next()?.parse().ok()
+    };
+    // A waiting process has `->` before the kind.
+    locks.lines().filter(|line| !line.contains("->")).any(|line| inode_of(line) == Some(inode))
+}
+
 fn names_store(file: &File) -> bool {
     let mut bytes = [0; TEXT_BYTES_MAX as usize];
     let read = file.read_at(&mut bytes, 0).unwrap_or(0);
@@ -193,4 +218,17 @@ fn is_ours(file: &mut File) -> std::io::Result<bool> {
 fn holder_text() -> String {
     let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     format!("{HOLDER_BEGINS}{} ({})\n", std::process::id(), command.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_by_flock_is_found_by_its_inode() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 00:1b:41 0 EOF\n2: FLOCK  ADVISORY  WRITE 9 08:02:42 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 08:02:43 0 EOF\n";
+        let found: Vec<u64> = (41..=44).filter(|inode| is_locked(locks, *inode)).collect();
+        assert_eq!(found, [42]);
+    }
 }

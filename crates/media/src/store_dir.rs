@@ -44,6 +44,8 @@ impl FileId {
 pub(crate) struct Entry {
     pub(crate) id: FileId,
     pub(crate) kind: FileType,
+    /// The length of an ordinary file in bytes.
+    pub(crate) bytes: u64,
 }
 
 impl Entry {
@@ -128,7 +130,7 @@ impl StoreDir {
         match rustix::fs::statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => {
                 let kind = FileType::from_raw_mode(found.st_mode);
-                Ok(Some(Entry { id: FileId::of(&found), kind }))
+                Ok(Some(Entry { id: FileId::of(&found), kind, bytes: found.st_size as u64 }))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(refused) => Err(Error::io("looking at", self.path_of(name), refused.into())),

@@ -1,41 +1,135 @@
 //! `export`.
 
+use std::path::Path;
+
+use indicatif::ProgressBar;
 use lodestore::{Error, Lodestore, ScanRange, Visit};
 
-use super::{bar, wait_recovered, with_store_and_damage};
+use super::{Access, Opened, bar, object, wait_recovered, with_opened};
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome, note};
-use crate::format::Format;
-use crate::out::Out;
+use crate::format::{Format, Pair};
+use crate::new_file::NewFile;
+use crate::out::{Out, thousands};
+use crate::stop_signal::StopSignal;
 
 /// Records between two looks at the progress bar.
 const STEP: u64 = 1024;
 
-/// Writes every record, with its expiry. A record whose bytes are wrong is left out, and the export then fails at its end; so it
-/// does where recovery had to leave something out. What recovery found wrong besides gets a note on standard error.
+/// Writes every record, with its expiry, to standard output or to a file.
+///
+/// A record whose bytes are wrong is left out, and the export then fails at its end, as it does if
+/// recovery left something out. A file is then written in a salvage only. Other findings of
+/// recovery get a note on standard error.
 pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already where that is the format, so --json chooses it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
-    with_store_and_damage(&args.store, args.salvage, |store, out, damage| {
-        wait_recovered(store)?;
-        let total = count(store)?;
-        let bar = bar("exporting", Some(total), false);
-        let mut exported = 0;
-        let mut each = |out: &mut Out, key: &[u8], value: &[u8]| {
-            exported += 1;
-            if exported % STEP == 0 {
-                bar.set_position(exported);
-            }
-            record(store, format, out, key, value)
+    if args.all_keyspaces && format != Format::Jsonl {
+        let what = "only jsonl has the keyspace in each record: leave out --format, or export with --keyspace";
+        return Err(Failure::Usage(what.into()));
+    }
+    let file = args.output.as_ref().map(|path| NewFile::create(path, args.force)).transpose()?;
+    let signal = file.as_ref().map(|_| StopSignal::watch()).unwrap_or_default();
+    with_opened(&args.store, args.salvage, |opened, stdout| {
+        let Some(file) = file else { return Export::begin(opened, format, stdout, signal).run(args) };
+        let mut out = Out::to_file(file);
+        let mut export = Export::begin(opened, format, &mut out, signal);
+        let done = export.run(args);
+        let exported = export.exported;
+        match done {
+            Err(Failure::Export { unwritten, .. }) if unwritten => return done,
+            Err(Failure::Export { .. }) | Ok(()) => {}
+            Err(_) => return done,
+        }
+        let path = out.finish()?.unwrap_or_default();
+        done.and(tell(args, stdout, exported, &path))
+    })
+}
+
+/// Says what was written to a file.
+fn tell(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome {
+    match args.store.json {
+        true => out.json(object([("exported", exported.into()), ("file", path.to_string_lossy().into())])),
+        false => out.line(format!("exported {} records to {}", thousands(exported), path.display())),
+    }
+}
+
+/// A keyspace that is exported.
+struct Source {
+    /// The name in each record; `None` leaves it out.
+    name: Option<String>,
+    store: Lodestore,
+    /// The number of keys.
+    total: u64,
+}
+
+/// An export under way.
+struct Export<'a> {
+    opened: &'a Opened,
+    format: Format,
+    out: &'a mut Out,
+    signal: StopSignal,
+    exported: u64,
+}
+
+impl<'a> Export<'a> {
+    fn begin(opened: &'a Opened, format: Format, out: &'a mut Out, signal: StopSignal) -> Self {
+        Self { opened, format, out, signal, exported: 0 }
+    }
+
+    /// Returns the keyspaces that the arguments name.
+    fn sources(&self, args: &ExportArgs) -> Outcome<Vec<Source>> {
+        let of = |name: Option<String>, store: Lodestore| -> Outcome<Source> {
+            Ok(Source { total: count(&store)?, name, store })
         };
+        if let Some(name) = &args.store.keyspace {
+            return Ok(vec![of(None, self.opened.keyspace(name, Access::Read, args.store.path())?)?]);
+        }
+        let mut sources = vec![of(None, self.opened.store.clone())?];
+        if args.all_keyspaces {
+            for name in self.opened.db.keyspaces()? {
+                let store = self.opened.db.keyspace(&name)?.as_store();
+                sources.push(of(Some(name), store)?);
+            }
+        }
+        Ok(sources)
+    }
+
+    fn run(&mut self, args: &ExportArgs) -> Outcome {
+        wait_recovered(&self.opened.store)?;
+        let sources = self.sources(args)?;
+        let total = sources.iter().map(|source| source.total).sum();
+        let bar = bar("exporting", Some(total), false);
         let mut wrong = Wrong::default();
-        if store.capabilities().scan {
-            in_order(store, out, &mut each, &mut wrong, total)?;
-        } else {
-            in_any(store, out, &mut each, &mut wrong)?;
+        for source in &sources {
+            self.one(source, &bar, &mut wrong)?;
         }
         bar.finish_and_clear();
-        let recovery = store.stats().recovery;
+        self.judge(args, wrong, total)
+    }
+
+    /// Writes the records of one keyspace.
+    fn one(&mut self, source: &Source, bar: &ProgressBar, wrong: &mut Wrong) -> Outcome {
+        let Source { name, store, total } = source;
+        let (format, signal, exported) = (self.format, &self.signal, &mut self.exported);
+        let mut each = |out: &mut Out, key: &[u8], value: &[u8]| {
+            *exported += 1;
+            if *exported % STEP == 0 {
+                bar.set_position(*exported);
+                signal.check("export")?;
+            }
+            record(store, format, out, name.as_deref(), Bytes { key, value })
+        };
+        if store.capabilities().scan {
+            in_order(store, self.out, &mut each, wrong, *total)
+        } else {
+            in_any(store, self.out, &mut each, wrong)
+        }
+    }
+
+    /// Says whether everything is out.
+    fn judge(&self, args: &ExportArgs, mut wrong: Wrong, total: u64) -> Outcome {
+        let (recovery, exported) = (self.opened.store.stats().recovery, self.exported);
         if recovery.left_out > 0 {
             let what = format!("recovery could not read {} entries or their records", recovery.left_out);
             let uncounted = match wrong.left_out {
@@ -48,7 +142,8 @@ pub fn run(args: &ExportArgs) -> Outcome {
         let Wrong { first, damaged, left_out } = wrong;
         if let Some(error) = first {
             let total = if left_out == LeftOut::Counted { total } else { total + recovery.left_out };
-            return Err(Failure::Export { error, exported, total, damaged, salvage: args.salvage });
+            let unwritten = args.output.is_some() && !args.salvage;
+            return Err(Failure::Export { error, exported, total, damaged, salvage: args.salvage, unwritten });
         }
         // Recovery may have found damage that hit no record. The walk does not meet it.
         let found = recovery.corrupt;
@@ -56,10 +151,10 @@ pub fn run(args: &ExportArgs) -> Outcome {
             note(&format!(
                 "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record"
             ));
-            damage.tell();
+            self.opened.damage.tell();
         }
         Ok(())
-    })
+    }
 }
 
 /// The damage met.
@@ -181,13 +276,21 @@ fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option
     }
 }
 
-fn record(store: &Lodestore, format: Format, out: &mut Out, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+/// The bytes of a record.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+fn record(store: &Lodestore, format: Format, out: &mut Out, keyspace: Option<&str>, bytes: Bytes<'_>) -> Outcome {
+    let Bytes { key, value } = bytes;
     let expiry = match store.capabilities().expiry {
         true => store.expiry(key)?,
         false => Some(None),
     };
     match expiry {
-        Some(expiry) => out.with(|out| format.write(out, key, value, expiry)),
+        Some(expiry) => out.with(|out| format.write_in(out, keyspace, Pair { key, value, expiry })),
         // It expired since the walk met it.
         None => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! `import`.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use lodestore::{Lodestore, format_size, io_advice};
 
-use super::{bar, object, with_store};
+use super::{Access, Opened, bar, object, with_opened};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::format::{Format, Record};
@@ -25,16 +26,23 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub fn run(args: &ImportArgs) -> Outcome {
     let (source, size) = open(&args.file)?;
     let format = Format::of(args.format, &args.file);
-    with_store(&args.store, false, |store, out| {
-        let input = Input::start(source).map_err(|error| start_failure(&error))?;
-        let bar = bar("importing", size, true);
-        let mut import = Import { args, format, store, out, bar, line: 0, imported: 0, acked: 0, bytes: 0 };
-        let begin = Instant::now();
-        let done = import.all(&input);
-        import.bar.finish_and_clear();
-        let told = if args.acks { import.acknowledge() } else { Ok(()) };
-        let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
-        done.and(told)
+    with_opened(&args.store, false, |opened, out| {
+        opened.tell_damage(out, |out| {
+            let store = match &args.store.keyspace {
+                Some(name) => opened.keyspace(name, Access::Create, args.store.path())?,
+                None => opened.store.clone(),
+            };
+            let input = Input::start(source).map_err(|error| start_failure(&error))?;
+            let bar = bar("importing", size, true);
+            let stores = Stores { opened, own: store, named: HashMap::new() };
+            let mut import = Import { args, format, stores, out, bar, line: 0, imported: 0, acked: 0, bytes: 0 };
+            let begin = Instant::now();
+            let done = import.all(&input);
+            import.bar.finish_and_clear();
+            let told = if args.acks { import.acknowledge() } else { Ok(()) };
+            let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
+            done.and(told)
+        })
     })
 }
 
@@ -64,10 +72,35 @@ fn open(file: &Path) -> Outcome<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(source), about.is_file().then_some(about.len())))
 }
 
+/// The keyspaces that records go to.
+struct Stores<'a> {
+    opened: &'a Opened,
+    /// That of records without a keyspace.
+    own: Lodestore,
+    named: HashMap<String, Lodestore>,
+}
+
+impl Stores<'_> {
+    /// Puts a record. Its keyspace is created if it does not exist.
+    fn put(&mut self, record: &Record) -> lodestore::Result<()> {
+        let store = match &record.keyspace {
+            None => &self.own,
+            Some(name) => {
+                if !self.named.contains_key(name) {
+                    let store = self.opened.db.keyspace(name)?.as_store();
+                    self.named.insert(name.clone(), store);
+                }
+                self.named.get(name).unwrap_or(&self.own)
+            }
+        };
+        store.put_expiring(&record.key, &record.value, record.expiry)
+    }
+}
+
 struct Import<'a> {
     args: &'a ImportArgs,
     format: Format,
-    store: &'a Lodestore,
+    stores: Stores<'a>,
     out: &'a mut Out,
     bar: ProgressBar,
     /// Lines seen.
@@ -104,7 +137,7 @@ impl Import<'_> {
         }
         self.line += 1;
         let record = line.map_err(|what| self.bad_line(what))?;
-        self.store.put_expiring(&record.key, &record.value, record.expiry).map_err(|error| Failure::Import {
+        self.stores.put(&record).map_err(|error| Failure::Import {
             error,
             imported: self.imported,
             line: self.line,

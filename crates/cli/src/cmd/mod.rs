@@ -1,30 +1,37 @@
 //! The commands, one file each, or one for several that are alike.
 
 mod backup;
+mod compact;
 mod create;
+mod destroy;
 mod doctor;
 mod export;
 mod import;
+mod info;
+mod keyspaces;
+mod man;
 mod mkvs;
 mod point;
 mod scan;
 mod stats;
 mod verify;
 
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lodestore::{Lodestore, OpenOptions};
+use lodestore::{Db, Lodestore, OpenOptions};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Cli, Command, StoreArgs};
+use crate::args::{Cli, Command, DataArgs, StoreArgs};
 use crate::failure::{Failure, Outcome};
 use crate::open_damage::OpenDamage;
 use crate::out::Out;
 use crate::sample;
+use crate::text::show;
 
 /// Runs a command.
 pub fn run(command: Command) -> Outcome {
@@ -43,35 +50,86 @@ pub fn run(command: Command) -> Outcome {
         Command::Export(args) => export::run(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Keyspaces(args) => keyspaces::list(&args.store),
+        Command::DropKeyspace(args) => keyspaces::remove(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Compact(args) => compact::run(&args.store),
+        Command::Destroy(args) => destroy::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
+        Command::Man { dir } => man::run(dir.as_deref()),
         Command::Completions { shell } => completions(shell),
     }
 }
 
-/// Opens the store, does `work`, writes out what it said and closes the store. What `work` says
-/// goes before what the closing says. The answer is out before the closing, which waits for the end of a
-/// recovery behind it: only then can the store be left as after a clean stop.
-fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
-    with_store_and_damage(args, salvage, |store, out, damage| {
-        let done = work(store, out);
-        // Any other failure says itself what is damaged.
+/// An open store.
+struct Opened {
+    db: Db,
+    /// The default keyspace.
+    store: Lodestore,
+    /// The damage that was found since the open began.
+    damage: OpenDamage,
+}
+
+/// What a command does if its keyspace does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Refuses.
+    Read,
+    /// Creates the keyspace.
+    Create,
+}
+
+impl Opened {
+    /// Returns the keyspace `name` as a store.
+    ///
+    /// # Errors
+    /// [`Failure::No`] if there is none and `access` does not create it.
+    fn keyspace(&self, name: &str, access: Access, path: &Path) -> Outcome<Lodestore> {
+        if access == Access::Read && !self.db.keyspaces()?.iter().any(|known| known == name) {
+            return Err(no_keyspace(name, path));
+        }
+        Ok(self.db.keyspace(name)?.as_store())
+    }
+
+    /// Does `work`. Reports damage after the answer, if no failure says what is damaged.
+    fn tell_damage(&self, out: &mut Out, work: impl FnOnce(&mut Out) -> Outcome) -> Outcome {
+        let done = work(out);
         if let Ok(()) | Err(Failure::No(_)) = done {
             out.flush()?;
-            damage.tell();
+            self.damage.tell();
         }
         done
+    }
+}
+
+/// Returns the answer of a command on a keyspace that does not exist.
+fn no_keyspace(name: &str, path: &Path) -> Failure {
+    let (name, path) = (show(name.as_bytes()), path.display());
+    Failure::No(format!("no keyspace {name} in {path}: see `lodestore keyspaces {path}`, or make it with put"))
+}
+
+/// Opens the store, does `work` on its default keyspace, writes the answer and closes the store.
+fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
+    with_opened(args, salvage, |opened, out| opened.tell_damage(out, |out| work(&opened.store, out)))
+}
+
+/// As [`with_store`], on the keyspace that the arguments name.
+fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
+    with_opened(args, false, |opened, out| {
+        opened.tell_damage(out, |out| match &args.keyspace {
+            None => work(&opened.store, out),
+            Some(name) => work(&opened.keyspace(name, access, args.path())?, out),
+        })
     })
 }
 
-/// As [`with_store`]. `work` gets the damage that was found since the open began, and tells it.
-fn with_store_and_damage(
-    args: &StoreArgs,
-    salvage: bool,
-    work: impl FnOnce(&Lodestore, &mut Out, &OpenDamage) -> Outcome,
-) -> Outcome {
+/// Opens the store, does `work`, writes out the answer and closes the store. The answer is out
+/// before the close, which waits for the end of recovery: only then is the stop clean. `work`
+/// reports the damage.
+fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut Out) -> Outcome) -> Outcome {
     let damage = OpenDamage::default();
     let mut options = OpenOptions::new().salvage(salvage).events(damage.sink());
     if let Some(engine) = &args.engine {
@@ -81,10 +139,12 @@ fn with_store_and_damage(
         options = options.set_text(text)?;
     }
     let store = lodestore::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
+    let db = Db::from(store);
+    let opened = Opened { store: db.as_store(), db, damage };
     let mut out = Out::new();
-    let done = work(&store, &mut out, &damage);
+    let done = work(&opened, &mut out);
     let flushed = out.flush();
-    let closed = close(&store);
+    let closed = close(&opened.store);
     done?;
     flushed?;
     Ok(closed?)

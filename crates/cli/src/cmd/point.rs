@@ -7,7 +7,7 @@ use std::path::Path;
 use lodestore::{Expiry, Lifetime, Lodestore, limits};
 use serde_json::{Map, Value};
 
-use super::{object, with_store};
+use super::{Access, object, with_keyspace};
 use crate::args::{GetArgs, KeyArgs, UpdateArgs, WriteArgs};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::text::{Coding, set_bytes, show};
@@ -57,7 +57,8 @@ fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
         (None, Some(file)) => read_value(file)?,
         (None, None) => return Err(Failure::Usage("give VALUE or --value-file".into())),
     };
-    with_store(&args.store, false, |store, out| {
+    let access = if mode == Mode::Update { Access::Read } else { Access::Create };
+    with_keyspace(&args.store, access, |store, out| {
         let done = apply(store, mode, &key, &value, lifetime)?;
         if args.store.json {
             out.json(answer(mode.name(), &key, "done", done))?;
@@ -99,7 +100,7 @@ pub fn get(args: &GetArgs) -> Outcome {
     let KeyArgs { store: store_args, coding, key } = &args.key;
     let coding = Coding::from(*coding);
     let key = coding.decode("KEY", key)?;
-    with_store(store_args, false, |store, out| {
+    with_keyspace(store_args, Access::Read, |store, out| {
         let value = store.get(&key)?;
         if store_args.json {
             let mut line = answer("get", &key, "found", value.is_some());
@@ -112,7 +113,7 @@ pub fn get(args: &GetArgs) -> Outcome {
             out.json(line)?;
         }
         let Some(value) = value else {
-            return Err(Failure::No(format!("no key {} in {}", show(&key), store_args.store.display())));
+            return Err(Failure::No(format!("no key {} in {}", show(&key), store_args.path().display())));
         };
         if store_args.json {
             return Ok(());
@@ -132,14 +133,14 @@ pub fn get(args: &GetArgs) -> Outcome {
 /// `delete`.
 pub fn delete(args: &KeyArgs) -> Outcome {
     let key = Coding::from(args.coding).decode("KEY", &args.key)?;
-    with_store(&args.store, false, |store, out| {
+    with_keyspace(&args.store, Access::Read, |store, out| {
         let done = store.delete(&key)?;
         if args.store.json {
             out.json(answer("delete", &key, "done", done))?;
         }
         match done {
             true => Ok(()),
-            false => Err(Failure::No(format!("no key {} in {}", show(&key), args.store.store.display()))),
+            false => Err(Failure::No(format!("no key {} in {}", show(&key), args.store.path().display()))),
         }
     })
 }

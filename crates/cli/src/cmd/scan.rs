@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use lodestore::{Direction, ScanRange, Visit};
 
-use super::with_store;
+use super::{Access, with_keyspace};
 use crate::args::ScanArgs;
 use crate::failure::Outcome;
 use crate::jsonl;
@@ -14,14 +14,14 @@ use crate::text::Coding;
 pub fn run(args: &ScanArgs) -> Outcome {
     let coding = Coding::from(args.coding);
     let range = range(args, coding)?;
-    with_store(&args.store, false, |store, out| {
+    with_keyspace(&args.store, Access::Read, |store, out| {
         super::wait_recovered(store)?;
         let mut done = Ok(());
         let mut line = Vec::new();
         store.scan_each(&range, &mut |key, value| {
             let value = (!args.keys_only).then_some(value);
             done = if args.store.json {
-                out.with(|out| jsonl::write(out, key, value, None))
+                out.with(|out| jsonl::write(out, None, key, value, None))
             } else {
                 line.clear();
                 coding.encode(key, &mut line);

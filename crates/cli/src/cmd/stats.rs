@@ -6,14 +6,14 @@ use lodestore::statistics::{Metric, Unit};
 use lodestore::{Choice, Stats, Wear, format_size};
 use serde_json::{Map, Value, json};
 
-use super::{object, wait_recovered, with_store};
-use crate::args::{StatsArgs, StoreArgs};
+use super::{Access, object, wait_recovered, with_keyspace, with_store};
+use crate::args::{DataArgs, StatsArgs};
 use crate::failure::Outcome;
 use crate::out::thousands;
 
 /// Writes the number of keys.
-pub fn count(args: &StoreArgs) -> Outcome {
-    with_store(args, false, |store, out| {
+pub fn count(args: &DataArgs) -> Outcome {
+    with_keyspace(args, Access::Read, |store, out| {
         wait_recovered(store)?;
         let count = store.len()?;
         if args.json { out.json(object([("count", count.into())])) } else { out.line(count.to_string()) }

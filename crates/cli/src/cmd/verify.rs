@@ -3,14 +3,15 @@
 use lodestore::format_size;
 use serde_json::json;
 
-use super::{bar, object, wait_recovered, with_store_and_damage};
+use super::{bar, object, wait_recovered, with_opened};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Outcome};
 use crate::out::thousands;
 
 /// Reads and checks everything.
 pub fn run(args: &VerifyArgs) -> Outcome {
-    with_store_and_damage(&args.store, args.salvage, |store, out, _| {
+    with_opened(&args.store, args.salvage, |opened, out| {
+        let store = &opened.store;
         wait_recovered(store)?;
         let bar = bar("verifying", Some(0), false);
         let mut report = store.verify(&mut |progress| {

@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod as_store;
 mod backup;
 mod batch;
 mod builder;
