@@ -25,8 +25,8 @@ Exit codes:
    8  any other failure, such as one of the operating system
    9  the medium cannot give the durability asked for, a file of the store is on a weaker medium,
       or the machine restarted under the store
-  10  import stopped at a line that it cannot read
-  11  something is at that path already (create, export), or a foreign file is in the
+  10  import stopped at a line, or refused a data file, that it cannot read
+  11  something is at that path already (create, export, convert), or a foreign file is in the
       store's directory
   12  too few devices of a group are there
  130  stopped by SIGINT (143: SIGTERM), store closed";
@@ -84,6 +84,8 @@ pub enum Command {
     Info(InfoArgs),
     /// Do the background work now: free what was deleted and overwritten
     Compact(PlainArgs),
+    /// Copy a store into a new one of any engine, and verify the copy
+    Convert(ConvertArgs),
     /// Remove a store: its files, and nothing else
     Destroy(DestroyArgs),
     /// Tell what the medium under PATH is, and what each durability would really be
@@ -339,6 +341,32 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
+/// `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// The store to copy; it must not be in use
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+    /// The directory of the new store, which must not exist
+    #[arg(value_name = "DST")]
+    pub target: PathBuf,
+    /// The engine of the new store
+    #[arg(long, value_name = "NAME")]
+    pub engine: String,
+    /// Most bytes the new store may take: a number with K, M, G or T; by default as SRC
+    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    pub size: Option<u64>,
+    /// What an acknowledged write survives: process, power or interval:MS; by default as SRC
+    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    pub durability: Option<Durability>,
+    /// Set an option of the new store's engine; `lodestore engines` lists them
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `destroy`.
 #[derive(Debug, Args)]
 pub struct DestroyArgs {
@@ -410,6 +438,19 @@ pub struct ScanArgs {
     pub keys_only: bool,
 }
 
+/// A format of `import`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ImportFormat {
+    /// One JSON object a line.
+    Jsonl,
+    /// Tab-separated fields.
+    Tsv,
+    /// A data file of LMDB, data.mdb.
+    Lmdb,
+    /// A snapshot of Redis, dump.rdb.
+    Rdb,
+}
+
 /// `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
@@ -417,9 +458,19 @@ pub struct ImportArgs {
     pub store: DataArgs,
     /// The file; - is standard input
     pub file: PathBuf,
-    /// Its format; without it .tsv and .txt files are tsv, all else is jsonl
+    /// Its format; without it the first bytes tell lmdb and rdb, .tsv and .txt files are tsv, all
+    /// else is jsonl
     #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    pub format: Option<ImportFormat>,
+    /// Of an LMDB file: the named database
+    #[arg(long, value_name = "NAME")]
+    pub database: Option<OsString>,
+    /// Of an RDB file: what stands between a hash and a field in the key of a record
+    #[arg(long, value_name = "TEXT", default_value = ":")]
+    pub hash_separator: OsString,
+    /// Of an LMDB or RDB file: refuse it if anything in it cannot be imported
+    #[arg(long)]
+    pub strict: bool,
     /// Write how many records are acknowledged: at every 10,000, when the input pauses, and at its end
     #[arg(long)]
     pub acks: bool,

@@ -41,8 +41,10 @@ pub enum Failure {
         error: Error,
         /// Records that are in.
         imported: u64,
-        /// The line it refused.
-        line: u64,
+        /// The number of the record that it refused, from 1.
+        number: u64,
+        /// What the number counts: lines or records.
+        unit: &'static str,
     },
     /// Not every record could be exported.
     Export {
@@ -69,6 +71,15 @@ pub enum Failure {
         what: String,
         /// Records that are in.
         imported: u64,
+    },
+    /// A data file of another store is damaged, or cannot be imported as a whole.
+    Source {
+        /// The file.
+        file: PathBuf,
+        /// Where in the file.
+        place: String,
+        /// The fault.
+        what: String,
     },
     /// `verify` found something.
     Findings {
@@ -120,7 +131,7 @@ impl Failure {
             Self::Store(error) | Self::Open { error, .. } | Self::Import { error, .. } | Self::Export { error, .. } => {
                 store_code(error)
             }
-            Self::Line { .. } => 10,
+            Self::Line { .. } | Self::Source { .. } => 10,
             Self::Findings { .. } => 7,
             Self::Exists { .. } => 11,
             Self::Signal { number, .. } | Self::Interrupted { number, .. } => {
@@ -186,8 +197,8 @@ impl fmt::Display for Failure {
         match self {
             Self::No(text) | Self::Usage(text) | Self::Other(text) => f.write_str(text),
             Self::Store(error) => error.fmt(f),
-            Self::Import { error, imported, line } => {
-                write!(f, "import stopped at line {line}, {imported} records are in: {error}")
+            Self::Import { error, imported, number, unit } => {
+                write!(f, "import stopped at {unit} {number}, {imported} records are in: {error}")
             }
             Self::Open { error: Error::Corrupt { place, what }, salvage } => {
                 write!(f, "corrupt data at {place}: {what}")?;
@@ -223,6 +234,9 @@ impl fmt::Display for Failure {
                 "line {line} of {}: {what}; {imported} records before it are in: mend the line and import again",
                 file.display()
             ),
+            Self::Source { file, place, what } => {
+                write!(f, "{place} of {}: {what}; no record was imported", file.display())
+            }
             Self::Findings { count, salvage } => {
                 let things = if *count == 1 { "thing" } else { "things" };
                 let option = if *salvage { " --salvage" } else { "" };

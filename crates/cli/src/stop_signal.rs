@@ -27,14 +27,16 @@ impl StopSignal {
         signal
     }
 
+    /// Returns the signal that came, if one did.
+    pub fn number(&self) -> Option<i32> {
+        Some(self.number.load(Ordering::Relaxed) as i32).filter(|number| *number != 0)
+    }
+
     /// Refuses to go on after a signal.
     ///
     /// # Errors
     /// [`Failure::Interrupted`].
     pub fn check(&self, doing: &'static str) -> Outcome {
-        match self.number.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            number => Err(Failure::Interrupted { number: number as i32, doing }),
-        }
+        self.number().map_or(Ok(()), |number| Err(Failure::Interrupted { number, doing }))
     }
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{HeaderSummary, POOL_FORMAT, Pool, Removal, StoreFile, store_files, store_holder};
+use lodestore_media::{HeaderSummary, NOTE_FILES, POOL_FORMAT, Pool, Removal, StoreFile, store_files, store_holder};
 use lodestore_mkvs::Part;
 
 use crate::matrix::{self, Matrix};
@@ -27,7 +27,7 @@ pub struct Info {
     /// The files, named from the store's directory on, sorted by name. Devices of a matrix outside
     /// of its directory are left out.
     pub files: Vec<StoreFile>,
-    /// Who has the store open, as `pid N (command)`. A process in another container may be hidden.
+    /// The process that has the store open, as `pid N (command)`. A process in another container may be hidden.
     pub holder: Option<String>,
 }
 
@@ -141,6 +141,12 @@ fn destroy_matrix(root: &Path) -> Result<Destroyed> {
         remove_device(device)?;
     }
     host.map_or(Ok(()), Removal::finish)?;
+    for path in NOTE_FILES.map(|name| root.join(name)) {
+        match fs::remove_file(&path) {
+            Err(refused) if refused.kind() != ErrorKind::NotFound => return Err(Error::io("removing", path, refused)),
+            _ => {}
+        }
+    }
     // A directory above that another program uses stays.
     let _ = fs::remove_dir(root);
     Ok(destroyed)
@@ -150,7 +156,8 @@ fn destroy_matrix(root: &Path) -> Result<Destroyed> {
 fn check_root(root: &Path, devices: &[PathBuf]) -> Result<()> {
     for name in names(root)? {
         let path = root.join(&name);
-        if name != Part::Host.directory() && !devices.iter().any(|device| device.starts_with(&path)) {
+        let is_note = NOTE_FILES.contains(&name.as_str()) && path.symlink_metadata().is_ok_and(|file| file.is_file());
+        if name != Part::Host.directory() && !is_note && !devices.iter().any(|device| device.starts_with(&path)) {
             let what = "it is not a directory of the matrix".into();
             return Err(Error::Foreign { path, what });
         }

@@ -31,6 +31,9 @@ pub(crate) const LOOK_BYTES: usize = 64 << 10;
 /// Bytes touched between two looks at whether to stop.
 const SLICE_BYTES: u64 = 16 << 20;
 
+/// Files that the layers above add to the directory of a store. No open of a pool needs them.
+pub const NOTE_FILES: [&str; 3] = ["CHOICE", "CHOICE.new", "BACKUP"];
+
 /// Returns the name of the file of region `index`.
 pub(crate) fn region_name(index: u16) -> String {
     format!("pool.{index:04}")
@@ -61,7 +64,7 @@ fn is_of_store(name: &str) -> bool {
 
 /// Returns whether a file of this name may be in the directory of a store.
 pub(crate) fn is_file_of_store(name: &str) -> bool {
-    name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some()
+    name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some() || NOTE_FILES.contains(&name)
 }
 
 /// What there is at a path.

@@ -59,6 +59,7 @@ pub use create::CreatedPool;
 pub use destroy::{Removal, StoreFile, store_files, store_holder};
 pub use epoch::{Epochs, Guard};
 pub use events::{Quiet, own_work};
+pub use files::NOTE_FILES;
 pub use header::POOL_FORMAT;
 pub use little_endian::{u32_at, u64_at};
 pub use mutant::Mutant;

@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use lodestore::{Lodestore, format_size, io_advice};
 
+use super::import_foreign::{Checked, Foreign};
 use super::{Access, Opened, bar, object, with_opened};
-use crate::args::ImportArgs;
+use crate::args::{ImportArgs, ImportFormat};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::format::{Format, Record};
 use crate::input::{Input, Item, Lines};
 use crate::out::{Out, thousands};
+use crate::stop_signal::StopSignal;
 
+/// Records between two looks at the progress bar.
+const BAR_STEP: u64 = 1024;
 /// Records between two acknowledgements.
 const ACK_STEP: u64 = 10_000;
 /// An input that is silent for this long pauses.
@@ -24,20 +28,46 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Puts every record of a file. A put that returned is acknowledged, so whatever ends the import,
 /// the records counted are in the store.
 pub fn run(args: &ImportArgs) -> Outcome {
+    let format = match (args.format, Foreign::detect(&args.file)) {
+        (Some(ImportFormat::Lmdb), _) | (None, Ok(Some(Foreign::Lmdb))) => return run_foreign(args, Foreign::Lmdb),
+        (Some(ImportFormat::Rdb), _) | (None, Ok(Some(Foreign::Rdb))) => return run_foreign(args, Foreign::Rdb),
+        (Some(ImportFormat::Jsonl), _) => Format::Jsonl,
+        (Some(ImportFormat::Tsv), _) => Format::Tsv,
+        // A file that cannot be opened is an error below.
+        (None, _) => Format::of(None, &args.file),
+    };
+    if args.strict || args.database.is_some() {
+        let what = "--strict and --database are for files of LMDB and Redis: leave them out, or give --format";
+        return Err(Failure::Usage(what.into()));
+    }
     let (source, size) = open(&args.file)?;
-    let format = Format::of(args.format, &args.file);
+    with_import(args, "line", |import| {
+        let input = Input::start(source).map_err(|error| start_failure(&error))?;
+        import.bar = bar("importing", size, true);
+        import.all(&input, format)
+    })
+}
+
+fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
+    let signal = StopSignal::watch();
+    let checked = Checked::read(args, foreign, &signal)?;
+    with_import(args, "record", |import| checked.import(import, &signal))
+}
+
+/// Opens the store, does `work`, and says what came of it.
+fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
         opened.tell_damage(out, |out| {
             let store = match &args.store.keyspace {
                 Some(name) => opened.keyspace(name, Access::Create, args.store.path())?,
                 None => opened.store.clone(),
             };
-            let input = Input::start(source).map_err(|error| start_failure(&error))?;
-            let bar = bar("importing", size, true);
             let stores = Stores { opened, own: store, named: HashMap::new() };
-            let mut import = Import { args, format, stores, out, bar, line: 0, imported: 0, acked: 0, bytes: 0 };
+            let bar = ProgressBar::hidden();
+            let mut import =
+                Import { args, unit, stores, out, bar, number: 0, imported: 0, acked: 0, bytes: 0, skipped: None };
             let begin = Instant::now();
-            let done = import.all(&input);
+            let done = work(&mut import);
             import.bar.finish_and_clear();
             let told = if args.acks { import.acknowledge() } else { Ok(()) };
             let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
@@ -97,25 +127,43 @@ impl Stores<'_> {
     }
 }
 
-struct Import<'a> {
+/// How much a data file holds.
+pub struct Progress {
+    /// Records to import.
+    pub records: u64,
+    /// The number of things that are left out.
+    pub skipped: u64,
+}
+
+/// An import under way.
+pub struct Import<'a> {
     args: &'a ImportArgs,
-    format: Format,
+    /// What `number` counts.
+    unit: &'static str,
     stores: Stores<'a>,
     out: &'a mut Out,
     bar: ProgressBar,
-    /// Lines seen.
-    line: u64,
+    /// Lines or records seen.
+    number: u64,
     /// Records put, each acknowledged by the store.
     imported: u64,
     /// Records whose acknowledgement is written out.
     acked: u64,
     /// Bytes of keys and values put.
     bytes: u64,
+    /// What a data file holds that is left out.
+    skipped: Option<u64>,
 }
 
 impl Import<'_> {
-    fn all(&mut self, input: &Input) -> Outcome {
-        let mut lines = Lines::new(self.format);
+    /// Begins the import of a data file.
+    pub fn begin(&mut self, progress: Progress) {
+        self.bar = bar("importing", Some(progress.records), false);
+        self.skipped = Some(progress.skipped);
+    }
+
+    fn all(&mut self, input: &Input, format: Format) -> Outcome {
+        let mut lines = Lines::new(format);
         loop {
             let patience = (self.args.acks && self.acked < self.imported).then_some(PAUSE);
             match input.next(patience) {
@@ -135,12 +183,29 @@ impl Import<'_> {
         if let Some(number) = input.signal() {
             return Err(self.stopped(number));
         }
-        self.line += 1;
-        let record = line.map_err(|what| self.bad_line(what))?;
+        match line {
+            Ok(record) => self.record(record),
+            Err(what) => {
+                self.number += 1;
+                Err(self.bad_line(what))
+            }
+        }
+    }
+
+    /// Puts a record.
+    ///
+    /// # Errors
+    /// [`Failure::Import`]; those of standard output.
+    pub fn record(&mut self, record: Record) -> Outcome {
+        self.number += 1;
+        if self.skipped.is_some() && self.number.is_multiple_of(BAR_STEP) {
+            self.bar.set_position(self.number);
+        }
         self.stores.put(&record).map_err(|error| Failure::Import {
             error,
             imported: self.imported,
-            line: self.line,
+            number: self.number,
+            unit: self.unit,
         })?;
         self.imported += 1;
         self.bytes += (record.key.len() + record.value.len()) as u64;
@@ -166,14 +231,18 @@ impl Import<'_> {
         let seconds = took.as_secs_f64();
         let rate = self.imported as f64 / seconds.max(1e-9);
         if self.args.store.json {
-            return self.out.json(object([
+            let mut line = object([
                 ("imported", self.imported.into()),
-                ("lines", self.line.into()),
+                ("lines", self.number.into()),
                 ("bytes", self.bytes.into()),
                 ("seconds", seconds.into()),
                 ("records_per_s", rate.round().into()),
                 ("complete", complete.into()),
-            ]));
+            ]);
+            if let Some(skipped) = self.skipped {
+                line.insert("skipped".into(), skipped.into());
+            }
+            return self.out.json(line);
         }
         self.out.line(format!(
             "imported {} records, {} of keys and values, in {seconds:.2} s: {} records/s",
@@ -184,10 +253,11 @@ impl Import<'_> {
     }
 
     fn bad_line(&self, what: String) -> Failure {
-        Failure::Line { file: self.args.file.clone(), line: self.line, what, imported: self.imported }
+        Failure::Line { file: self.args.file.clone(), line: self.number, what, imported: self.imported }
     }
 
-    fn stopped(&self, number: i32) -> Failure {
+    /// Returns the failure of an import that a signal ended.
+    pub fn stopped(&self, number: i32) -> Failure {
         Failure::Signal { number, imported: self.imported }
     }
 }

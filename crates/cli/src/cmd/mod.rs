@@ -2,11 +2,13 @@
 
 mod backup;
 mod compact;
+mod convert;
 mod create;
 mod destroy;
 mod doctor;
 mod export;
 mod import;
+mod import_foreign;
 mod info;
 mod keyspaces;
 mod man;
@@ -54,6 +56,7 @@ pub fn run(command: Command) -> Outcome {
         Command::DropKeyspace(args) => keyspaces::remove(&args),
         Command::Info(args) => info::run(&args),
         Command::Compact(args) => compact::run(&args.store),
+        Command::Convert(args) => convert::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),

@@ -1,0 +1,189 @@
+//! `import` from data files of other stores: LMDB and Redis.
+//!
+//! The file is read twice. The first time checks all of it and has no effect, so nothing of a
+//! damaged file is imported.
+
+use std::fs::File;
+use std::io::{BufReader, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::import::{Import, Progress};
+use crate::args::ImportArgs;
+use crate::failure::{Failure, Outcome, file_failure, note};
+use crate::format::Record;
+use crate::stop_signal::StopSignal;
+use crate::text::show;
+use crate::{lmdb, rdb};
+
+/// Bytes that tell the format.
+const MAGIC_BYTES: usize = 24;
+const BUFFER_BYTES: usize = 1 << 20;
+/// The name of the data file in the directory of an LMDB environment.
+const LMDB_FILE: &str = "data.mdb";
+
+/// The store that a file is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// LMDB.
+    Lmdb,
+    /// Redis.
+    Rdb,
+}
+
+/// A data file that was checked.
+pub struct Checked<'a> {
+    args: &'a ImportArgs,
+    foreign: Foreign,
+    path: PathBuf,
+    file: File,
+    /// The records in it.
+    records: u64,
+    /// What the import leaves out.
+    skipped: u64,
+}
+
+impl Foreign {
+    /// Returns the store whose data file has this path, by its first bytes.
+    ///
+    /// # Errors
+    /// [`Failure::File`].
+    pub fn detect(path: &Path) -> Outcome<Option<Self>> {
+        if path == Path::new("-") {
+            return Ok(None);
+        }
+        if path.join(LMDB_FILE).is_file() {
+            return Ok(Some(Self::Lmdb));
+        }
+        let failed = file_failure("opening", path);
+        let about = path.metadata().map_err(&failed)?;
+        if !about.is_file() {
+            return Ok(None);
+        }
+        let mut start = [0; MAGIC_BYTES];
+        let len = File::open(path).and_then(|file| file.read_at(&mut start, 0)).map_err(&failed)?;
+        Ok(match &start[..len] {
+            start if lmdb::is_magic(start) => Some(Self::Lmdb),
+            start if rdb::is_magic(start) => Some(Self::Rdb),
+            _ => None,
+        })
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// Reads the whole file once, and says what cannot be imported.
+    ///
+    /// # Errors
+    /// [`Failure::Source`] if the file is damaged, or holds what `--strict` refuses;
+    /// [`Failure::Usage`]; [`Failure::File`].
+    pub fn read(args: &'a ImportArgs, foreign: Foreign, signal: &StopSignal) -> Outcome<Self> {
+        if args.file == Path::new("-") {
+            let what = "a data file is read twice, so it cannot come from standard input: give the name of the file";
+            return Err(Failure::Usage(what.into()));
+        }
+        let inside = args.file.join(LMDB_FILE);
+        let path = if foreign == Foreign::Lmdb && inside.is_file() { inside } else { args.file.clone() };
+        let opened = File::open(&path).and_then(|file| file.metadata().map(|about| (file, about.is_file())));
+        let (file, is_file) = opened.map_err(file_failure("opening", &path))?;
+        if !is_file {
+            return Err(Failure::Usage(format!("{} is no ordinary file: give one", path.display())));
+        }
+        let mut checked = Self { args, foreign, path, file, records: 0, skipped: 0 };
+        let mut count = 0u64;
+        let found = checked.records(&mut |_| {
+            count += 1;
+            if count.is_multiple_of(1024) { signal.check("import") } else { Ok(()) }
+        })?;
+        checked.records = count;
+        checked.skipped = found.skipped;
+        if let Some(what) = found.what {
+            if args.strict {
+                let what = format!("it holds {what}, which --strict refuses: leave it out to import the others");
+                return Err(checked.refusal("the file".into(), what));
+            }
+            note(&format!("left out: {what}"));
+        }
+        Ok(checked)
+    }
+
+    /// Imports the records.
+    ///
+    /// # Errors
+    /// Those of the store; [`Failure::Signal`].
+    pub fn import(&self, import: &mut Import<'_>, signal: &StopSignal) -> Outcome {
+        import.begin(Progress { records: self.records, skipped: self.skipped });
+        self.records(&mut |record| match signal.number() {
+            Some(number) => Err(import.stopped(number)),
+            None => import.record(record),
+        })?;
+        Ok(())
+    }
+
+    /// Calls `each` with every record of the file.
+    fn records(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+        match self.foreign {
+            Foreign::Lmdb => self.lmdb(each),
+            Foreign::Rdb => self.rdb(each),
+        }
+    }
+
+    fn refusal(&self, place: String, what: String) -> Failure {
+        Failure::Source { file: self.path.clone(), place, what }
+    }
+
+    fn rdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+        let failed = file_failure("reading", &self.path);
+        let mut file = &self.file;
+        file.rewind().map_err(&failed)?;
+        let input = BufReader::with_capacity(BUFFER_BYTES, file);
+        let summary = match rdb::read(input, self.args.hash_separator.as_bytes(), each) {
+            Ok(summary) => summary,
+            Err(rdb::Halt::Bad { at, what }) => return Err(self.refusal(format!("byte {at}"), what)),
+            Err(rdb::Halt::Io(error)) => return Err(failed(error)),
+            Err(rdb::Halt::Caller(failure)) => return Err(failure),
+        };
+        let kinds: Vec<String> = summary.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let what = (!kinds.is_empty()).then(|| format!("{} (strings and hashes are imported)", kinds.join(", ")));
+        Ok(Found { skipped: summary.skipped.values().sum(), what })
+    }
+
+    fn lmdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+        let database = self.args.database.as_deref().map(OsStrExt::as_bytes);
+        let summary = match lmdb::read(&self.file, database, each) {
+            Ok(summary) => summary,
+            Err(lmdb::Halt::Bad { page, what }) => return Err(self.refusal(format!("page {page}"), what)),
+            Err(lmdb::Halt::NoDatabase) => {
+                let name = show(database.unwrap_or_default());
+                return Err(Failure::Usage(format!(
+                    "no database {name} in {}: leave out --database to see the names of all",
+                    self.path.display()
+                )));
+            }
+            Err(lmdb::Halt::Io(error)) => return Err(file_failure("reading", &self.path)(error)),
+            Err(lmdb::Halt::Caller(failure)) => return Err(failure),
+        };
+        let names: Vec<String> = summary.databases.iter().map(|name| show(name)).collect();
+        let names = names.join(", ");
+        if summary.records == 0 && !names.is_empty() {
+            let what =
+                format!("{} has named databases only: choose one of {names} with --database", self.path.display());
+            return Err(Failure::Usage(what));
+        }
+        let mut what = Vec::new();
+        if summary.duplicates > 0 {
+            what.push(format!("{} keys with several values", summary.duplicates));
+        }
+        if !names.is_empty() {
+            what.push(format!("the named databases {names} (--database imports one)"));
+        }
+        let skipped = summary.duplicates + summary.databases.len() as u64;
+        Ok(Found { skipped, what: (!what.is_empty()).then(|| what.join(" and ")) })
+    }
+}
+
+/// What a file holds besides records.
+struct Found {
+    skipped: u64,
+    what: Option<String>,
+}

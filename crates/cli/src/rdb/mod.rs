@@ -1,0 +1,305 @@
+//! A reader of Redis snapshots (RDB files), versions 9 to 12.
+//!
+//! ```text
+//! REDIS  version (4 digits)  [opcode | type, key, value] ..  FF  CRC-64
+//! ```
+//!
+//! The reader trusts no length: memory grows with the bytes that are there, and each loop ends with
+//! the input. Strings and hashes become records. A hash becomes a record for each field, with the
+//! key, a separator and the field as its key. Values of other types are read over and counted.
+//! Format: rdb.h and rdb.c of Redis 7.4.
+
+mod packed;
+mod skip;
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use lodestore::{Expiry, limits};
+
+use crate::format::Record;
+
+/// The first bytes of a file.
+const MAGIC: &[u8; 5] = b"REDIS";
+const HEAD_BYTES: usize = 9;
+const VERSION_MIN: u32 = 9;
+const VERSION_MAX: u32 = 12;
+/// The least opcode. Lesser bytes are types of values.
+const OPCODE_MIN: u8 = 244;
+/// The prefix of the keyspaces of databases other than 0.
+const KEYSPACE_PREFIX: &str = "db";
+
+/// Returns whether a file with these first bytes is a snapshot of Redis: the magic, four digits and
+/// a byte that no text of a record has there.
+pub fn is_magic(start: &[u8]) -> bool {
+    let digits = start.get(MAGIC.len()..HEAD_BYTES).is_some_and(|digits| digits.iter().all(u8::is_ascii_digit));
+    start.starts_with(MAGIC) && digits && start.get(HEAD_BYTES).is_some_and(|next| *next >= OPCODE_MIN || *next < 9)
+}
+
+/// Why a reader stopped.
+#[derive(Debug)]
+pub enum Halt<E> {
+    /// The bytes at this offset are no snapshot.
+    Bad {
+        /// The offset in bytes.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The input could not be read.
+    Io(io::Error),
+    /// The caller stopped.
+    Caller(E),
+}
+
+/// What a whole snapshot holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records that were passed on.
+    pub records: u64,
+    /// Keys with values of other types, by the name of the type.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Whether the file has a checksum. Redis may be configured to write none.
+    pub has_checksum: bool,
+}
+
+/// The input, with the checksum of the bytes that were read.
+struct Source<R> {
+    input: R,
+    digest: crc_fast::Digest,
+    at: u64,
+}
+
+impl<R: Read> Source<R> {
+    fn bad<T, E>(&self, what: impl Into<String>) -> Result<T, Halt<E>> {
+        Err(Halt::Bad { at: self.at, what: what.into() })
+    }
+
+    fn array<const N: usize, E>(&mut self) -> Result<[u8; N], Halt<E>> {
+        let mut bytes = [0; N];
+        match self.input.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.bad("the file ends too early"),
+            Err(error) => return Err(Halt::Io(error)),
+        }
+        self.digest.update(&bytes);
+        self.at += N as u64;
+        Ok(bytes)
+    }
+
+    fn byte<E>(&mut self) -> Result<u8, Halt<E>> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    /// Reads `len` bytes. Memory grows with the bytes that are there.
+    fn bytes<E>(&mut self, len: u64) -> Result<Vec<u8>, Halt<E>> {
+        if len > limits::VALUE_MAX as u64 {
+            return self.bad(format!("a string of {len} bytes, which is longer than any value"));
+        }
+        let mut bytes = Vec::new();
+        (&mut self.input).take(len).read_to_end(&mut bytes).map_err(Halt::Io)?;
+        if (bytes.len() as u64) < len {
+            return self.bad("the file ends too early");
+        }
+        self.digest.update(&bytes);
+        self.at += len;
+        Ok(bytes)
+    }
+}
+
+/// Reads a whole snapshot, and calls `each` with every record.
+///
+/// # Errors
+/// [`Halt`]. Records that were passed on before may be of a damaged file: the checksum is at its
+/// end. Read a file twice, the first time without effect.
+pub fn read<E>(
+    input: impl Read,
+    separator: &[u8],
+    each: &mut dyn FnMut(Record) -> Result<(), E>,
+) -> Result<Summary, Halt<E>> {
+    let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Redis);
+    let mut source = Source { input, digest, at: 0 };
+    let head: [u8; HEAD_BYTES] = source.array()?;
+    let digits = std::str::from_utf8(&head[MAGIC.len()..]).ok().filter(|_| head.starts_with(MAGIC));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        None => return source.bad("this is no RDB file of Redis"),
+        Some(version) if !(VERSION_MIN..=VERSION_MAX).contains(&version) => {
+            let what = format!("RDB version {version}: versions {VERSION_MIN} to {VERSION_MAX} can be read");
+            return source.bad(what);
+        }
+        Some(_) => {}
+    }
+    let mut body = Body { source, separator, each, keyspace: None, expiry: None, summary: Summary::default() };
+    while body.entry()? {}
+    body.end()
+}
+
+/// The entries of a snapshot.
+struct Body<'a, R, E> {
+    source: Source<R>,
+    separator: &'a [u8],
+    each: &'a mut dyn FnMut(Record) -> Result<(), E>,
+    /// That of the present database.
+    keyspace: Option<String>,
+    /// That of the next key.
+    expiry: Option<Expiry>,
+    summary: Summary,
+}
+
+impl<R: Read, E> Body<'_, R, E> {
+    /// Reads an opcode with its data, or a key with its value. Returns whether more follows.
+    fn entry(&mut self) -> Result<bool, Halt<E>> {
+        let source = &mut self.source;
+        match source.byte()? {
+            255 => return Ok(false),
+            254 => {
+                let number = source.len()?;
+                self.keyspace = (number > 0).then(|| format!("{KEYSPACE_PREFIX}{number}"));
+            }
+            253 => self.expiry = Some(Expiry::at_millis(u64::from(u32::from_le_bytes(source.array()?)) * 1000)),
+            252 => self.expiry = Some(Expiry::at_millis(u64::from_le_bytes(source.array()?))),
+            251 => {
+                source.len()?;
+                source.len()?;
+            }
+            250 => {
+                source.string()?;
+                source.string()?;
+            }
+            249 => {
+                source.byte()?;
+            }
+            248 => {
+                source.len()?;
+            }
+            247 => source.skip_module_aux()?,
+            246 => return source.bad("a function of a preview of Redis 7.0, which has no stable format"),
+            245 => {
+                source.string()?;
+                *self.summary.skipped.entry("functions").or_default() += 1;
+            }
+            244 => {
+                for _ in 0..3 {
+                    source.len()?;
+                }
+            }
+            kind => self.key(kind)?,
+        }
+        Ok(true)
+    }
+
+    /// Reads a key and its value.
+    fn key(&mut self, kind: u8) -> Result<(), Halt<E>> {
+        let key = self.source.string()?;
+        let expiry = self.expiry.take();
+        match kind {
+            0 => {
+                let value = self.source.string()?;
+                self.put(key, value, expiry)
+            }
+            4 => {
+                for _ in 0..self.source.len()? {
+                    let (field, value) = (self.source.string()?, self.source.string()?);
+                    self.field(&key, Field { field, value, expiry: None }, expiry)?;
+                }
+                Ok(())
+            }
+            22 | 24 => self.hash_with_expiries(&key, kind == 24, expiry),
+            9 | 13 | 16 | 23 | 25 => self.packed_hash(&key, kind, expiry),
+            _ => {
+                let name = self.source.skip_value(kind)?;
+                *self.summary.skipped.entry(name).or_default() += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a hash whose fields may expire. A relative expiry is one more than the distance to the
+    /// least expiry of all fields, or 0 for none.
+    fn hash_with_expiries(&mut self, key: &[u8], is_relative: bool, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+        let least = if is_relative { u64::from_le_bytes(self.source.array()?) } else { 0 };
+        for _ in 0..self.source.len()? {
+            let own = match self.source.len()? {
+                0 => None,
+                distance if is_relative => Some(Expiry::at_millis(least.saturating_add(distance - 1))),
+                millis => Some(Expiry::at_millis(millis)),
+            };
+            let (field, value) = (self.source.string()?, self.source.string()?);
+            self.field(key, Field { field, value, expiry: own }, expiry)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a hash in one string.
+    fn packed_hash(&mut self, key: &[u8], kind: u8, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+        if kind == 25 {
+            // The least expiry of all fields, which are absolute here.
+            self.source.array::<8, E>()?;
+        }
+        let bytes = self.source.string()?;
+        let items = match kind {
+            9 => packed::zipmap(&bytes),
+            13 => packed::ziplist(&bytes),
+            _ => packed::listpack(&bytes),
+        };
+        let has_expiries = matches!(kind, 23 | 25);
+        let items = items.or_else(|what| self.source.bad(format!("a packed hash is damaged: {what}")))?;
+        let width = if has_expiries { 3 } else { 2 };
+        if !items.len().is_multiple_of(width) {
+            return self.source.bad(format!("a packed hash has {} items, no multiple of {width}", items.len()));
+        }
+        let mut items = items.into_iter();
+        while let (Some(field), Some(value)) = (items.next(), items.next()) {
+            let text = if has_expiries { items.next() } else { None };
+            let own = match text {
+                None => None,
+                Some(text) => match std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
+                    Some(0) => None,
+                    Some(millis) => Some(Expiry::at_millis(millis)),
+                    None => return self.source.bad("the expiry of a field is no number"),
+                },
+            };
+            self.field(key, Field { field, value, expiry: own }, expiry)?;
+        }
+        Ok(())
+    }
+
+    /// Passes on a field of a hash. It expires with the hash, or before.
+    fn field(&mut self, key: &[u8], field: Field, of_hash: Option<Expiry>) -> Result<(), Halt<E>> {
+        let expiry = field.expiry.into_iter().chain(of_hash).min_by_key(|expiry| expiry.millis());
+        self.put([key, self.separator, &field.field].concat(), field.value, expiry)
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+        let record = Record { key, value, expiry, keyspace: self.keyspace.clone() };
+        if let Err(what) = record.check() {
+            return self.source.bad(what);
+        }
+        self.summary.records += 1;
+        (self.each)(record).map_err(Halt::Caller)
+    }
+
+    /// Compares the checksum, after the last opcode.
+    fn end(mut self) -> Result<Summary, Halt<E>> {
+        let sum = self.source.digest.finalize();
+        let stored = u64::from_le_bytes(self.source.array()?);
+        if stored != 0 && stored != sum {
+            return self.source.bad("the checksum is wrong: the file is damaged, take another copy");
+        }
+        match self.source.input.read(&mut [0]) {
+            Ok(0) => {}
+            Ok(_) => return self.source.bad("there are bytes after the end"),
+            Err(error) => return Err(Halt::Io(error)),
+        }
+        Ok(Summary { has_checksum: stored != 0, ..self.summary })
+    }
+}
+
+/// A field of a hash.
+struct Field {
+    field: Vec<u8>,
+    value: Vec<u8>,
+    expiry: Option<Expiry>,
+}

@@ -1,0 +1,131 @@
+//! Values that are read over.
+
+use std::io::Read;
+
+use super::{Halt, Source};
+
+impl<R: Read> Source<R> {
+    /// Reads over a value. Returns the name of its type.
+    pub(super) fn skip_value<E>(&mut self, kind: u8) -> Result<&'static str, Halt<E>> {
+        Ok(match kind {
+            1 | 14 => {
+                self.skip_strings()?;
+                "lists"
+            }
+            10 => {
+                self.string()?;
+                "lists"
+            }
+            18 => {
+                for _ in 0..self.len()? {
+                    self.len()?;
+                    self.string()?;
+                }
+                "lists"
+            }
+            2 => {
+                self.skip_strings()?;
+                "sets"
+            }
+            11 | 20 => {
+                self.string()?;
+                "sets"
+            }
+            3 | 5 => {
+                for _ in 0..self.len()? {
+                    self.string()?;
+                    self.skip_score(kind == 5)?;
+                }
+                "sorted sets"
+            }
+            12 | 17 => {
+                self.string()?;
+                "sorted sets"
+            }
+            7 => {
+                self.len()?;
+                self.skip_module()?;
+                "values of modules"
+            }
+            15 | 19 | 21 => {
+                self.skip_stream(kind)?;
+                "streams"
+            }
+            _ => return self.bad(format!("a value of type {kind}, which is not known")),
+        })
+    }
+
+    fn skip_strings<E>(&mut self) -> Result<(), Halt<E>> {
+        for _ in 0..self.len()? {
+            self.string()?;
+        }
+        Ok(())
+    }
+
+    fn skip_lens<E>(&mut self, count: usize) -> Result<(), Halt<E>> {
+        (0..count).try_for_each(|_| self.len().map(drop))
+    }
+
+    /// Reads over the score of a member: 8 bytes, or decimal digits after their number. Numbers
+    /// above 252 stand for what has no digits.
+    fn skip_score<E>(&mut self, is_binary: bool) -> Result<(), Halt<E>> {
+        if is_binary {
+            return self.array::<8, E>().map(drop);
+        }
+        match self.byte()? {
+            253.. => Ok(()),
+            len => self.bytes(u64::from(len)).map(drop),
+        }
+    }
+
+    /// Reads over the data that a module keeps outside of keys.
+    pub(super) fn skip_module_aux<E>(&mut self) -> Result<(), Halt<E>> {
+        // The module, the opcode of a number, and when the data is loaded.
+        self.skip_lens(3)?;
+        self.skip_module()
+    }
+
+    /// Reads over data of a module, up to its end.
+    fn skip_module<E>(&mut self) -> Result<(), Halt<E>> {
+        loop {
+            match self.len()? {
+                0 => return Ok(()),
+                1 | 2 => drop(self.len()?),
+                3 => drop(self.array::<4, E>()?),
+                4 => drop(self.array::<8, E>()?),
+                5 => drop(self.string()?),
+                opcode => return self.bad(format!("data of a module with opcode {opcode}, which is not known")),
+            }
+        }
+    }
+
+    fn skip_stream<E>(&mut self, kind: u8) -> Result<(), Halt<E>> {
+        for _ in 0..self.len()? {
+            self.string()?;
+            self.string()?;
+        }
+        // The number of entries and the last id; later the first id, the largest deleted one, and
+        // the number of entries ever added.
+        self.skip_lens(if kind == 15 { 3 } else { 8 })?;
+        for _ in 0..self.len()? {
+            self.string()?;
+            self.skip_lens(if kind == 15 { 2 } else { 3 })?;
+            for _ in 0..self.len()? {
+                // The id, the time of delivery, and the number of deliveries.
+                self.array::<24, E>()?;
+                self.len()?;
+            }
+            for _ in 0..self.len()? {
+                self.string()?;
+                self.array::<8, E>()?;
+                if kind == 21 {
+                    self.array::<8, E>()?;
+                }
+                for _ in 0..self.len()? {
+                    self.array::<16, E>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! `convert`.
+
+mod common;
+
+use common::{Place, failed};
+
+fn source(engine: &str) -> Place {
+    let place = Place::new();
+    place.ok(&["create", "src", "--engine", engine, "--size", "64M"]);
+    let lines: String = (0..2000).map(|n| format!("key{n:05}\tvalue of {n}\n")).collect();
+    place.write("in.tsv", lines);
+    place.ok(&["import", "src", "in.tsv"]);
+    place.ok(&["import", "src", "in.tsv", "--keyspace", "users"]);
+    place.ok(&["put", "src", "session", "s", "--ttl", "100000", "--keyspace", "sessions"]);
+    place.ok(&["put", "src", "short", "s", "--ttl", "0.001"]);
+    place
+}
+
+/// The names in the directory of a place, sorted.
+fn names(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path(".")).expect("a directory");
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn all_keyspaces_and_expiries_come_to_a_store_of_any_engine() {
+    for (from, to) in [("hikv", "fluidkv"), ("fluidkv", "nvht"), ("nvht", "hashkv"), ("hashkv", "hikv")] {
+        let place = source(from);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let mut all: Vec<String> = place.ok(&["export", "src", "--all-keyspaces"]).lines().map(str::to_owned).collect();
+        all.sort();
+        let told = place.ok(&["convert", "src", "dst", "--engine", to]);
+        assert_eq!(told, format!("converted 4,001 records and 2 named keyspaces to dst: engine {to}, verified\n"));
+        let mut copied: Vec<String> =
+            place.ok(&["export", "dst", "--all-keyspaces"]).lines().map(str::to_owned).collect();
+        copied.sort();
+        assert_eq!(copied, all, "{from} to {to}");
+        assert!(place.ok(&["info", "dst"]).contains("67,108,864 (64M)"));
+        assert_eq!(names(&place), ["dst", "in.tsv", "src"]);
+    }
+}
+
+#[test]
+fn a_failed_conversion_leaves_no_store() {
+    let place = source("hikv");
+    place.ok(&["create", "taken", "--size", "64M"]);
+    place.fails(&["convert", "src", "taken", "--engine", "nvht"], 11, "taken");
+    place.fails(&["convert", "absent", "dst", "--engine", "nvht"], 3, "no store");
+    place.fails(&["convert", "src", "dst", "--engine", "frob"], 2, "this build has");
+    place.fails(&["convert", "src", "dst", "--engine", "nvht", "--set", "frob=1"], 2, "frob");
+    // No engine can compress these bytes.
+    let bytes: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    place.write("big", bytes);
+    for number in 0..30 {
+        place.ok(&["put", "src", &format!("big{number}"), "--value-file", "big"]);
+    }
+    place.fails(&["convert", "src", "dst", "--engine", "fluidkv", "--size", "32M"], 6, "full");
+    assert_eq!(names(&place), ["big", "in.tsv", "src", "taken"]);
+    assert_eq!(place.ok(&["count", "src", "--keyspace", "users"]), "2000\n");
+}
+
+#[test]
+fn a_damaged_source_is_not_converted() {
+    let place = source("hikv");
+    let path = place.path("src/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    let value = b"value of 1234";
+    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
+    region[at] ^= 1;
+    std::fs::write(&path, region).expect("the first region is written");
+    place.fails(&["convert", "src", "dst", "--engine", "nvht"], 7, "corrupt data");
+    assert_eq!(names(&place), ["in.tsv", "src"]);
+}
+
+#[test]
+fn a_signal_ends_a_conversion_without_a_store() {
+    let place = Place::new();
+    place.ok(&["create", "src", "--size", "256M"]);
+    let lines: String = (0..200_000).map(|n| format!("key{n:06}\t{n:0100}\n")).collect();
+    place.write("in.tsv", lines);
+    place.ok(&["import", "src", "in.tsv"]);
+    let args = ["convert", "src", "dst", "--engine", "fluidkv"];
+    let mut command = place.command(&args);
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+    let child = child.expect("the program starts");
+    while !names(&place).iter().any(|name| name.ends_with(".part")) {
+        std::thread::yield_now();
+    }
+    let sent = std::process::Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
+    assert!(sent.expect("kill starts").success());
+    failed(&child.wait_with_output().expect("it ends"), 143, "convert stopped by signal 15", &args);
+    assert_eq!(names(&place), ["in.tsv", "src"]);
+}

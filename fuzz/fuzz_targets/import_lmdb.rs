@@ -1,0 +1,16 @@
+//! Fuzzes the reader of LMDB data files. The program has no library, so its modules are compiled into this target.
+#![no_main]
+#![expect(dead_code, reason = "the program uses more of its modules than the target")]
+
+#[path = "../../crates/cli/src/format.rs"]
+mod format;
+#[path = "../../crates/cli/src/jsonl.rs"]
+mod jsonl;
+#[path = "../../crates/cli/src/lmdb.rs"]
+mod lmdb;
+#[path = "../src/lmdb.rs"]
+mod target;
+#[path = "../../crates/cli/src/tsv.rs"]
+mod tsv;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::lmdb(data));

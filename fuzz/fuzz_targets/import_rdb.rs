@@ -1,0 +1,16 @@
+//! Fuzzes the reader of Redis snapshots. The program has no library, so its modules are compiled into this target.
+#![no_main]
+#![expect(dead_code, reason = "the program uses more of its modules than the target")]
+
+#[path = "../../crates/cli/src/format.rs"]
+mod format;
+#[path = "../../crates/cli/src/jsonl.rs"]
+mod jsonl;
+#[path = "../../crates/cli/src/rdb/mod.rs"]
+mod rdb;
+#[path = "../src/rdb.rs"]
+mod target;
+#[path = "../../crates/cli/src/tsv.rs"]
+mod tsv;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::rdb(data));
