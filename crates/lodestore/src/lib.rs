@@ -190,7 +190,6 @@ impl Lodestore {
     }
 
     /// A handle of this store.
-    #[cfg(feature = "mkvs")]
     pub(crate) fn of(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
