@@ -110,7 +110,7 @@ pub use matrix::Matrix;
 #[doc(hidden)]
 pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
 
-/// The contract of every engine, below [`Db`]: the trait [`Store`](store::Store) and its types.
+/// The contract of every engine, below [`Db`]: the trait [`Store`] and its types.
 pub mod store {
     pub use lodestore_contract::{
         Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Entry, EntryChunk, Expected,

@@ -12,7 +12,7 @@
 //! # #[cfg(feature = "fluidkv")] {
 //! # let dir = lodestore_contract::testing::Scratch::on_disk();
 //! # let path = dir.path().join("state");
-//! # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::Fluidkv);
+//! # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
 //! # let db = builder.capacity(64 << 20).open()?;
 //! use lodestore::statistics::FluidkvStats;
 //!

@@ -25,7 +25,8 @@ pub trait OptionTable: Default + 'static {
     /// Reads all options of this table that `set` has. Other names are left alone.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] with the option, the value and the values that it takes.
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and what it
+    /// takes.
     fn read_from(&mut self, set: &Options) -> Result<()> {
         for (spec, row) in Self::SPECS.iter().zip(Self::ROWS) {
             if let Some(text) = set.get(spec.name).filter(|text| !(row.read)(self, text)) {
@@ -38,7 +39,8 @@ pub trait OptionTable: Default + 'static {
     /// Refuses values that are out of bounds.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] with the option, the value and the values that it takes.
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and what it
+    /// takes.
     fn check_bounds(&self) -> Result<()> {
         self.check_bounds_of(|_| true)
     }

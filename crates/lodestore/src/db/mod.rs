@@ -42,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lodestore_contract::{
-    Batch, Change, Durability, Error, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 pub use batch::{Map, WriteBatch};
@@ -202,7 +202,7 @@ impl Db {
     /// [`Error::Corrupt`]: crate::Error::Corrupt
     pub fn keyspace(&self, name: impl AsRef<str>) -> Result<Keyspace> {
         let named = self.shared().keyspaces.with_catalogue(|catalogue| match self.is_read_only() {
-            true => catalogue.find_named(name.as_ref())?.ok_or(Error::ReadOnly),
+            true => catalogue.find_named(name.as_ref())?.ok_or(crate::Error::ReadOnly),
             false => catalogue.open_or_create(name.as_ref()),
         })?;
         Ok(Keyspace::of_named(Arc::clone(self.shared()), named))
@@ -237,7 +237,7 @@ impl Db {
     /// [`Error::KeyspaceDropped`]: crate::Error::KeyspaceDropped
     pub fn drop_keyspace(&self, name: impl AsRef<str>) -> Result<bool> {
         if self.is_read_only() {
-            return Err(Error::ReadOnly);
+            return Err(crate::Error::ReadOnly);
         }
         self.shared().keyspaces.drop_named(name.as_ref())
     }
