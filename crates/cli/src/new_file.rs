@@ -73,13 +73,7 @@ impl NewFile {
             self.remove();
         }
         done?;
-        match File::open(parent(&path)).and_then(|dir| dir.sync_all()) {
-            // A directory that may not be read, or whose file system syncs none, is left to itself.
-            Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
-                Err(file_failure("syncing the directory of", &path)(error))
-            }
-            _ => Ok(()),
-        }
+        sync_name(&path)
     }
 
     fn rename(&self) -> Outcome {
@@ -105,6 +99,20 @@ impl NewFile {
     fn remove(&self) {
         // A name that cannot be removed is named in no error: the first failure is reported.
         let _ = fs::remove_file(&self.unfinished);
+    }
+}
+
+/// Makes a new name durable.
+///
+/// # Errors
+/// [`Failure::File`].
+pub fn sync_name(path: &Path) -> Outcome {
+    match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
+        // A directory that may not be read, or whose file system syncs none, is left to itself.
+        Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
+            Err(file_failure("syncing the directory of", path)(error))
+        }
+        _ => Ok(()),
     }
 }
 

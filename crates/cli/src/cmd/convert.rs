@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use lodestore::{CreateOptions, Db, Error, Expiry, Lodestore, OpenOptions, Visit}
 use super::{Opened, bar, close, object, wait_recovered, with_opened};
 use crate::args::{ConvertArgs, StoreArgs};
 use crate::failure::{Failure, Outcome, file_failure};
+use crate::new_file::sync_name;
 use crate::out::{Out, thousands};
 use crate::stop_signal::StopSignal;
 
@@ -127,13 +128,8 @@ fn check(unfinished: &Path, names: &[String], read: &Tally, signal: &StopSignal)
 
 /// Gives the new store its name, durably.
 fn finish(unfinished: &Path, target: &Path) -> Outcome {
-    let failed = file_failure("naming", target);
-    fs::rename(unfinished, target).map_err(&failed)?;
-    let above = target.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(above).and_then(|above| above.sync_all()) {
-        Err(error) if error.kind() == std::io::ErrorKind::Other => Err(failed(error)),
-        _ => Ok(()),
-    }
+    fs::rename(unfinished, target).map_err(file_failure("naming", target))?;
+    sync_name(target)
 }
 
 fn keyspace_of(db: &Db, name: Option<&str>) -> Outcome<Lodestore> {

@@ -63,11 +63,13 @@ fn as_table(found: &Info) -> Vec<(String, String)> {
         _ => "no clean stop: the next open recovers (or a process in another container has it open)".to_owned(),
     };
     let emulated = if header.emulate_dax { ", treated as DAX" } else { "" };
+    // The host of a matrix says nothing of its devices.
+    let capacity = if header.engine == "mkvs" { "capacity of its host" } else { "capacity" };
     let rows = [
         ("engine", format!("{} (format {})", header.engine, header.engine_format)),
         ("pool format", found.pool_format.to_string()),
         ("durability", format!("{}{emulated}", header.durability)),
-        ("capacity", sized(header.capacity)),
+        (capacity, sized(header.capacity)),
         ("regions", format!("{}, each at most {}", header.regions, format_size(header.region_bytes))),
         ("state", state),
         (
