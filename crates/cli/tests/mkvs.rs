@@ -105,6 +105,7 @@ fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
     assert!(!place.path("new0").exists());
     let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
     assert!(told.matches(" active, 60 keys").count() == 2 && told.contains("group 0 device 2  failed: "), "{told}");
+    assert!(told.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{told}");
     let told = place.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
     assert_eq!(told.matches(" active, 60 keys").count(), 3, "{told}");
     assert_whole(&place);
@@ -310,4 +311,38 @@ fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
     carry("group0.device1", true);
     carry("group0.device2", false);
     place.fails(&["export", "matrix", "--salvage"], 7, "the export is not whole, 60 of 61 records are out");
+}
+
+#[test]
+fn what_a_salvage_gave_up_is_reported_until_a_replacement_accepts_the_loss() {
+    let place = matrix_of("devices=2", "acks=all");
+    let device = |index: u32| place.path(&format!("matrix/group0.device{index}"));
+    let away = |index: u32| place.path(&format!("away{index}"));
+    std::fs::rename(device(1), away(1)).expect("take a device away");
+    place.ok(&["put", "matrix", "late", "acknowledged"]);
+    std::fs::rename(device(0), away(0)).expect("take the other one away");
+    std::fs::rename(away(1), device(1)).expect("put the first one back");
+    place.fails(&["get", "matrix", "late"], 12, "--salvage");
+    place.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
+    let lost = "an earlier salvage gave up what it could not read (0 of its devices that count could be read";
+    place.fails(&["get", "matrix", "late"], 7, lost);
+    // The device that has the key comes too late: the other one went on without it.
+    std::fs::rename(away(0), device(0)).expect("put the other one back");
+    for command in [&["get", "matrix", "late"][..], &["verify", "matrix"], &["put", "matrix", "key", "value"]] {
+        place.fails(command, 7, lost);
+        place.fails(command, 7, "lodestore mkvs replace --salvage");
+    }
+    let output = place.run(&["mkvs", "status", "matrix"]);
+    assert_eq!(output.status.code(), Some(7));
+    let told = common::text(&output.stdout);
+    assert!(told.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{told}");
+    let output = place.run(&["verify", "matrix", "--salvage"]);
+    assert_eq!(output.status.code(), Some(7));
+    let told = common::text(&output.stdout);
+    assert!(told.contains(&format!("group 0: {lost}")), "{told}");
+    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
+    assert!(told.starts_with("group 0 gives up what could not be read: "), "{told}");
+    assert!(!told.contains("a salvage gave up") && told.matches(" active, 60 keys").count() == 2, "{told}");
+    assert_whole(&place);
+    assert!(place.ok(&["mkvs", "status", "matrix", "--json"]).contains("\"given_up\":[null]"));
 }

@@ -103,7 +103,7 @@ pub use lodestore_contract::*;
 pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport, StoreFile};
 #[cfg(feature = "mkvs")]
 #[doc(hidden)]
-pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus, Replaced};
 #[cfg(feature = "mkvs")]
 #[doc(hidden)]
 pub use matrix::Matrix;
@@ -143,7 +143,7 @@ pub mod medium {
 /// The administration of a matrix of devices (engine `mkvs`).
 #[cfg(feature = "mkvs")]
 pub mod devices {
-    pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus};
+    pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus, Replaced};
 
     pub use crate::matrix::Matrix;
 }

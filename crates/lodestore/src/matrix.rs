@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lodestore_contract::{Error, OptionSpec, OptionTable, Options, Result, Store};
 use lodestore_media::{HeaderSummary, MediumKind, Pool, PoolOptions, probe};
-use lodestore_mkvs::{MatrixStatus, Mkvs, MkvsOptions, New, Part, Place, Places, Relay, explain_host};
+use lodestore_mkvs::{
+    MatrixStatus, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places, Relay, Replaced, explain_host,
+};
 
 use crate::Lodestore;
 use crate::built;
@@ -160,9 +162,10 @@ impl Places for Stores {
         place(&path, store).inspect_err(|_| drop(self.remove(directory, part)))
     }
 
-    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
+    fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place> {
         let path = directory.join(part.directory());
-        let (engine, pool, mut set) = self.part(part, engine)?;
+        let (engine, mut pool, mut set) = self.part(part, engine)?;
+        pool.salvage = mode == OpenMode::Salvage;
         if part != Part::Device {
             // They shaped it when it was made.
             set = Options::new();
@@ -288,10 +291,13 @@ impl Matrix {
 
     /// Puts a new device in `directory` in the place of device `device` of group `group`, both from 0; it is copied from the others behind. The old one's directory is left as it is.
     ///
+    /// In a salvage this accepts, for the group, the loss of what could not be read. The result
+    /// names the loss, and the mark of an earlier salvage is removed from the group.
+    ///
     /// # Errors
     /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group; [`Error::TooFewDevices`] where the
     /// others are too few to go on; as [`create`](crate::create) for the new one.
-    pub fn replace(&self, group: usize, device: usize, directory: impl AsRef<Path>) -> Result<()> {
+    pub fn replace(&self, group: usize, device: usize, directory: impl AsRef<Path>) -> Result<Replaced> {
         self.mkvs.replace(group, device, directory.as_ref(), &self.path, &self.stores)
     }
 

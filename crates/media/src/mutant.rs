@@ -175,6 +175,8 @@ pub enum Mutant {
     OpenAsksForAll = 129,
     /// A key that goes to another group of a matrix is removed from the old one before the new one has it.
     MovedDeletedFirst = 130,
+    /// A salvage of a matrix does not mark what it gives up.
+    GivenUpUnmarked = 161,
     /// A device of a matrix is replaced before the others have all that it acknowledged.
     ReplacedEarly = 131,
     /// The checksum of a record is not compared.
@@ -214,7 +216,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 100] = [
+    pub const ALL: [Self; 101] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,
         Self::EntryNotFlushed,
@@ -299,6 +301,7 @@ impl Mutant {
         Self::OpenAsksForAll,
         Self::MovedDeletedFirst,
         Self::ReplacedEarly,
+        Self::GivenUpUnmarked,
         Self::RecordChecksumIgnored,
         Self::SealIgnored,
         Self::LogEndIgnored,

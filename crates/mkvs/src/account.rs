@@ -97,7 +97,9 @@ impl Inner {
             }
             let raised = group.raised();
             let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
-            let filter = filter.filter(|_| !group.distrust.load(Ordering::Acquire));
+            // A salvage may lack keys of devices that come back.
+            let is_whole = !(self.options.salvage || group.distrust.load(Ordering::Acquire));
+            let filter = filter.filter(|_| is_whole);
             let keys = filter.as_ref().map_or(0, |filter| filter.keys());
             let epoch = group.epoch();
             let last = if group.sole().is_some() { 0 } else { group.last() };
@@ -186,7 +188,7 @@ impl Inner {
             }
         }
         // How many pairs are missing or old is not known.
-        let may_lack = lock(&group.lacking).is_some() || devices.iter().any(|device| device.is_older());
+        let may_lack = group.has_doubts();
         total.recovery.corrupt += u64::from(may_lack);
         total.recovery.left_out += u64::from(may_lack);
         own.add_group(group, &devices);

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::host::Host;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
-use crate::places::{Made, Part, Places};
+use crate::places::{Made, OpenMode, Part, Places};
 use crate::planted::Fault;
 use crate::recover::{self, why_lost};
 use crate::store::{HANGS_AFTER, Mkvs};
@@ -52,7 +52,7 @@ pub struct DeviceStatus {
 /// # Errors
 /// Those of the opening of the host's store.
 pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> Result<()>) -> Result<MatrixStatus> {
-    let host = Host::open(places.open(root, Part::Host, "")?.store, root)?;
+    let host = Host::open(places.open(root, Part::Host, "", OpenMode::Strict)?.store, root)?;
     let matrix = host.matrix();
     let mut devices = Vec::new();
     for (group, record) in matrix.groups.iter().enumerate() {
@@ -79,9 +79,17 @@ pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> 
         groups: matrix.groups.len(),
         settled_groups: matrix.settled_groups as usize,
         epochs: matrix.groups.iter().map(|group| group.epoch).collect(),
+        given_up: matrix.groups.iter().map(|group| group.given_up.clone()).collect(),
         moved: 0,
         devices,
     })
+}
+
+/// What became of a replacement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Which acknowledged writes may be missing for good, in a salvage; `None` if none are.
+    pub gave_up: Option<String>,
 }
 
 /// A matrix, as it stands.
@@ -95,6 +103,9 @@ pub struct MatrixStatus {
     pub settled_groups: usize,
     /// Epoch of each group.
     pub epochs: Vec<u64>,
+    /// Of each group, which acknowledged writes a salvage may have given up. A strict open is
+    /// refused while a group has such a mark.
+    pub given_up: Vec<Option<String>>,
     /// Keys that were moved since the open.
     pub moved: u64,
     /// All devices, by group.
@@ -128,7 +139,8 @@ impl Mkvs {
         let (count, settled_groups) = self.inner.shape.counts();
         let epochs = groups.iter().map(|group| group.epoch()).collect();
         let moved = self.inner.shape.moved.load(Ordering::Relaxed);
-        MatrixStatus { acks: matrix.acks, groups: count, settled_groups, epochs, moved, devices }
+        let given_up = matrix.groups.into_iter().map(|group| group.given_up).collect();
+        MatrixStatus { acks: matrix.acks, groups: count, settled_groups, epochs, given_up, moved, devices }
     }
 
     /// The group that has this place.
@@ -145,6 +157,8 @@ impl Mkvs {
 
     /// Puts a new, empty device in the place of one that is dead or to be taken away; it is copied from the others behind. The old one is used no more, and its directory left as it is.
     /// Where this is refused the old one catches up with what was written meanwhile, and is used on.
+    /// In a salvage this accepts, for the group, that what could not be read is given up. The same
+    /// change of the description removes the mark of an earlier salvage.
     ///
     /// # Errors
     /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group;
@@ -156,7 +170,7 @@ impl Mkvs {
         directory: &Path,
         root: &Path,
         places: &dyn Places,
-    ) -> Result<()> {
+    ) -> Result<Replaced> {
         self.inner.check_open()?;
         let _changes = lock(&self.changes);
         let group = self.group_with(group, device)?;
@@ -187,7 +201,8 @@ impl Mkvs {
             old.iter().for_each(|old| old.stay());
         };
         group.take_out_in_time(device, old.as_deref()).inspect_err(|_| stays())?;
-        let described = self.inner.host.change(|matrix| matrix.groups[group.index].members[device] = member);
+        let mut replaced = Replaced::default();
+        let described = group.describe_replaced(device, member).map(|gave_up| replaced.gave_up = gave_up);
         made.keep_unless_refused(described).inspect_err(|_| stays())?;
         {
             let mut members = write(&group.members);
@@ -196,13 +211,11 @@ impl Mkvs {
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
-        // Whoever replaces a device has accepted what the others have.
-        *lock(&group.lacking) = None;
-        let Some(old) = old else { return Ok(()) };
+        let Some(old) = old else { return Ok(replaced) };
         old.stop();
         let kept = self.keep_without(&group, &old);
         self.close_replaced(old);
-        kept
+        kept.map(|()| replaced)
     }
 
     /// Closes the stores of a device that was replaced. One that hangs is not waited for: whoever is in its medium ends there first, if ever.
@@ -256,7 +269,7 @@ impl Mkvs {
         let mut make = |(at, member)| recover::make_device(root, options, &mut made, &matrix, at, member, width);
         let devices = members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?;
         members.iter_mut().zip(&devices).for_each(|(member, device)| device.name_store(member));
-        let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], members };
+        let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], given_up: None, members };
         let group = Arc::new(Group::begin(count, options, &self.inner.host, devices));
         if group.has_filter {
             group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);

@@ -74,6 +74,7 @@ impl Group {
         let Some(donor) = donors.max_by_key(|donor| (reaches(donor), donor.applied())) else {
             return Ok(CaughtUp::Later);
         };
+        self.mark_given_up()?;
         let still_counts = self.counts_still(device);
         if still_counts && !self.have_all() {
             return Ok(CaughtUp::Later);

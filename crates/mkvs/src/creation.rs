@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::host::Host;
 use crate::label::{self, Label};
 use crate::layout::{Matrix, VERSION};
-use crate::places::{Part, Places};
+use crate::places::{OpenMode, Part, Places};
 
 const NAME: &str = "creating";
 /// The record is written under this name, then renamed.
@@ -168,7 +168,7 @@ fn has_no_description(error: &Error) -> bool {
 /// # Errors
 /// Those of its opening, such as [`Error::Locked`], except that it has none.
 fn is_described(root: &Path, places: &dyn Places) -> Result<bool> {
-    let opened = places.open(root, Part::Host, "").and_then(|place| Host::open(place.store, root));
+    let opened = places.open(root, Part::Host, "", OpenMode::Strict).and_then(|place| Host::open(place.store, root));
     match opened {
         Ok(host) => {
             host.store().close()?;

@@ -71,6 +71,7 @@ impl Group {
         if device.state() != MemberState::Behind {
             return Ok(false);
         }
+        self.mark_given_up()?;
         let log = log_of(device)?;
         log.set_record(|record| record.is_partial = true)?;
         log.clear()?;

@@ -8,6 +8,7 @@
 //! 2. Locks, in this order: `changes` of the matrix; stripes, those of a key's old group before those of its new one; the gate of walks (`shape.rs`), which a walk takes while it has
 //!    no stripe; a processor that catching up holds; the sequencer; a device's queue; a write's votes, what a device lacks, a log, the host's description, each alone. Who revives
 //!    a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself (`keeper.rs`).
+//!    The doubts of a salvage (`salvage.rs`) come directly before the description.
 //! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`), who begins the log of one that is copied (`fill.rs`), and who
 //!    revives a group, for as long as its members do their logs again: nobody is active then.
 //! 4. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
@@ -28,6 +29,7 @@ use crate::layout::MemberState;
 use crate::options::{Filtering, MkvsOptions};
 use crate::planted::Fault;
 use crate::route::KeyHash;
+use crate::salvage::Doubts;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
 
@@ -97,8 +99,8 @@ pub(crate) struct Group {
     pub(crate) members: RwLock<Vec<Arc<Device>>>,
     /// Those that could not.
     pub(crate) lost: Mutex<Vec<Lost>>,
-    /// What a salvage may lack, since too few members could be read.
-    pub(crate) lacking: Mutex<Option<String>>,
+    /// Why a salvage may lack acknowledged writes.
+    pub(crate) doubts: Mutex<Doubts>,
     /// Members that there are to be.
     pub(crate) width: usize,
     sequencer: Mutex<Sequencer>,
@@ -157,7 +159,7 @@ impl Group {
             host,
             width,
             lost: Mutex::default(),
-            lacking: Mutex::default(),
+            doubts: Mutex::default(),
             members: RwLock::new(members),
             sequencer: Mutex::new(sequencer),
             last: AtomicU64::new(last),
@@ -358,6 +360,7 @@ impl Group {
         if self.options.planted.is(Fault::EpochNotBegun) || sequencer.active.is_empty() {
             return Ok(());
         }
+        self.mark_given_up()?;
         let state = |device: &Arc<Device>| match device.state() {
             _ if sequencer.active.iter().any(|active| active.id == device.id) => MemberState::Active,
             MemberState::Active => MemberState::Behind,

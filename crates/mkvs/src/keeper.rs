@@ -228,6 +228,10 @@ impl Group {
     fn repair_all(&self) -> bool {
         let mut is_well = true;
         let damaged = std::mem::take(&mut *lock(&self.damaged));
+        // What another member has may be older then.
+        if self.has_doubts() {
+            return true;
+        }
         for key in damaged {
             if self.stops.load(Ordering::Acquire) {
                 return false;

@@ -9,7 +9,7 @@ use crate::codec::{Reader, put_text, put_words, wrong};
 use crate::options::Acks;
 
 /// Version of all of these formats.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Key of the matrix's description in the host's store.
 pub(crate) const MATRIX_KEY: &[u8] = b"matrix";
 /// Key of what a clean stop leaves in the host's store.
@@ -69,6 +69,9 @@ pub(crate) struct GroupRecord {
     pub(crate) epoch: u64,
     /// The newest epochs with their first sequences, ascending.
     pub(crate) epochs: Vec<(u64, u64)>,
+    /// Which acknowledged writes a salvage may have given up; `None` if none did. A strict open is
+    /// refused then.
+    pub(crate) given_up: Option<String>,
     pub(crate) members: Vec<Member>,
 }
 
@@ -138,6 +141,7 @@ impl Matrix {
         bytes.extend((self.groups.len() as u16).to_le_bytes());
         for group in &self.groups {
             put_words(&mut bytes, &[group.epoch]);
+            put_text(&mut bytes, group.given_up.as_deref().unwrap_or_default());
             bytes.extend((group.epochs.len() as u16).to_le_bytes());
             group.epochs.iter().for_each(|(epoch, first)| put_words(&mut bytes, &[*epoch, *first]));
             bytes.extend((group.members.len() as u16).to_le_bytes());
@@ -190,6 +194,7 @@ impl Matrix {
 
     fn decode_group(reader: &mut Reader<'_>) -> Result<GroupRecord> {
         let epoch = reader.u64()?;
+        let given_up = Some(reader.text()?).filter(|text| !text.is_empty());
         let epochs =
             (0..reader.count(EPOCHS_MAX)?).map(|_| Ok((reader.u64()?, reader.u64()?))).collect::<Result<_>>()?;
         let member = |reader: &mut Reader<'_>| {
@@ -203,7 +208,7 @@ impl Matrix {
             Ok(Member { id, store, opening, state, path: reader.text()?.into() })
         };
         let members = (0..reader.count(Self::MEMBERS_MAX)?).map(|_| member(reader)).collect::<Result<Vec<_>>>()?;
-        if members.is_empty() { Err(wrong(reader.what)) } else { Ok(GroupRecord { epoch, epochs, members }) }
+        if members.is_empty() { Err(wrong(reader.what)) } else { Ok(GroupRecord { epoch, epochs, given_up, members }) }
     }
 }
 
@@ -273,13 +278,14 @@ mod tests {
                 GroupRecord {
                     epoch: 3,
                     epochs: vec![(1, 1), (3, 40)],
+                    given_up: Some("device 2: its pairs".into()),
                     members: vec![
                         member(1, MemberState::Active),
                         member(2, MemberState::Behind),
                         member(3, MemberState::Failed),
                     ],
                 },
-                GroupRecord { epoch: 1, epochs: vec![], members: vec![member(4, MemberState::Active)] },
+                GroupRecord { epoch: 1, epochs: vec![], given_up: None, members: vec![member(4, MemberState::Active)] },
             ],
         }
     }

@@ -41,6 +41,7 @@ mod recover;
 mod refill;
 mod revive;
 mod route;
+mod salvage;
 mod scan;
 mod shape;
 mod sole;
@@ -53,12 +54,12 @@ mod walk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use admin::{DeviceStatus, MatrixStatus, describe};
+pub use admin::{DeviceStatus, MatrixStatus, Replaced, describe};
 pub use advice::{explain_host, first_device};
 pub use creation::may_create_in;
 pub use events::Relay;
 pub use options::{Acks, Filtering, Inline, MkvsOptions, MkvsSettings, Reads};
-pub use places::{New, Part, Place, Places};
+pub use places::{New, OpenMode, Part, Place, Places};
 pub use planted::Planted;
 pub use stats::MkvsStats;
 pub use store::Mkvs;

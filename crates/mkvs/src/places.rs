@@ -29,6 +29,24 @@ impl Part {
             Self::Log => "log",
         }
     }
+
+    /// The words of reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "description",
+            Self::Device => "pairs",
+            Self::Log => "operation log",
+        }
+    }
+}
+
+/// Which stores an open takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Those that have everything that was durable.
+    Strict,
+    /// Damaged ones as well, with what can be read of them.
+    Salvage,
 }
 
 /// A store, and whether its medium is memory.
@@ -73,10 +91,12 @@ pub trait Places: Send + Sync + 'static {
     fn remove(&self, directory: &Path, part: Part) -> Result<()>;
 
     /// Opens the store `part` in `directory`, made by the engine of this name (of a host: whichever).
+    /// A salvage of the matrix opens each store strictly first, and in salvage only if that is
+    /// refused.
     ///
     /// # Errors
     /// Those of an engine's opening.
-    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place>;
+    fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place>;
 
     /// Returns the last [`Store::opening`] of the store `part` in `directory`, without opening the
     /// store; `None` if that is not known.

@@ -18,6 +18,7 @@ pub(crate) enum Fault {
     OpenAsksForAll,
     MovedDeletedFirst,
     ReplacedEarly,
+    GivenUpUnmarked,
 }
 
 /// The fault of one matrix, if it has one.
@@ -44,6 +45,7 @@ impl Planted {
             Mutant::OpenAsksForAll => Fault::OpenAsksForAll,
             Mutant::MovedDeletedFirst => Fault::MovedDeletedFirst,
             Mutant::ReplacedEarly => Fault::ReplacedEarly,
+            Mutant::GivenUpUnmarked => Fault::GivenUpUnmarked,
             _ => return Self::default(),
         };
         Self { fault: Some(fault) }

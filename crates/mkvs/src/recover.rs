@@ -27,8 +27,9 @@ use crate::lead::{Lead, able as able_of, lead};
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
-use crate::places::{Made, New, Part, Place, Places};
+use crate::places::{Made, New, OpenMode, Part, Place, Places};
 use crate::planted::Fault;
+use crate::salvage::{Doubt, Doubts, check_given_up};
 
 /// The parts of a matrix, ready to serve.
 pub(crate) struct Opened {
@@ -119,10 +120,17 @@ impl Maker<'_> {
         self.device(index, member, place, log, 0)
     }
 
-    /// Opens a device's stores.
-    fn open(&self, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
+    /// Opens a device's stores. Adds to `doubts` what a strict open would refuse.
+    fn open(&self, index: usize, member: &Member, members: usize, doubts: &mut Vec<Doubt>) -> Result<Arc<Device>> {
+        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what });
         let directory = self.directory(&member.path);
-        let stamp = self.check_labels(&directory, member)?;
+        let stamp = match self.check_labels(&directory, member) {
+            Err(error @ Error::Foreign { .. }) if self.options.salvage => {
+                doubt(error.to_string());
+                0
+            }
+            stamp => stamp?,
+        };
         // Read before the store is opened: an open raises the number.
         let found = self.places.opening(&directory, Part::Device).unwrap_or(member.opening);
         // A damaged header copy lowers it by 1.
@@ -130,12 +138,14 @@ impl Maker<'_> {
         if is_older && !self.options.salvage {
             return Err(older_pairs(&directory));
         }
-        let place = self.places.open(&directory, Part::Device, &self.matrix.engine)?;
+        let part = (&*directory, Part::Device, &*self.matrix.engine);
+        let place = open_part(self.places, part, self.options.salvage, &mut doubt)?;
         check_identity(&directory, member, &*place.store)?;
         let log = if members == 1 {
             None
         } else {
-            let log = self.places.open(&directory, Part::Log, &self.matrix.log_engine)?;
+            let part = (&*directory, Part::Log, &*self.matrix.log_engine);
+            let log = open_part(self.places, part, self.options.salvage, &mut doubt)?;
             let store = Arc::clone(&log.store);
             let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)
                 .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
@@ -149,6 +159,7 @@ impl Maker<'_> {
         };
         let device = self.device(index, member, place, log, stamp)?;
         if is_older {
+            doubt("its store was replaced by an older copy, so its pairs may be older or missing".into());
             device.set_older();
         }
         if member.opening != 0 && found > member.opening {
@@ -164,12 +175,13 @@ impl Maker<'_> {
     fn check_labels(&self, directory: &Path, member: &Member) -> Result<u64> {
         let store = directory.join(Part::Device.directory());
         // A device that is gone is gone: nothing is made there.
-        if !self.places.has_files() || self.options.salvage || !store.is_dir() {
+        if !self.places.has_files() || !store.is_dir() {
             return Ok(0);
         }
         let own = Label { matrix: self.matrix.id, id: member.id, stamp: 0, is_coming: false };
         let stamp = match Label::read(&store)? {
             Some(label) if label.is_of(own.matrix, own.id) => label.stamp,
+            None if self.options.salvage => 0,
             Some(_) => {
                 let what = "its pairs are of another matrix, or of another device of this one".into();
                 return Err(Error::Foreign { path: store, what });
@@ -184,6 +196,34 @@ impl Maker<'_> {
         }
         Ok(stamp)
     }
+}
+
+/// Opens a store strictly, or else in salvage if the matrix is opened so. Tells `doubt` why a
+/// strict open is refused.
+///
+/// # Errors
+/// Those of the strict open, or of the salvage.
+fn open_part(
+    places: &dyn Places,
+    (directory, part, engine): (&Path, Part, &str),
+    is_salvage: bool,
+    doubt: &mut dyn FnMut(String),
+) -> Result<Place> {
+    let refused = match places.open(directory, part, engine, OpenMode::Strict) {
+        Err(refused) if is_salvage => refused,
+        opened => return opened,
+    };
+    let place = places.open(directory, part, engine, OpenMode::Salvage)?;
+    // A restart of the machine gives nothing up that was promised, if nothing is damaged.
+    let is_restart = matches!(refused, Error::MachineRestarted { .. });
+    if !is_restart || place.store.stats().recovery.corrupt > 0 {
+        let what = match refused {
+            Error::Corrupt { place, what } => format!("{place}: {what}"),
+            other => other.to_string(),
+        };
+        doubt(format!("only a salvage opens its {} ({what})", part.name()));
+    }
+    Ok(place)
 }
 
 /// Refuses a store of pairs that is not the one of this member: the files changed places.
@@ -266,7 +306,8 @@ pub(crate) fn create<T>(
             opening: 0,
             state: MemberState::Active,
         };
-        GroupRecord { epoch: 1, epochs: vec![(1, 1)], members: (0..options.devices).map(member).collect() }
+        let members = (0..options.devices).map(member).collect();
+        GroupRecord { epoch: 1, epochs: vec![(1, 1)], given_up: None, members }
     };
     let matrix = Matrix {
         id: id_of(options, 0),
@@ -335,7 +376,8 @@ fn of_matrix(root: &Path, error: Error) -> Error {
 /// Opens the matrix whose description lies in `root`.
 pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
     let unfinished = Creation::left(root, places)?;
-    let host = places.open(root, Part::Host, "").and_then(|place| Host::open(place.store, root));
+    let place = open_part(places, (root, Part::Host, ""), options.salvage, &mut |_| ());
+    let host = place.and_then(|place| Host::open(place.store, root));
     let host = Arc::new(host.map_err(|error| match &unfinished {
         Some(creation) => creation.explain(error),
         None => explain_host(root, of_matrix(root, error)),
@@ -349,8 +391,9 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
 fn open_devices(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places, host: &Arc<Host>) -> Result<Opened> {
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
+    let is_granted = if options.salvage { Ok(()) } else { check_given_up(root, &matrix) };
     // It was opened for this alone.
-    options.check_lags().inspect_err(|_| drop(host.store().close()))?;
+    is_granted.and(options.check_lags()).inspect_err(|_| drop(host.store().close()))?;
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
         host.change(|matrix| matrix.durability = Durability::Power)?;
     }
@@ -417,9 +460,9 @@ fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error 
 /// Opens a group, and has its members follow the one that has most. With its last operation.
 fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
     let members = record.members.len();
-    let (mut devices, mut losses) = (Vec::new(), Vec::new());
+    let (mut devices, mut losses, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
     for (at, member) in record.members.iter().enumerate() {
-        match maker.open(at, member, members) {
+        match maker.open(at, member, members, &mut doubts) {
             Ok(device) => devices.push(device),
             // Whatever it is: whether the others are enough is looked at behind.
             Err(error) if members > 1 => losses.push((at, member.id, of_matrix(maker.root, error))),
@@ -435,10 +478,9 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
         // Its store's alone, which numbers nothing: whether a clean stop left it so says the stamp.
         let stamp = devices[0].stamp();
-        return Ok((
-            Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer),
-            stamp,
-        ));
+        let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer);
+        *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
+        return Ok((group, stamp));
     }
     let chosen = choose(maker.options, index, record, &devices);
     let Lead { last, active, refused, lacking } = match chosen {
@@ -456,7 +498,8 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: why_lost(&error) }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
-    *lock(&group.lacking) = lacking;
+    doubts.extend(lacking.map(|what| Doubt { device: None, what }));
+    *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
     group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
@@ -530,6 +573,7 @@ impl Group {
 
     /// Takes back what was under way when all stopped and may stand nowhere; one member of two alone as well. Members that lack more than that are the keeper's.
     pub(crate) fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
+        self.mark_given_up()?;
         self.begin_epoch()?;
         for seq in refused {
             let active = self.active();

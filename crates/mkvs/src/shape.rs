@@ -242,6 +242,10 @@ impl Shape {
         if groups == settled {
             return Ok(true);
         }
+        // A group would count as settled though a salvage cannot read keys that are to be moved.
+        if self.groups().iter().any(|group| group.has_doubts()) {
+            return Ok(false);
+        }
         let mut pace = Pace::new(rate);
         let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {

@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
+use crate::salvage::Doubt;
 use crate::walk::each_key;
 
 /// Adds what a part was found to be, with its name before each place.
@@ -50,8 +51,9 @@ pub(crate) fn verify(
                 format!("cannot be opened: {}", lost.why),
             );
         }
-        if let Some(what) = lock(&group.lacking).as_ref() {
-            report.find(format!("group {}", group.index), what.clone());
+        for Doubt { device, what } in group.doubts() {
+            let of_device = device.map(|device| format!(" device {device}")).unwrap_or_default();
+            report.find(format!("group {}{of_device}", group.index), what);
         }
         let devices = group.devices();
         // One that has everything tells how much there is.
@@ -79,10 +81,6 @@ pub(crate) fn verify(
         let is_sound = report.findings.len() == findings_before;
         let closed = if is_sound { close_gaps(group, seed) } else { Ok(()) };
         tell(&mut report, format!("group {}", group.index), closed)?;
-        for device in devices.iter().filter(|device| device.is_older()) {
-            let place = format!("group {} device {}", group.index, device.index);
-            report.find(place, "its store was replaced by an older copy, so its pairs may be older or missing");
-        }
         for device in devices.iter().filter(|device| device.has_gaps()) {
             let place = format!("group {} device {}", group.index, device.index);
             report.find(place, "pairs that no device could read may be missing in its copy");

@@ -263,8 +263,9 @@ fn the_directory_of_a_device_that_is_or_was_in_use_is_not_taken_for_left_over() 
     let matrix = Matrix::new("in use", 1, 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
-    let replace =
-        |device: usize, to: &Path| -> Result<()> { store.replace(0, device, to, &matrix.path(), &matrix.places) };
+    let replace = |device: usize, to: &Path| -> Result<()> {
+        store.replace(0, device, to, &matrix.path(), &matrix.places).map(drop)
+    };
     replace(2, &matrix.path().join("new")).expect("replace");
     store.wait_whole(PATIENCE).expect("whole");
     for there in [matrix.device(0, 2), matrix.device(0, 1), matrix.path().join("new")] {

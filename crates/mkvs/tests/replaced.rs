@@ -40,7 +40,7 @@ fn new(matrix: &Matrix, device: usize) -> PathBuf {
 }
 
 fn replace(matrix: &Matrix, store: &Mkvs, device: usize) -> Result<()> {
-    store.replace(0, device, &new(matrix, device), &matrix.path(), &matrix.places)
+    store.replace(0, device, &new(matrix, device), &matrix.path(), &matrix.places).map(drop)
 }
 
 fn assert_refuses_writes(store: &Mkvs) {

@@ -12,7 +12,9 @@ use lodestore_contract::{Direction, Error, Result, Store};
 use lodestore_hikv::HiKv;
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
-use lodestore_mkvs::{Acks, ENGINE, Filtering, Inline, Mkvs, MkvsOptions, New, Part, Place, Places, Planted, Reads};
+use lodestore_mkvs::{
+    Acks, ENGINE, Filtering, Inline, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places, Planted, Reads,
+};
 use lodestore_nvht::Nvht;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -181,26 +183,34 @@ impl SimPlaces {
     }
 
     /// The shape of a store of so many bytes.
-    fn part(&self, bytes: u64) -> Shape {
-        let mode = self.shape.mode & MODE_SALVAGE;
+    fn part(&self, bytes: u64, mode: OpenMode) -> Shape {
+        let mode = if mode == OpenMode::Salvage { MODE_SALVAGE } else { 0 };
         Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode, ..self.shape }
     }
 
     /// The shape of a log and of the host's store.
-    fn beside(&self) -> Shape {
-        self.part(BESIDE)
+    fn beside(&self, mode: OpenMode) -> Shape {
+        self.part(BESIDE, mode)
+    }
+
+    /// Whether a strict open of a part is granted. The open leaves no trace in the recorder.
+    fn probe(&self, directory: &Path, part: Part, image: &SimImage) -> Result<()> {
+        let recorder = Recorder::of_image(image);
+        recorder.set_recording(false);
+        let places = Self::new(&self.shape, recorder, &self.spec, Some(image.clone()));
+        places.place(directory, part, Some(image), OpenMode::Strict).map(drop)
     }
 
     /// Opens a part of the image, or makes one.
-    fn place(&self, directory: &Path, part: Part, image: Option<&SimImage>) -> Result<Place> {
+    fn place(&self, directory: &Path, part: Part, image: Option<&SimImage>, mode: OpenMode) -> Result<Place> {
         let recorder = self.recorder.at(self.region(directory, part)?);
         let store: Arc<dyn Store> = if part == Part::Device {
-            let options = hikv::options(&self.part(self.shape.capacity));
+            let options = hikv::options(&self.part(self.shape.capacity, mode));
             let engine = (lodestore_hikv::ENGINE, lodestore_hikv::FORMAT);
             let (pool, report) = self.pool(recorder, image, engine, options.pool.clone())?;
             Arc::new(HiKv::start(pool, &report, &options)?)
         } else {
-            let options = nvht::options(&self.beside());
+            let options = nvht::options(&self.beside(mode));
             let (pool, report) = self.pool(recorder, image, NVHT, options.pool.clone())?;
             if part == Part::Host {
                 *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&pool));
@@ -234,14 +244,18 @@ impl Places for SimPlaces {
 
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         self.next.fetch_max(self.region(directory, new.part)? + 1, Ordering::Relaxed);
-        self.place(directory, new.part, None)
+        self.place(directory, new.part, None, OpenMode::Strict)
     }
 
-    fn open(&self, directory: &Path, part: Part, _: &str) -> Result<Place> {
+    fn open(&self, directory: &Path, part: Part, _: &str, mode: OpenMode) -> Result<Place> {
         if self.is_lost(directory) {
             return Err(Error::Missing { path: directory.into() });
         }
-        self.place(directory, part, self.image.as_ref())
+        let is_salvage = self.shape.mode & MODE_SALVAGE != 0;
+        if let (true, OpenMode::Strict, Some(image)) = (is_salvage, mode, &self.image) {
+            self.probe(directory, part, image)?;
+        }
+        self.place(directory, part, self.image.as_ref(), mode)
     }
 
     fn opening(&self, directory: &Path, part: Part) -> Option<u64> {
@@ -280,6 +294,10 @@ impl Engine for MkvsEngine {
 
     fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {
         scripts::all(seed, round)
+    }
+
+    fn damage_mutants(&self) -> &'static [Mutant] {
+        &[Mutant::GivenUpUnmarked]
     }
 
     // The logs of devices are replayed, and sweeps are not logged.

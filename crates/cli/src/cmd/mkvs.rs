@@ -17,7 +17,10 @@ pub fn run(command: &MkvsCommand) -> Outcome {
         MkvsCommand::Status(store) => status(store),
         MkvsCommand::Replace { store, group, device, directory, salvage, patience } => {
             with_opened(store, &open(store, *salvage)?, |matrix| {
-                matrix.replace(*group, *device, full(directory))?;
+                let replaced = matrix.replace(*group, *device, full(directory))?;
+                if let Some(what) = replaced.gave_up {
+                    report_loss(store, *group, &what)?;
+                }
                 Ok(matrix.wait_device(*group, *device, Duration::from_secs(*patience))?)
             })
         }
@@ -29,6 +32,17 @@ pub fn run(command: &MkvsCommand) -> Outcome {
             with_opened(store, &open(store, false)?, |matrix| rebalance(matrix, Duration::from_secs(*patience)))
         }
     }
+}
+
+/// Reports what a replacement in salvage gives up: a line, or an object with `--json`.
+fn report_loss(args: &StoreArgs, group: usize, what: &str) -> Outcome {
+    let mut out = Out::new();
+    if args.json {
+        out.json(object([("group", group.into()), ("gave_up", what.into())]))?;
+    } else {
+        out.line(format!("group {group} gives up what could not be read: {what}"))?;
+    }
+    Ok(out.flush()?)
 }
 
 /// The directory, from the root.
@@ -95,12 +109,18 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
             ("groups", status.groups.into()),
             ("settled_groups", status.settled_groups.into()),
             ("epochs", status.epochs.clone().into()),
+            ("given_up", status.given_up.clone().into()),
             ("moved", status.moved.into()),
             ("devices", devices.into()),
         ]));
     }
     let moving = if status.settled_groups < status.groups { ", keys are on their way to the newest" } else { "" };
     out.line(format!("{} groups, acks {}{moving}", status.groups, status.acks.name()))?;
+    for (group, what) in status.given_up.iter().enumerate() {
+        if let Some(what) = what {
+            out.line(format!("group {group}: a salvage gave up what it could not read: {what}"))?;
+        }
+    }
     let rows: Vec<(String, String)> = status
         .devices
         .iter()

@@ -12,7 +12,7 @@ pub use lodestore_contract::testing::Scratch;
 use lodestore_contract::{Durability, Error, Result, Store};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_media::{Pool, PoolOptions};
-use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, Part, Place, Places};
+use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 /// Wraps a device's store, to have it fail.
@@ -31,12 +31,14 @@ pub struct Hikvs {
     pub is_unordered: bool,
     pub wrap: Option<Wrap>,
     pub refuse: Option<Refuse>,
+    /// As `refuse`, of strict opens alone.
+    pub refuse_strict: Option<Refuse>,
 }
 
 impl Default for Hikvs {
     fn default() -> Self {
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
-        Self { pool, is_memory: true, is_unordered: false, wrap: None, refuse: None }
+        Self { pool, is_memory: true, is_unordered: false, wrap: None, refuse: None, refuse_strict: None }
     }
 }
 
@@ -96,16 +98,22 @@ impl Places for Hikvs {
         Ok(self.place(directory, part, store))
     }
 
-    fn open(&self, directory: &Path, part: Part, engine: &str) -> Result<Place> {
-        if let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(directory, part)) {
+    fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place> {
+        let refuse_strict = self.refuse_strict.as_ref().filter(|_| mode == OpenMode::Strict);
+        let mut refusals = [self.refuse.as_ref(), refuse_strict].into_iter().flatten();
+        if let Some(error) = refusals.find_map(|refuse| refuse(directory, part)) {
             return Err(error);
         }
         let path = directory.join(part.directory());
         let store: Arc<dyn Store> = if part == Part::Device && !self.is_unordered {
             assert_eq!(engine, "hikv");
-            Arc::new(HiKv::open(&path, &self.hikv())?)
+            let mut options = self.hikv();
+            options.pool.salvage = mode == OpenMode::Salvage;
+            Arc::new(HiKv::open(&path, &options)?)
         } else {
-            Arc::new(Nvht::open(&path, &self.nvht())?)
+            let mut options = self.nvht();
+            options.pool.salvage = mode == OpenMode::Salvage;
+            Arc::new(Nvht::open(&path, &options)?)
         };
         Ok(self.place(directory, part, store))
     }

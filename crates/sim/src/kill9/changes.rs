@@ -30,7 +30,7 @@ pub(super) fn change(plan: &Plan, matrix: &Matrix, round: u64) -> Result<(), Str
         let changed = if status.groups < GROUPS_MAX && rng.one_in(2) {
             matrix.add_group(&(0..width).map(directory).collect::<Vec<_>>())
         } else {
-            matrix.replace(rng.index(status.groups), rng.index(width), directory(0))
+            matrix.replace(rng.index(status.groups), rng.index(width), directory(0)).map(drop)
         };
         match changed {
             Ok(()) | Err(Error::TooFewDevices { .. } | Error::Unsupported { .. }) => {}

@@ -2,6 +2,7 @@
 
 use lodestore_contract::{Error, Result, Store};
 use lodestore_media::sim::Recorder;
+use lodestore_mkvs::OpenMode;
 use lodestore_nvht::Nvht;
 
 use super::{NVHT, SimPlaces};
@@ -59,6 +60,7 @@ fn described(bytes: &[u8], index: usize) -> Option<Described> {
     let groups = fields.number(2)? as usize;
     for group in 0..groups {
         fields.skip(8)?;
+        fields.text()?;
         let epochs = fields.number(2)? as usize;
         fields.skip(16 * epochs)?;
         let members = fields.number(2)? as usize;
@@ -84,7 +86,7 @@ impl SimPlaces {
     /// A record in a store of the image that is a hash table.
     fn record_of(&self, region: u16, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(image) = &self.image else { return Ok(None) };
-        let options = nvht::options(&self.beside());
+        let options = nvht::options(&self.beside(OpenMode::Strict));
         let recorder = Recorder::of_image(image);
         recorder.set_recording(false);
         let (pool, report) = self.pool(recorder.at(region), Some(image), NVHT, options.pool.clone())?;

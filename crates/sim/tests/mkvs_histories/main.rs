@@ -248,7 +248,7 @@ impl Stage {
         let new = if old.exists() || number.is_multiple_of(2) { other } else { old };
         self.wait("a device is replaced", |store| {
             match store.replace(group, device, &new, &self.matrix.path(), &self.matrix.places) {
-                Ok(()) => true,
+                Ok(_) => true,
                 // The others are not back yet; or nobody has written to the one that is to fail, and it is needed.
                 Err(Error::TooFewDevices { .. }) => {
                     self.allowed.fetch_add(1, Ordering::AcqRel);

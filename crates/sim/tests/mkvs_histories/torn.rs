@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Store, Visit};
 use lodestore_media::sim::Rng;
-use lodestore_mkvs::{Part, Places};
+use lodestore_mkvs::{OpenMode, Part, Places};
 
 use crate::common::Hikvs;
 
@@ -59,7 +59,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Damages the log of the device in this directory. False where it has no entry.
 pub fn tear(places: &Hikvs, directory: &Path, tear: Tear, rng: &mut Rng) -> bool {
-    let log = places.open(directory, Part::Log, "nvht").expect("the log").store;
+    let log = places.open(directory, Part::Log, "nvht", OpenMode::Strict).expect("the log").store;
     let newest = newest(&*log);
     if newest.is_empty() {
         log.close().expect("close");
