@@ -1,6 +1,7 @@
 //! Transactions of two reads and two writes, next to redb and fjall.
 //!
-//! `cargo run --release -p lodestore-bench --features peers --example transactions -- DIR [ACCOUNTS]`
+//! `cargo run --release -p lodestore-bench --features peers --example transactions -- DIR`. The
+//! number of accounts may follow.
 //!
 //! Each transaction moves money between two random accounts: it reads both balances and writes
 //! both. All stores keep what a killed process wrote, and sync nothing: durability `process`, redb

@@ -5,7 +5,8 @@
 //!         pages of a long value have their count (4) in place of lower and upper
 //! meta    page 0 and 1: magic (4)  version (4)  address (8)  map size (8)
 //!         free pages (48)  main database (48)  last page (8)  transaction (8)
-//! database  pad (4)  flags (2)  depth (2)  branch, leaf and overflow pages (8 each)  entries (8)  root (8)
+//! database  pad (4)  flags (2)  depth (2)  branch, leaf and overflow pages (8 each)
+//!         entries (8)  root (8)
 //! node    size or page, low and high (2 + 2)  flags (2)  key length (2)  key  data
 //! ```
 //!
@@ -59,7 +60,7 @@ pub enum Halt<E> {
     Bad {
         /// The number of the page.
         page: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// There is no named database of this name.
@@ -189,7 +190,7 @@ fn at_end<E>(page: u64) -> impl Fn(io::Error) -> Halt<E> {
     }
 }
 
-/// What is done with the pairs of a database.
+/// Receives the pairs of a database.
 enum Visit<'a, E> {
     Records(&'a mut dyn FnMut(Record) -> Result<(), E>),
     Find { name: &'a [u8], found: &'a mut Option<Database> },

@@ -24,7 +24,8 @@ pub struct Info {
     /// The files, named from the store's directory on, sorted by name. Devices of a matrix outside
     /// of its directory are left out.
     pub files: Vec<StoreFile>,
-    /// The process that has the store open, as `pid N (command)`. A process in another container may be hidden.
+    /// The process that has the store open, as `pid N (command)`. A process in another container
+    /// may be hidden.
     pub holder: Option<String>,
 }
 

@@ -68,7 +68,7 @@ fn unfinished_path(target: &Path) -> Outcome<PathBuf> {
     Ok(target.with_file_name(name))
 }
 
-/// What was copied.
+/// The account of a copy.
 struct Copied {
     records: u64,
     /// Keyspaces with names.
@@ -159,7 +159,7 @@ struct Walk<'a> {
     doing: &'static str,
 }
 
-/// What is done with a pair.
+/// Receives a pair.
 type Each<'a> = dyn FnMut(&[u8], &[u8], Option<Expiry>) -> lodestore::Result<()> + 'a;
 
 impl Walk<'_> {

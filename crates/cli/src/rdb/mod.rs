@@ -44,7 +44,7 @@ pub enum Halt<E> {
     Bad {
         /// The offset in bytes.
         at: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The input could not be read.

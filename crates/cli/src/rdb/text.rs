@@ -74,7 +74,7 @@ fn big_endian(bytes: &[u8]) -> u64 {
 /// ```
 ///
 /// # Errors
-/// What is wrong. Memory grows with the output, at most `len` bytes.
+/// The fault. Memory grows with the output, at most `len` bytes.
 pub(super) fn decompress(packed: &[u8], len: usize) -> Result<Vec<u8>, &'static str> {
     const EARLY: &str = "it ends too early";
     let mut out: Vec<u8> = Vec::new();
