@@ -5,7 +5,7 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use lodestore::{BackupInfo, BackupPhase, BackupProgress};
 
-use super::{bar, object, wait_recovered, with_store};
+use super::{bar, object, wait_recovered, with_opened};
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::failure::Outcome;
 use crate::out::Out;
@@ -24,12 +24,13 @@ fn show(bar: &ProgressBar, progress: BackupProgress) {
 
 /// Makes a backup of a store, and writes what it holds.
 pub fn backup(args: &BackupArgs) -> Outcome {
-    with_store(&args.store, false, |store, out| {
-        wait_recovered(store)?;
-        let bar = bar("backup", Some(store.stats().keys), false);
-        let info = lodestore::backup(&**store, &args.directory, &mut |progress| show(&bar, progress))?;
+    with_opened(&args.store, false, |opened, out| {
+        wait_recovered(&opened.store)?;
+        let bar = bar("backup", Some(opened.db.approximate_len()), false);
+        let info = opened.db.backup_with(&args.directory, &mut |progress| show(&bar, progress))?;
         bar.finish_and_clear();
-        report(out, args.store.json, ("backup", "backed up"), [&args.store.store, &args.directory], &info)
+        let paths = [&*args.store.store, &*args.directory];
+        opened.tell_damage(out, |out| report(out, args.store.json, ("backup", "backed up"), paths, &info))
     })
 }
 

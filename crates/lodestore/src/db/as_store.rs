@@ -1,5 +1,6 @@
 //! A keyspace behind the contract of stores, and the handle with keyspaces over an open store.
 
+use lodestore_contract::copy::CopySink;
 use lodestore_contract::{
     Batch, Capabilities, ChangeFn, Commit, Condition, Entry, Error, Expiry, Lifetime, Pair, Progress, Result, Scan,
     ScanRange, Stats, Store, Swap, VerifyReport, Visit,
@@ -181,6 +182,14 @@ impl Store for KeyspaceStore {
         });
         self.keyspace.check_alive()?;
         walked.map(|_| visits)
+    }
+
+    fn copy_all(&self, _sink: &mut dyn CopySink) -> Result<()> {
+        Err(Error::Unsupported {
+            engine: self.engine(),
+            what: "a copy of one keyspace".into(),
+            instead: "the backup of the handle `Db`, which has all keyspaces",
+        })
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
