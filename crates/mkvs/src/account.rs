@@ -97,9 +97,7 @@ impl Inner {
             }
             let raised = group.raised();
             let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
-            // A salvage may lack keys of devices that come back.
-            let is_whole = !(self.options.salvage || group.distrust.load(Ordering::Acquire));
-            let filter = filter.filter(|_| is_whole);
+            let filter = filter.filter(|_| !group.distrust.load(Ordering::Acquire));
             let keys = filter.as_ref().map_or(0, |filter| filter.keys());
             let epoch = group.epoch();
             let last = if group.sole().is_some() { 0 } else { group.last() };

@@ -201,21 +201,6 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not
     }
 }
 
-#[test]
-fn a_salvage_leaves_no_filter() {
-    let mut matrix = Matrix::new("filter of a salvage", 1, 3);
-    let store = matrix.create(CAPACITY).expect("create");
-    fill(&store);
-    store.close().expect("close");
-    drop(store);
-    salvage(&mut matrix).close().expect("close");
-    // A filter that was left would be in use at once.
-    matrix.options.threads = false;
-    let store = matrix.open().expect("open");
-    assert_eq!(store.stats().engine_counters["filter_keys"], 0);
-    assert_holds(&store);
-}
-
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("list").map(|entry| entry.expect("list")) {

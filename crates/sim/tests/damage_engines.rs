@@ -100,6 +100,23 @@ fn planted_faults_of_log_engines_are_seen() {
     planted_faults_are_seen(&HashEngine, 1000);
 }
 
+#[test]
+fn planted_faults_of_matrices_are_seen() {
+    planted_faults_are_seen(&MkvsEngine, 640);
+}
+
+/// A salvage of a matrix gave up acknowledged keys, and the next strict open did not report the
+/// loss.
+#[test]
+fn a_salvage_of_a_matrix_that_gives_up_keys_is_not_forgotten() {
+    let cases = [(13, 34), (13, 57), (15, 45), (35, 31), (60, 24), (60, 44), (76, 35), (85, 1), (85, 27), (90, 31)];
+    for (base, image) in cases {
+        let case = Some(CaseId { base, image });
+        let report = explore(&MkvsEngine, &Config { case, ..Config::default() }, None);
+        assert_eq!((report.images, report.violations()), (1, 0), "{base}.{image}: {:?}", report.broken);
+    }
+}
+
 /// `hikv` counted a key twice that was put over a damaged record.
 #[test]
 fn a_key_of_hikv_that_is_put_over_a_damaged_record_is_not_counted_twice() {

@@ -82,8 +82,7 @@ const FLUIDKV: &[KnownBreach] = &[
     known(Breach::Absent, FILE, Ends::Unclean),
 ];
 /// Open: a stale pool of the host or of a log, or of a device of the same session; a group whose
-/// coming a crash cut short. A salvage gives up what only lost devices had. A later open goes on
-/// without it.
+/// coming a crash cut short.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, LARGE, Ends::Unclean),
     known(Breach::Absent, LARGE, Ends::Unclean),
@@ -92,7 +91,6 @@ const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, FILE, Ends::All),
     known(Breach::Absent, FILE, Ends::All),
     known(Breach::SalvageOld, &Kind::ALL, Ends::All),
-    known(Breach::SalvageForgotten, &Kind::ALL, Ends::All),
 ];
 
 /// Returns the known breaches of an engine.
@@ -106,10 +104,7 @@ fn known_breaches(engine: &str) -> &'static [KnownBreach] {
     }
 }
 
-/// Most opens after a salvage, of 10,000 images, that may break the rule in a known way.
-const FORGOTTEN_PER_10_000_MAX: u64 = 30;
-
-/// Most other violations of 10,000 images that may be known breaches.
+/// Most violations of 10,000 images that may be known breaches.
 fn violations_per_10_000_max(engine: &str) -> u64 {
     match engine {
         "hikv" | "nvht" => 5,
@@ -128,11 +123,5 @@ pub fn is_known(engine: &str, (breach, _, kind, end): &Signature) -> bool {
 /// Whether there are no more violations than the known breaches explain. Few images may show some
 /// by chance.
 pub fn are_few(engine: &str, report: &Report) -> bool {
-    let of_forgotten = |(signature, (_, count)): (&Signature, &(_, u64))| {
-        if signature.0 == Breach::SalvageForgotten { *count } else { 0 }
-    };
-    let forgotten: u64 = report.failures.iter().map(of_forgotten).sum();
-    let most = |per_10_000: u64| 3 + report.images * per_10_000 / 10_000;
-    forgotten <= most(FORGOTTEN_PER_10_000_MAX)
-        && report.violations() - forgotten <= most(violations_per_10_000_max(engine))
+    report.violations() <= 3 + report.images * violations_per_10_000_max(engine) / 10_000
 }
