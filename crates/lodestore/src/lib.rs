@@ -263,6 +263,10 @@ mod guide {
     mod keyspaces {}
     #[doc = include_str!("../../../docs/guide/src/transactions.md")]
     mod transactions {}
+    #[doc = include_str!("../../../docs/guide/src/choosing.md")]
+    mod choosing {}
+    #[doc = include_str!("../../../docs/guide/src/operations.md")]
+    mod operations {}
     #[doc = include_str!("../../../docs/guide/src/async.md")]
     mod async_services {}
 }
