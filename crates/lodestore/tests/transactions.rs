@@ -296,6 +296,12 @@ fn transfers_of_threads_keep_the_sum_at_every_moment() {
     });
 }
 
+/// Returns how long each engine is killed again and again: `LODESTORE_KILL_SECONDS` sets it.
+fn kill_time() -> Duration {
+    let given = std::env::var("LODESTORE_KILL_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(given.unwrap_or(0))
+}
+
 /// Moves money without an end, from two threads.
 fn be_killed(engine: Engine, path: &Path) -> ! {
     let db = open(engine.clone(), path);
@@ -329,10 +335,11 @@ fn transfers_that_a_kill_interrupts_keep_the_sum() {
         drop(db);
         let (mut moved, begun) = (false, Instant::now());
         for kill in 0_u32.. {
-            if kill >= 3 && moved {
+            if kill >= 3 && moved && begun.elapsed() >= kill_time() {
+                println!("{engine:?}: {kill} kills");
                 break;
             }
-            assert!(begun.elapsed() < HANG_TIMEOUT, "{engine:?}: nothing is moved");
+            assert!(begun.elapsed() < kill_time() + HANG_TIMEOUT, "{engine:?}: nothing is moved");
             let mut victim = Command::new(std::env::current_exe().expect("this program"))
                 .args(["transfers_that_a_kill_interrupts_keep_the_sum", "--exact"])
                 .env(VICTIM, format!("{number} {}", path.display()))
@@ -340,7 +347,7 @@ fn transfers_that_a_kill_interrupts_keep_the_sum() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("starts");
-            std::thread::sleep(Duration::from_millis(150 + 50 * u64::from(kill)));
+            std::thread::sleep(Duration::from_millis(150 + 50 * u64::from(kill % 8)));
             assert!(victim.try_wait().expect("a state").is_none(), "{engine:?}: the process ended by itself");
             victim.kill().expect("a kill");
             victim.wait().expect("an end");
