@@ -375,6 +375,9 @@ pub struct DestroyArgs {
     /// Do not ask. Needed if standard input is not a terminal
     #[arg(long)]
     pub yes: bool,
+    /// Of a matrix, remove its devices in other directories too
+    #[arg(long)]
+    pub devices: bool,
     /// Write JSON
     #[arg(long)]
     pub json: bool,

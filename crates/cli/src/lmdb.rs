@@ -117,7 +117,8 @@ pub fn read<E>(
 ) -> Result<Summary, Halt<E>> {
     let Meta { page_bytes, main } = meta(file)?;
     let pages = file.len().map_err(Halt::Io)? / u64::from(page_bytes);
-    let mut walk = Walk { file, page_bytes: page_bytes as usize, pages, visited: 0, summary: Summary::default() };
+    let mut walk =
+        Walk { file, page_bytes: page_bytes as usize, pages, visited: 0, keys: 0, summary: Summary::default() };
     let Some(name) = database else {
         walk.database(&main, &mut Visit::Records(each))?;
         return Ok(walk.summary);
@@ -135,12 +136,14 @@ pub fn read<E>(
 #[derive(Debug, Clone, Copy)]
 struct Database {
     depth: u16,
+    /// Keys; keys with several values count once for each value.
+    entries: u64,
     root: u64,
 }
 
 impl Database {
     fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(Self { depth: u16_at(bytes, 6)?, root: u64_at(bytes, 40)? })
+        Some(Self { depth: u16_at(bytes, 6)?, entries: u64_at(bytes, 32)?, root: u64_at(bytes, 40)? })
     }
 }
 
@@ -204,6 +207,8 @@ struct Walk<'a> {
     pages: u64,
     /// Pages of trees and of long values that were read: a tree without loops has each page once.
     visited: u64,
+    /// Keys that were found in leaves.
+    keys: u64,
     summary: Summary,
 }
 
@@ -217,16 +222,42 @@ struct Node<'a> {
     rest: &'a [u8],
 }
 
+impl Node<'_> {
+    /// Returns the bytes of the page that the node takes at least.
+    fn bytes(&self, is_in_leaf: bool) -> usize {
+        let data = match (is_in_leaf, self.flags & BIG != 0) {
+            (false, _) => 0,
+            (true, true) => size_of::<u64>(),
+            (true, false) => self.low as usize,
+        };
+        NODE_BYTES + self.key.len() + data
+    }
+}
+
 impl Walk<'_> {
     fn database<E>(&mut self, database: &Database, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
-        if database.root == NO_PAGE {
-            return Ok(());
+        let (before, duplicates) = (self.keys, self.summary.duplicates);
+        if database.root != NO_PAGE {
+            self.check_depth(database)?;
+            self.tree(database.root, database.depth, visit)?;
         }
+        let found = self.keys - before;
+        // A key with several values is one key, and several entries.
+        if found != database.entries && self.summary.duplicates == duplicates {
+            let entries = database.entries;
+            let what =
+                format!("the tree has {found} keys, and its description {entries}: the file is damaged or in use");
+            return Err(Halt::Bad { page: database.root, what });
+        }
+        Ok(())
+    }
+
+    fn check_depth<E>(&self, database: &Database) -> Result<(), Halt<E>> {
         if database.depth == 0 || database.depth > DEPTH_MAX {
             let what = format!("a tree of depth {}: a database has at most {DEPTH_MAX}", database.depth);
             return Err(Halt::Bad { page: database.root, what });
         }
-        self.tree(database.root, database.depth, visit)
+        Ok(())
     }
 
     /// Reads the pages below `page`, which is `levels` pages high.
@@ -246,9 +277,15 @@ impl Walk<'_> {
         if lower < HEAD_BYTES || lower > bytes.len() {
             return Err(bad("its number of nodes does not fit"));
         }
+        let mut nodes_bytes = 0;
         for at in (HEAD_BYTES..lower.saturating_sub(1)).step_by(2) {
-            let node = node(&bytes, usize::from(u16_at(&bytes, at).unwrap_or(0)));
+            let offset = usize::from(u16_at(&bytes, at).unwrap_or(0));
+            let node = node(&bytes, offset).filter(|_| offset >= lower);
             let node = node.ok_or_else(|| bad("a node does not fit into the page"))?;
+            nodes_bytes += node.bytes(levels == 1);
+            if nodes_bytes > bytes.len() {
+                return Err(bad("the data of its nodes does not fit into the page"));
+            }
             if levels == 1 {
                 self.leaf(page, &node, visit)?;
             } else {
@@ -271,6 +308,7 @@ impl Walk<'_> {
     fn leaf<E>(&mut self, page: u64, node: &Node<'_>, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
         let bad = |what: String| Halt::Bad { page, what };
         let short = || bad("the data of a node does not fit into the page".into());
+        self.keys += 1;
         if node.flags & DUPLICATES != 0 {
             self.summary.duplicates += 1;
             return Ok(());

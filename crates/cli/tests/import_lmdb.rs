@@ -88,9 +88,14 @@ impl Lmdb {
         bytes[144..152].copy_from_slice(&transaction.to_le_bytes());
     }
 
-    /// Ends the file. The main database has this root.
-    fn end(mut self, depth: u16, root: u64) -> Vec<u8> {
-        self.meta(0, 7, &database(depth, 1, root));
+    /// Ends the file. The main database has this root, and one entry.
+    fn end(self, depth: u16, root: u64) -> Vec<u8> {
+        self.end_with(&database(depth, 1, root))
+    }
+
+    /// Ends the file with this description of the main database.
+    fn end_with(mut self, main: &[u8]) -> Vec<u8> {
+        self.meta(0, 7, main);
         self.meta(1, 6, &database(0, 0, NO_PAGE));
         self.pages.concat()
     }
@@ -101,12 +106,13 @@ fn file() -> (Vec<u8>, String) {
     let mut lmdb = Lmdb::new();
     let long: Vec<u8> = (0..10_000u32).map(|at| b'a' + (at % 26) as u8).collect();
     let users = lmdb.page(2, &[pair(b"ada", b"1"), pair(b"bob", b"2")]);
-    let named = |root, depth| Node { low: 48, flags: 2, key: Vec::new(), data: database(depth, 2, root) };
+    let named =
+        |root, depth, entries| Node { low: 48, flags: 2, key: Vec::new(), data: database(depth, entries, root) };
     let mut nodes: Vec<Node> =
         (0..300).map(|n| pair(format!("k{n:04}").as_bytes(), format!("v{n}").as_bytes())).collect();
     nodes.push(lmdb.long(b"long", &long));
-    nodes.push(Node { key: b"users".to_vec(), ..named(users, 1) });
-    nodes.push(Node { key: b"void".to_vec(), ..named(NO_PAGE, 0) });
+    nodes.push(Node { key: b"users".to_vec(), ..named(users, 1, 2) });
+    nodes.push(Node { key: b"void".to_vec(), ..named(NO_PAGE, 0, 0) });
     let mut level: Vec<Node> = nodes
         .chunks(60)
         .map(|nodes| (nodes[0].key.clone(), lmdb.page(2, nodes)))
@@ -116,7 +122,7 @@ fn file() -> (Vec<u8>, String) {
     let (left, right) = (lmdb.page(1, &level), lmdb.page(1, &right));
     let root = lmdb.page(1, &[branch(b"", left), branch(&right_key(300), right)]);
     let lines: String = (0..300).map(|n| format!("k{n:04}\tv{n}\n")).collect();
-    (lmdb.end(3, root), format!("{lines}long\t{}\n", text(&long)))
+    (lmdb.end_with(&database(3, 303, root)), format!("{lines}long\t{}\n", text(&long)))
 }
 
 fn right_key(count: usize) -> Vec<u8> {
@@ -201,6 +207,18 @@ fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"", b"1")]);
     refused(lmdb.end(1, root), "key of 0 bytes");
+    let mut lmdb = Lmdb::new();
+    let root = lmdb.page(2, &[pair(b"a", b"1"), pair(b"b", b"2")]);
+    refused(lmdb.end_with(&database(1, 3, root)), "2 keys, and its description 3");
+    let mut lmdb = Lmdb::new();
+    let root = lmdb.page(2, &[pair(b"a", &[7; 1500]), pair(b"b", b"2")]);
+    let mut bytes = lmdb.end_with(&database(1, 3, root));
+    let offsets = root as usize * PAGE + 16;
+    // The three slots of the page name the same long node.
+    let first = [bytes[offsets], bytes[offsets + 1]];
+    (0..3).for_each(|slot| bytes[offsets + 2 * slot..][..2].copy_from_slice(&first));
+    bytes[root as usize * PAGE + 12] += 2;
+    refused(bytes, "does not fit into the page");
     let (bytes, _) = file();
     refused(bytes[..bytes.len() - PAGE].to_vec(), "no such page");
     refused(bytes[..200].to_vec(), "ends before");

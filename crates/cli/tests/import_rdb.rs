@@ -365,6 +365,26 @@ fn nothing_of_a_damaged_file_is_imported() {
 }
 
 #[test]
+fn records_with_the_same_key_are_refused_and_nothing_is_imported() {
+    let place = Place::with_store();
+    let hash = |rdb: Rdb, key: &[u8], field: &[u8]| {
+        rdb.key(16, key).string(&listpack(&[listpack_item(field), listpack_item(b"v")]))
+    };
+    place.write("field", hash(Rdb::new(11).key(0, b"user:1").string(b"Ada"), b"user", b"1").end());
+    place.write("split", hash(hash(Rdb::new(11), b"a", b"b:c"), b"a:b", b"c").end());
+    for file in ["field", "split"] {
+        place.fails(&["import", "store", file, "--format", "rdb"], 10, "--hash-separator");
+    }
+    assert_eq!(place.ok(&["count", "store"]), "0\n");
+    imported(&place, "field", &["--format", "rdb", "--hash-separator", "/"]);
+    assert_eq!(place.ok(&["scan", "store"]), "user/1\tv\nuser:1\tAda\n");
+    let two = Rdb::new(11).key(0, b"k").string(b"0").raw(&[0xfe, 1]).key(0, b"k").string(b"1").end();
+    place.write("two", two);
+    place.fails(&["import", "store", "two", "--format", "rdb", "--keyspace", "db1"], 10, "--keyspace");
+    imported(&place, "two", &["--format", "rdb", "--keyspace", "other"]);
+}
+
+#[test]
 fn hostile_lengths_are_refused() {
     let place = Place::with_store();
     let huge = [0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];

@@ -256,8 +256,9 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
     }
     let mut rounds = 0;
     loop {
-        if recording.len() <= PAUSED_KEYS_MAX
-            && let Some(last) = read_last(source, &recording, rounds >= ROUNDS_MAX)?
+        let is_forced = rounds >= ROUNDS_MAX;
+        if (is_forced || recording.len() <= PAUSED_KEYS_MAX)
+            && let Some(last) = read_last(source, &recording, is_forced)?
         {
             drop(recording);
             return last.iter().try_for_each(|(key, found)| revise(sink, key, found.as_ref()));

@@ -241,6 +241,11 @@ pub enum Error {
     },
     /// The store was opened for reading only.
     ReadOnly,
+    /// A matrix has a device outside of its own directory, and its removal was not asked for.
+    DeviceElsewhere {
+        /// The directory of the device.
+        path: PathBuf,
+    },
     /// A directory is no whole backup, or a backup could not be made in it.
     Backup {
         /// The directory of the backup.
@@ -451,6 +456,12 @@ impl fmt::Display for Error {
             Self::ReadOnly => {
                 f.write_str("the store was opened for reading only: open it without read_only(true) to write to it")
             }
+            Self::DeviceElsewhere { path } => write!(
+                f,
+                "the matrix has a device in another directory, {}, and a copy of a matrix names the devices of its \
+                 original: nothing was removed; to remove that device too, call destroy_with_devices (destroy --devices)",
+                path.display()
+            ),
             Self::Backup { path, what } => write!(f, "backup {}: {what}", path.display()),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
@@ -525,6 +536,7 @@ mod tests {
             Error::KeyspacesExhausted,
             Error::OtherStore { keyspace: "users".into() },
             Error::ReadOnly,
+            Error::DeviceElsewhere { path: "d".into() },
             Error::Backup { path: "b".into(), what: "its file BACKUP is damaged: use another backup".into() },
             Error::Closed,
         ]

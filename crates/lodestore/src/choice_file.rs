@@ -51,6 +51,11 @@ pub(crate) fn write(path: &Path, choice: &Choice, set: &Options) {
     }
 }
 
+/// Removes the record of the store in `path`. A store without it works, so errors are ignored.
+pub(crate) fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path.join(FILE));
+}
+
 /// Reads the record of the store in `path`; `None` if it is missing or damaged.
 pub(crate) fn read(path: &Path) -> Option<Record> {
     let path = path.join(FILE);

@@ -57,22 +57,36 @@ pub struct Destroyed {
 /// Removes the store in the directory `path`, and the directory. All pairs are lost.
 ///
 /// The store may be damaged. Only files of the store are removed, and only if the directory holds
-/// nothing else. Of a matrix, its devices are removed too. A removal that was interrupted can be
-/// repeated.
+/// nothing else. Of a matrix, its devices in the directory are removed too. A removal that was
+/// interrupted can be repeated.
 ///
 /// # Errors
 /// Before anything is removed: [`Error::Missing`]; [`Error::Locked`]; [`Error::Foreign`] with a
-/// file that is not the store's; [`Error::Corrupt`] if nothing says that the files are a store's;
+/// file that is not the store's; [`Error::DeviceElsewhere`] if a matrix has a device in another
+/// directory; [`Error::Corrupt`] if nothing says that the files are a store's;
 /// [`Error::NewerFormat`]. [`Error::Io`].
 pub fn destroy(path: impl AsRef<Path>) -> Result<Destroyed> {
-    let path = path.as_ref();
+    remove(path.as_ref(), false)
+}
+
+/// As [`destroy`]. Of a matrix, its devices in other directories are removed too.
+///
+/// A copy of a matrix names the devices of the original. This call on the copy removes them.
+///
+/// # Errors
+/// As [`destroy`].
+pub fn destroy_with_devices(path: impl AsRef<Path>) -> Result<Destroyed> {
+    remove(path.as_ref(), true)
+}
+
+fn remove(path: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     match Removal::begin(path, &[]) {
         Ok(removal) => {
             let destroyed = sum(std::slice::from_ref(&removal));
             removal.finish()?;
             Ok(destroyed)
         }
-        Err(Error::Missing { .. }) => devices::destroy_matrix(path),
+        Err(Error::Missing { .. }) => devices::destroy_matrix(path, removes_devices_elsewhere),
         Err(refused) => Err(refused),
     }
 }

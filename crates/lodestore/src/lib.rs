@@ -89,7 +89,7 @@ use std::sync::Arc;
 
 pub use backup::{BackupInfo, BackupPhase, BackupProgress, backup, restore};
 pub use db::{Choice, Cursor, Db, Engine, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
-pub use destroy::{Destroyed, Info, destroy, info};
+pub use destroy::{Destroyed, Info, destroy, destroy_with_devices, info};
 #[doc(inline)]
 pub use doctor::doctor;
 pub use engines::engines;

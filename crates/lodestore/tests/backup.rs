@@ -327,3 +327,40 @@ fn two_backups_at_the_same_time_are_both_whole() {
         }
     }
 }
+
+#[test]
+fn a_backup_ends_while_another_thread_writes_large_batches() {
+    for engine in ENGINES {
+        let scratch = Scratch::new();
+        let db = builder(&scratch.path().join("store"), engine.clone()).open().expect("create");
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let stops = StopOnDrop(&done);
+            let (db, done) = (&db, &done);
+            scope.spawn(move || {
+                for round in 0_u64.. {
+                    let mut batch = db.batch();
+                    for key in 0..1500 {
+                        batch.put(db, format!("key-{key}"), round.to_le_bytes());
+                    }
+                    batch.commit().expect("commit");
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+            });
+            while db.get("key-0").expect("get").is_none() {
+                thread::yield_now();
+            }
+            let target = scratch.path().join("backup");
+            let info = db.backup(&target).unwrap_or_else(|error| panic!("{engine:?}: {error}"));
+            assert_eq!(info.pairs, 1500);
+            let copy = open(&target);
+            let first = copy.get("key-0").expect("get").expect("a value");
+            (0..1500).for_each(|key| {
+                assert_eq!(copy.get(format!("key-{key}")).expect("get").as_ref(), Some(&first), "{engine:?}: {key}");
+            });
+            drop(stops);
+        });
+    }
+}

@@ -184,3 +184,25 @@ fn the_approximate_length_needs_no_walk() {
         assert!((u64::from(KEYS)..2 * u64::from(KEYS)).contains(&keys), "{}: {keys}", db.engine());
     });
 }
+
+#[test]
+fn walks_over_long_values_show_each_pair_once_from_both_ends() {
+    each_ordered(|db| {
+        let long = db.keyspace("long").expect("creates");
+        for number in 0..12 {
+            long.put(key(number), vec![number as u8; 400 << 10]).expect("put");
+        }
+        let whole = |pair: lodestore::Result<(lodestore::Value, lodestore::Value)>| {
+            let (key, value) = pair.expect("a pair");
+            assert!(value.len() == 400 << 10 && value.iter().all(|byte| *byte == value[0]));
+            key.as_str().expect("text").to_string()
+        };
+        let all: Vec<String> = (0..12).map(key).collect();
+        assert!(long.prefix("key").expect("a walk").map(whole).eq(all.iter().cloned()));
+        assert!(long.prefix("key").expect("a walk").rev().map(whole).eq(all.iter().rev().cloned()));
+        if let Ok(view) = db.snapshot() {
+            let view = view.of(&long).expect("a view");
+            assert!(view.prefix("key").map(whole).eq(all.iter().cloned()));
+        }
+    });
+}

@@ -151,7 +151,6 @@ impl Removal {
     /// [`Error::Io`]. A part of the files may be removed then: run the removal again.
     pub fn finish(self) -> Result<()> {
         let Self { dir, mut lock, files: found } = self;
-        lock.forget_store();
         let remove =
             |name: &str| dir.remove_file(name).map_err(|refused| Error::io("removing", dir.path_of(name), refused));
         let is_region0 = |name: &str| name == files::region_name(0);
@@ -159,6 +158,8 @@ impl Removal {
         found.iter().rev().filter(|file| !is_last(&file.name)).try_for_each(|file| remove(&file.name))?;
         // A power failure must not bring back later regions without region 0.
         dir.sync()?;
+        // Until here the lock file says that a store is there, so that the removal can be repeated.
+        lock.forget_store();
         found.iter().filter(|file| is_region0(&file.name)).try_for_each(|file| remove(&file.name))?;
         remove(LOCK_FILE)?;
         dir.sync()?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use lodestore::{destroy, format_size, info};
+use lodestore::{destroy, destroy_with_devices, format_size, info};
 
 use super::object;
 use crate::args::DestroyArgs;
@@ -30,7 +30,8 @@ pub fn run(args: &DestroyArgs) -> Outcome {
             return Err(Failure::No("not confirmed: nothing was removed".into()));
         }
     }
-    let destroyed = destroy(&args.store)?;
+    let remove = if args.devices { destroy_with_devices } else { destroy };
+    let destroyed = remove(&args.store)?;
     let mut out = Out::new();
     if args.json {
         let path = args.store.to_string_lossy();

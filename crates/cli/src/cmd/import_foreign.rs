@@ -3,7 +3,10 @@
 //! The file is read twice. The first time checks all of it and has no effect, so nothing of a
 //! damaged file is imported.
 
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::BuildHasher;
 use std::io::{BufReader, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -90,9 +93,18 @@ impl<'a> Checked<'a> {
             return Err(Failure::Usage(format!("{} is no ordinary file: give one", path.display())));
         }
         let mut checked = Self { args, foreign, path, file, records: 0, skipped: 0 };
-        let mut count = 0u64;
-        let found = checked.records(&mut |_| {
+        let (mut count, mut keys) = (0u64, KeySet::default());
+        let found = checked.records(&mut |record| {
             count += 1;
+            // The keys of an LMDB database differ by its format.
+            if foreign == Foreign::Rdb && !keys.insert(args.store.keyspace.as_deref(), &record) {
+                let what = format!(
+                    "two of its records have the key {}: choose another --hash-separator, which joins the keys and the \
+                     fields of hashes, and no --keyspace that is also the name of a database (db1, db2 ...)",
+                    show(&record.key)
+                );
+                return Err(checked.refusal("the file".into(), what));
+            }
             if count.is_multiple_of(1024) { signal.check("import") } else { Ok(()) }
         })?;
         checked.records = count;
@@ -179,6 +191,23 @@ impl<'a> Checked<'a> {
         }
         let skipped = summary.duplicates + summary.databases.len() as u64;
         Ok(Found { skipped, what: (!what.is_empty()).then(|| what.join(" and ")) })
+    }
+}
+
+/// The keys of records, by two hashes of 64 bits each: of 4 billion keys, two are taken for the same
+/// with a probability below 10^-19.
+#[derive(Default)]
+struct KeySet {
+    hashers: [RandomState; 2],
+    seen: HashSet<[u64; 2]>,
+}
+
+impl KeySet {
+    /// Adds the key of a record that goes to the keyspace `own` unless it names one. Returns whether
+    /// the key is new.
+    fn insert(&mut self, own: Option<&str>, record: &Record) -> bool {
+        let key = (record.keyspace.as_deref().or(own), &record.key);
+        self.seen.insert(self.hashers.each_ref().map(|hasher| hasher.hash_one(key)))
     }
 }
 

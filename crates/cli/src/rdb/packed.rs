@@ -6,6 +6,8 @@
 /// The items of a collection.
 type Items = Result<Vec<Vec<u8>>, &'static str>;
 
+/// The most items of a collection. Redis packs some hundred, and each item needs memory.
+const ITEMS_MAX: usize = 4 << 20;
 const EARLY: &str = "it ends too early";
 const LONGER: &str = "there are bytes after its end";
 /// The last byte of a collection.
@@ -49,6 +51,9 @@ fn digits(number: i64) -> Vec<u8> {
 fn items(rest: &mut Rest<'_>, mut item: impl FnMut(&mut Rest<'_>) -> Result<Vec<u8>, &'static str>) -> Items {
     let mut items = Vec::new();
     while *rest.0.first().ok_or(EARLY)? != END {
+        if items.len() == ITEMS_MAX {
+            return Err("it has more items than a packed collection can have");
+        }
         items.push(item(rest)?);
     }
     if rest.0.len() == 1 { Ok(items) } else { Err(LONGER) }

@@ -5,8 +5,9 @@ mod file;
 mod staging;
 mod target;
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use lodestore_contract::{Error, Result, Store};
@@ -63,6 +64,7 @@ pub fn backup(
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupInfo> {
     let dir = dir.as_ref();
+    check_source(store)?;
     let staging = Staging::begin(dir)?;
     let content = staging.content();
     let copied = Target::create(&content, store, progress).and_then(|mut target| {
@@ -85,6 +87,25 @@ pub fn backup(
     fs::write(&path, file.encode()).map_err(|error| Error::io("writing", &path, error))?;
     staging.finish()?;
     Ok(file.info)
+}
+
+/// Refuses a store whose recovery found damage: what a salvage left out would be missing from the
+/// backup too, and nothing would say so.
+///
+/// # Errors
+/// [`Error::Corrupt`]; those of the recovery.
+fn check_source(store: &dyn Store) -> Result<()> {
+    store.wait_recovered()?;
+    match store.stats().recovery.corrupt {
+        0 => Ok(()),
+        found => {
+            let what = format!(
+                "its recovery found {found} damaged places, so pairs may be missing, and no backup was made: see verify; \
+                 export what is there, and import it into a new store"
+            );
+            Err(Error::corrupt("the store", what))
+        }
+    }
 }
 
 /// Makes a store in the directory `target` from the backup in the directory `backup`. `target` must
@@ -146,7 +167,8 @@ fn verify_copy(
 /// Copies the files of a directory, and of those in it. The file `BACKUP` at its top is left out.
 fn copy_directory(from: &Path, to: &Path, is_top: bool) -> Result<()> {
     let io = |error: io::Error| Error::io("copying", from, error);
-    fs::create_dir(to).map_err(|error| Error::io("making", to, error))?;
+    // As the directories of all stores.
+    DirBuilder::new().mode(0o700).create(to).map_err(|error| Error::io("making", to, error))?;
     for entry in fs::read_dir(from).map_err(io)? {
         let entry = entry.map_err(io)?;
         if is_top && entry.file_name() == BACKUP_FILE {

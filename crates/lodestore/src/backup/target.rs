@@ -1,5 +1,6 @@
 //! The store that a backup is written to.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use lodestore_contract::{Batch, BatchOp, Durability, Error, Pair, Result, Store}
 
 use super::account::Account;
 use super::{BackupPhase, BackupProgress};
+use crate::choice_file;
 use crate::options::CreateOptions;
 
 /// Operations of one batch.
@@ -22,6 +24,8 @@ pub(super) struct Target<'p> {
     store: Arc<dyn Store>,
     pub(super) account: Account,
     batch: Batch,
+    /// The keys of the batch.
+    batch_keys: HashSet<Vec<u8>>,
     batch_bytes: usize,
     /// Whether each write waits for the medium, so that batches are faster.
     uses_batches: bool,
@@ -47,11 +51,15 @@ impl<'p> Target<'p> {
             options = options.set(name, value);
         }
         let store = crate::create(directory, &options)?.into_store();
+        // The options by which the source was created are not known as they were given. Without a
+        // record, no later open is compared with them.
+        choice_file::remove(directory);
         Ok(Self {
             uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
             store,
             account: Account::begin(),
             batch: Batch::default(),
+            batch_keys: HashSet::new(),
             batch_bytes: 0,
             written: 0,
             total: stats.keys,
@@ -74,6 +82,7 @@ impl<'p> Target<'p> {
         if !self.batch.ops.is_empty() {
             self.store.write(&self.batch)?;
             self.batch.ops.clear();
+            self.batch_keys.clear();
             self.batch_bytes = 0;
         }
         Ok(())
@@ -87,8 +96,14 @@ impl<'p> Target<'p> {
         if !self.uses_batches || value.len() > BATCHED_VALUE_MAX {
             return self.store.put_expiring(key, value, expiry);
         }
-        self.batch.ops.push(BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry });
-        self.batch_bytes += key.len() + value.len();
+        self.add_to_batch(key, value.len(), BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry })
+    }
+
+    /// Adds an operation to the batch, and writes the batch if it is full.
+    fn add_to_batch(&mut self, key: &[u8], value_len: usize, op: BatchOp) -> Result<()> {
+        self.batch.ops.push(op);
+        self.batch_keys.insert(key.to_vec());
+        self.batch_bytes += key.len() + value_len;
         if self.batch.ops.len() < BATCH_OPS && self.batch_bytes < BATCH_BYTES {
             return Ok(());
         }
@@ -97,7 +112,9 @@ impl<'p> Target<'p> {
 
     /// Takes the pair of a key out of the account, if the store has it.
     fn forget(&mut self, key: &[u8]) -> Result<()> {
-        self.write_batch()?;
+        if self.batch_keys.contains(key) {
+            self.write_batch()?;
+        }
         // Nobody else writes this store. A pair that expires between the two calls is of a group
         // that is not compared any more.
         if let Some(value) = self.store.get(key)?
@@ -121,6 +138,9 @@ impl CopySink for Target<'_> {
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.forget(key)?;
+        if self.uses_batches {
+            return self.add_to_batch(key, 0, BatchOp::Delete { key: key.to_vec() });
+        }
         self.store.delete(key).map(drop)
     }
 }

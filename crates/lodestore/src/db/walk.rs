@@ -11,6 +11,8 @@ use super::keyspace::key::Part;
 
 /// Pairs that are read from the store together.
 const PAIRS_PER_READ: usize = 128;
+/// Bytes of keys and values after which no further pair is read together with them.
+const BYTES_PER_READ: usize = 1 << 20;
 
 /// A lazy walk over a range. `T` is the copy that it makes of each pair.
 pub(super) struct Walk<T> {
@@ -128,31 +130,36 @@ fn read_part<T>(
         return Ok(true);
     }
     let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
-    let mut last = Vec::new();
+    let (mut last, mut bytes) = (None, 0);
+    // Returns whether the group is full.
     let mut add = |key: &[u8], value: &[u8]| {
         pairs.push_back(copy(&key[part.prefix_len..], value));
-        if pairs.len() == PAIRS_PER_READ {
-            last = key.to_vec();
+        bytes += key.len() + value.len();
+        let is_full = pairs.len() == PAIRS_PER_READ || bytes >= BYTES_PER_READ;
+        if is_full {
+            last = Some(key.to_vec());
         }
+        is_full
     };
     match snapshot {
         Some(snapshot) => {
             for entry in snapshot.scan(&range)? {
                 let entry = entry?;
-                add(entry.key(), entry.value());
+                if add(entry.key(), entry.value()) {
+                    break;
+                }
             }
         }
         None => {
             let read = keyspace.store().scan_each(&range, &mut |key, value| {
-                add(key, value);
-                Visit::More
+                if add(key, value) { Visit::Stop } else { Visit::More }
             });
             keyspace.check_alive().inspect_err(|_| pairs.clear())?;
             read?;
         }
     }
+    let Some(last) = last else { return Ok(true) };
     match direction {
-        _ if pairs.len() < PAIRS_PER_READ => return Ok(true),
         Direction::Forward => part.range.from = Bound::Excluded(last),
         Direction::Backward => part.range.to = Bound::Excluded(last),
     }

@@ -51,7 +51,7 @@ pub(super) fn matrix_files(root: &Path) -> Result<Vec<StoreFile>> {
 ///
 /// # Errors
 /// As [`destroy`](super::destroy).
-pub(super) fn destroy_matrix(root: &Path) -> Result<Destroyed> {
+pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     // Says what is missing where there is no matrix either.
     matrix::inspect(root)?;
     let host_dir = host_dir(root);
@@ -63,6 +63,11 @@ pub(super) fn destroy_matrix(root: &Path) -> Result<Destroyed> {
     }
     let devices: Vec<PathBuf> = status.devices.iter().map(|device| root.join(&device.path)).collect();
     check_root(root, &devices)?;
+    if let Some(elsewhere) = devices.iter().find(|device| !is_below(device, root))
+        && !removes_devices_elsewhere
+    {
+        return Err(Error::DeviceElsewhere { path: elsewhere.clone() });
+    }
     let mut removals = Vec::new();
     for device in &devices {
         check_device(device)?;
@@ -92,6 +97,15 @@ pub(super) fn destroy_matrix(root: &Path) -> Result<Destroyed> {
     // A directory above that another program uses stays.
     let _ = fs::remove_dir(root);
     Ok(destroyed)
+}
+
+/// Returns whether a directory is below another one, or does not exist.
+fn is_below(dir: &Path, root: &Path) -> bool {
+    match (dir.canonicalize(), root.canonicalize()) {
+        (Ok(dir), Ok(root)) => dir.starts_with(root),
+        (Err(missing), _) => missing.kind() == ErrorKind::NotFound,
+        (Ok(_), Err(_)) => false,
+    }
 }
 
 /// Refuses the directory of a matrix that holds anything but its host and its devices.

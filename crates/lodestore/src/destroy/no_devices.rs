@@ -21,7 +21,7 @@ pub(super) fn matrix_files(_root: &Path) -> Result<Vec<StoreFile>> {
 
 /// # Errors
 /// [`Error::EngineNotBuilt`] if a matrix is there; [`Error::Missing`] and others if not.
-pub(super) fn destroy_matrix(root: &Path) -> Result<Destroyed> {
+pub(super) fn destroy_matrix(root: &Path, _removes_devices_elsewhere: bool) -> Result<Destroyed> {
     matrix::inspect(root)?;
     Err(not_built())
 }
