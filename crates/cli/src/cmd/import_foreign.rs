@@ -194,7 +194,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// The keys of records, by two hashes of 64 bits each: of 4 billion keys, two are taken for the same
+/// The keys of records, by two hashes of 64 bits each. Two of 4 billion keys are taken for the same
 /// with a probability below 10^-19.
 #[derive(Default)]
 struct KeySet {
@@ -203,8 +203,8 @@ struct KeySet {
 }
 
 impl KeySet {
-    /// Adds the key of a record that goes to the keyspace `own` unless it names one. Returns whether
-    /// the key is new.
+    /// Adds the key of a record. A record without a keyspace goes to the keyspace `own`. Returns
+    /// whether the key is new.
     fn insert(&mut self, own: Option<&str>, record: &Record) -> bool {
         let key = (record.keyspace.as_deref().or(own), &record.key);
         self.seen.insert(self.hashers.each_ref().map(|hasher| hasher.hash_one(key)))
