@@ -258,8 +258,8 @@ impl Inner {
                 Change::Keep
             });
             match read {
-                // Such a store accepts no write that could come between two reads.
-                Err(Error::Poisoned { .. }) => {}
+                // Such a store accepts next to no write that could come between two reads.
+                Err(error) if error.is_for_space() || matches!(error, Error::Poisoned { .. }) => {}
                 read => return read.map(|()| held),
             }
         }
