@@ -312,3 +312,80 @@ fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: b
     }
     Ok(Some(last))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Keys that are written again after each time that they are copied.
+    const BUSY_KEYS: u32 = 1000;
+
+    /// A store whose keys are written again whenever the copier has freed their stripe.
+    #[derive(Default)]
+    struct Busy {
+        changes: Changes,
+        copied: Cell<u64>,
+    }
+
+    impl FuzzySource for Busy {
+        type Position = ();
+        type Held<'a> = ();
+
+        fn changes(&self) -> &Changes {
+            &self.changes
+        }
+
+        fn pass_stripes(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn walk_part(&self, (): (), _: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<Option<()>> {
+            (0..BUSY_KEYS).for_each(|key| self.changes.record(&key.to_le_bytes()));
+            Ok(None)
+        }
+
+        fn hold_key(&self, key: &[u8]) -> Result<()> {
+            self.copied.set(self.copied.get() + 1);
+            assert!(self.copied.get() <= u64::from(BUSY_KEYS * (ROUNDS_MAX + 1)), "the copy has no end");
+            self.changes.record(key);
+            Ok(())
+        }
+
+        fn hold_all(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn read_held(&self, (): &(), key: &[u8]) -> Result<Option<Entry>> {
+            Ok(Some(Entry::new(key, b"value")))
+        }
+    }
+
+    #[derive(Default)]
+    struct Keys(HashSet<Vec<u8>>);
+
+    impl CopySink for Keys {
+        fn add(&mut self, pair: Pair<'_>) -> Result<()> {
+            self.put(pair)
+        }
+
+        fn put(&mut self, pair: Pair<'_>) -> Result<()> {
+            self.0.insert(pair.key.to_vec());
+            Ok(())
+        }
+
+        fn delete(&mut self, key: &[u8]) -> Result<()> {
+            self.0.remove(key);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_copy_ends_though_many_keys_are_written_again_in_each_round() {
+        let (source, mut keys) = (Busy::default(), Keys::default());
+        copy_fuzzy(&source, &mut keys).expect("a copy");
+        assert_eq!(keys.0.len(), BUSY_KEYS as usize);
+        assert!(!source.changes.is_active());
+    }
+}

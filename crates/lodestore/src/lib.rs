@@ -57,7 +57,8 @@
 //! target is `lodestore`. The feature is off by default, and costs nothing then.
 //!
 //! # Floor
-//! Floor 3: it chooses an engine and hands out the contract's [`Store`]; it writes nothing itself.
+//! Floor 3: it chooses an engine and hands out the contract's [`Store`]. Pairs are written by the
+//! engines alone. Its own files are `CHOICE` and `BACKUP`, and no open needs them.
 #![forbid(unsafe_code)]
 
 mod backup;

@@ -329,7 +329,7 @@ fn two_backups_at_the_same_time_are_both_whole() {
 }
 
 #[test]
-fn a_backup_ends_while_another_thread_writes_large_batches() {
+fn a_backup_has_large_batches_of_another_thread_whole() {
     for engine in ENGINES {
         let scratch = Scratch::new();
         let db = builder(&scratch.path().join("store"), engine.clone()).open().expect("create");
