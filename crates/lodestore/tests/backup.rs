@@ -11,6 +11,7 @@ use lodestore_contract::testing::Scratch;
 
 const ENGINES: [Engine; 4] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv()];
 const CAPACITY: u64 = 128 << 20;
+const PAGE: usize = 4096;
 /// Accounts that transactions move money between, and what they have together.
 const ACCOUNTS: u64 = 16;
 const SUM: u64 = ACCOUNTS * 1000;
@@ -363,4 +364,48 @@ fn a_backup_has_large_batches_of_another_thread_whole() {
             drop(stops);
         });
     }
+}
+
+/// Copies the files of a store, with one page of its region zeroed.
+fn copy_with_lost_page(store: &Path, copy: &Path, page: usize) {
+    fs::create_dir(copy).expect("a directory");
+    for name in names(store) {
+        let mut bytes = fs::read(store.join(&name)).expect("a file");
+        if name == "pool.0000" {
+            bytes[page * PAGE..][..PAGE].fill(0);
+        }
+        fs::write(copy.join(&name), bytes).expect("a copy");
+    }
+}
+
+#[test]
+fn a_store_that_a_salvage_opened_with_losses_is_not_backed_up() {
+    let scratch = Scratch::new();
+    let store = scratch.path().join("store");
+    let db = builder(&store, Engine::fluidkv()).open().expect("create");
+    (0..3000).for_each(|key| db.put(format!("key-{key}"), "value".repeat(20)).expect("put"));
+    db.settle().expect("settle");
+    db.close().expect("a clean stop");
+    drop(db);
+    let bytes = fs::read(store.join("pool.0000")).expect("a region");
+    let is_used = |page: &usize| bytes[page * PAGE..][..PAGE].iter().any(|byte| *byte != 0);
+    let mut salvaged = 0;
+    for page in (0..bytes.len() / PAGE).filter(is_used) {
+        let (copy, target) = (scratch.path().join("damaged"), scratch.path().join("backup"));
+        copy_with_lost_page(&store, &copy, page);
+        let open = |salvages| Db::builder(&copy).create(false).salvage(salvages).open();
+        if open(false).is_err()
+            && let Ok(db) = open(true)
+        {
+            db.wait_recovered().expect("recovers");
+            if db.stats().recovery.corrupt > 0 {
+                salvaged += 1;
+                let refused = db.backup(&target);
+                assert!(matches!(refused, Err(Error::Corrupt { .. })), "page {page}: {refused:?}");
+                assert!(!target.exists(), "page {page}");
+            }
+        }
+        fs::remove_dir_all(&copy).expect("the copy");
+    }
+    assert!(salvaged > 0, "no page whose loss needs a salvage");
 }
