@@ -9,8 +9,9 @@
 //! 2. The copier walks over the store part by part. A key that no write touches is shown with its
 //!    value. A recorded key may be shown with any value that it had meanwhile, or not at all.
 //! 3. The copier takes the recorded keys out of the set, and copies each key again. Holding the
-//!    key's stripe, it reads the key after the write that recorded it. Later writes record the key
-//!    again. The copier repeats this until few keys are left. If the set is full, writers wait in
+//!    key's stripe, it reads the key after the write that recorded it. If writers share stripes, it
+//!    first waits for those that hold one ([`FuzzySource::wait_for_writers`]). Later writes record
+//!    the key again. The copier repeats this until few keys are left. If the set is full, writers wait in
 //!    short steps.
 //! 4. The copier holds all stripes, takes the last keys out, and reads them. No write is between
 //!    the acquisition of its stripes and their release then. **This is the moment of the copy.**
@@ -219,7 +220,19 @@ pub trait FuzzySource {
         visit: &mut dyn FnMut(Pair<'_>) -> Result<()>,
     ) -> Result<Option<Self::Position>>;
 
-    /// Acquires the stripe of a key.
+    /// Waits until all writes have ended that recorded a key before this call. The copier calls
+    /// this after it has taken recorded keys, and before it reads them. The default does nothing,
+    /// for a source whose writers hold the stripe of their key alone: [`hold_key`](Self::hold_key)
+    /// waits for them.
+    ///
+    /// # Errors
+    /// Those of every operation.
+    fn wait_for_writers(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Acquires the stripe of a key, so that no write of the key is under way that recorded the key
+    /// before the last [`wait_for_writers`](Self::wait_for_writers).
     ///
     /// # Errors
     /// Those of every operation.
@@ -271,7 +284,9 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
 
 /// Copies all keys that are recorded now.
 fn copy_changed<S: FuzzySource>(source: &S, recording: &Recording<'_>, sink: &mut dyn CopySink) -> Result<()> {
-    for key in recording.take()? {
+    let taken = recording.take()?;
+    source.wait_for_writers()?;
+    for key in taken {
         let held = source.hold_key(&key)?;
         let found = source.read_held(&held, &key)?;
         drop(held);

@@ -17,6 +17,7 @@ mod codec;
 mod command;
 mod commit;
 mod compete;
+mod copy;
 mod creation;
 mod decide;
 mod device;

@@ -40,7 +40,7 @@ impl Source {
     }
 
     /// Whether a walk shows all of the group's pairs, except those that it reports as damaged.
-    fn shows_all(&self) -> bool {
+    pub(crate) fn shows_all(&self) -> bool {
         !self.has_gaps && shows_all(&*self.store)
     }
 }
@@ -67,7 +67,7 @@ impl Group {
     }
 
     /// The error of a group none of whose devices shows all pairs.
-    fn left_out(&self) -> Error {
+    pub(crate) fn left_out(&self) -> Error {
         let what = "pairs are missing on all devices: a recovery or a copy could not read them";
         Error::corrupt(format!("group {}", self.index), what)
     }
@@ -176,7 +176,7 @@ impl Group {
 }
 
 /// Merges pages of stores: as far as all of them reach. Of a key that two have, the later one's counts.
-fn merge(pages: Vec<Page>, direction: Direction) -> Page {
+pub(crate) fn merge(pages: Vec<Page>, direction: Direction) -> Page {
     let order = |a: &[u8], b: &[u8]| if direction == Direction::Forward { a.cmp(b) } else { b.cmp(a) };
     let is_last = pages.iter().all(|page| page.is_last);
     // Beyond the nearest end of a page that is not its store's last nobody knows what the store has.
@@ -205,7 +205,7 @@ fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
 }
 
 /// A group, with the stores of its members that a walk may ask, best first.
-type Sources = (Arc<Group>, Vec<Source>);
+pub(crate) type Sources = (Arc<Group>, Vec<Source>);
 
 /// A walk over all groups.
 struct Walk {
@@ -336,7 +336,7 @@ impl Iterator for SoleWalk {
 
 impl Inner {
     /// Of each group the stores that have at least these operations, best first.
-    fn stores(&self, cuts: &[u64]) -> Result<Vec<Sources>> {
+    pub(crate) fn stores(&self, cuts: &[u64]) -> Result<Vec<Sources>> {
         let groups = self.shape.groups();
         // A group that was added since has its keys from the others, whose cuts they were in.
         let cut = |group: &Group| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
@@ -345,7 +345,7 @@ impl Inner {
     }
 
     /// The best store of each group, with everything that has a number.
-    fn stores_now(&self) -> Result<Vec<Source>> {
+    pub(crate) fn stores_now(&self) -> Result<Vec<Source>> {
         Ok(self.stores(&[])?.into_iter().filter_map(|(_, stores)| stores.into_iter().next()).collect())
     }
 
@@ -360,7 +360,7 @@ impl Inner {
     }
 
     /// The next pairs of each group, at one moment for keys that move.
-    fn pages(&self, range: &ScanRange, cuts: &[u64], most: Most) -> Result<Vec<Page>> {
+    pub(crate) fn pages(&self, range: &ScanRange, cuts: &[u64], most: Most) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
         // Keys that have come meanwhile are numbered behind the cut; also where all have come since.
         let is_as_before = self.shape.counts() == (cuts.len(), cuts.len());
@@ -386,7 +386,7 @@ impl Inner {
         Ok(Box::new(walk))
     }
 
-    fn can_scan(&self) -> bool {
+    pub(crate) fn can_scan(&self) -> bool {
         self.shape.groups().iter().all(|group| group.devices().iter().all(|device| device.store().capabilities().scan))
     }
 
@@ -519,11 +519,7 @@ impl Inner {
         let shares = Shares::new(keys);
         for share in 0..shares.count() {
             let mut found = HashSet::new();
-            // A key goes from a group to a later one, also to one that is added meanwhile, and is there before it is gone here: so it is met in one of both.
-            for at in 0.. {
-                let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
-                *damage = damage.take().or(group.collect(shares, share, &mut found)?);
-            }
+            self.collect_share(shares, share, &mut found, damage)?;
             for key in &found {
                 let Held { value, expiry } = match self.read_pair(key) {
                     Ok(Some(held)) => held,
@@ -538,6 +534,23 @@ impl Inner {
                     return Ok(());
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Adds the keys of one share, of all groups, to `found`.
+    pub(crate) fn collect_share(
+        &self,
+        shares: Shares,
+        share: u64,
+        found: &mut HashSet<Vec<u8>>,
+        damage: &mut Option<Error>,
+    ) -> Result<()> {
+        // A key moves from a group to a later one, also to one that is added meanwhile. The key is
+        // there before it is gone here, so one of both walks meets it.
+        for at in 0.. {
+            let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
+            *damage = damage.take().or(group.collect(shares, share, found)?);
         }
         Ok(())
     }

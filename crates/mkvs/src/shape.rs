@@ -15,8 +15,9 @@
 //! 4. Keys are called settled when all were seen that the old groups have: while one has pairs that no walk shows, or that nobody can read, it is asked for what the new one has not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use lodestore_contract::copy::Changes;
 use lodestore_contract::{Error, Result};
 
 use crate::fill::Pace;
@@ -38,6 +39,8 @@ pub(crate) struct Shape {
     /// Keys that were moved since the open, and their bytes with their values'.
     pub(crate) moved: AtomicU64,
     moved_bytes: AtomicU64,
+    /// Keys that were written since a copy of the matrix began.
+    pub(crate) changes: Changes,
     /// What the last walk that was to move all keys ended with, where it did not.
     pub(crate) hindrance: Mutex<Option<Error>>,
 }
@@ -88,6 +91,24 @@ impl Owned<'_> {
     }
 }
 
+/// All stripes of all groups, held alone.
+pub(crate) struct HeldShape<'a> {
+    shape: u64,
+    held: Vec<(&'a Group, Vec<RwLockWriteGuard<'a, Stripe>>)>,
+}
+
+impl HeldShape<'_> {
+    /// Returns the groups that may have a key, with its stripe in each. The group that the key
+    /// belongs to comes first. The second one is the group that the key may not have left yet.
+    pub(crate) fn places(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
+        let (home, old) = Shape::route(self.shape, hash);
+        std::iter::once(home).chain(old).map(move |index| {
+            let (group, stripes) = &self.held[index];
+            (*group, &*stripes[group.stripes.place(hash)])
+        })
+    }
+}
+
 const SETTLED: u32 = 32;
 
 impl Shape {
@@ -102,6 +123,7 @@ impl Shape {
             gate: RwLock::new(()),
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
+            changes: Changes::default(),
             hindrance: Mutex::default(),
         }
     }
@@ -190,11 +212,29 @@ impl Shape {
             if self.shape() != shape {
                 continue;
             }
+            // A move records its key too: a copy may meet the key in neither group.
+            if self.changes.is_active() {
+                self.changes.record(key);
+            }
             let unread = match &mut old {
                 Some((from, theirs)) => self.bring(key, hash, (from, theirs), (group, &mut stripe))?,
                 None => None,
             };
             return Ok(Owned { group, hash, stripe, old, unread });
+        }
+    }
+
+    /// Acquires all stripes of all groups, so that no write and no move is under way. Returns the
+    /// groups in their order, and the counts of groups and of settled groups.
+    pub(crate) fn hold_all(&self) -> HeldShape<'_> {
+        loop {
+            let shape = self.shape();
+            let (groups, _) = self.counts();
+            let held: Vec<_> = (0..groups).map(|index| (self.group(index), self.group(index).stripes.all())).collect();
+            // A group that is added from now on gets no key: its keys come from stripes that are held.
+            if self.shape() == shape {
+                return HeldShape { shape, held };
+            }
         }
     }
 
@@ -261,6 +301,9 @@ impl Shape {
                 }
                 if hash.group(groups) == group.index {
                     return Ok(());
+                }
+                if self.changes.is_crowded() {
+                    self.changes.wait_for_copier();
                 }
                 let before = self.moved_bytes.load(Ordering::Relaxed);
                 match self.own(key, hash).and_then(|owned| owned.check_read()) {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::copy::CopySink;
+use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Pair, Progress, Result, Scan, ScanRange, Stats, Store,
-    Swap, VerifyReport, Visit,
+    Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Options, Pair, Progress, Result, Scan, ScanRange, Stats,
+    Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
@@ -271,9 +271,16 @@ impl Inner {
     /// A key to write.
     fn writing(&self, key: &[u8]) -> Result<Writing<'_>> {
         let hash = self.hash(key)?;
+        let changes = &self.shape.changes;
+        if changes.is_crowded() {
+            changes.wait_for_copier();
+        }
         let shared = self.shape.share(hash);
         self.check_open()?;
         if shared.group.sole().is_some() && shared.old.is_none() {
+            if changes.is_active() {
+                changes.record(key);
+            }
             return Ok(Writing::Sole(shared));
         }
         drop(shared);
@@ -509,13 +516,10 @@ impl Store for Mkvs {
         Inner::for_each(&self.inner, visit)
     }
 
-    fn copy_all(&self, _sink: &mut dyn CopySink) -> Result<()> {
+    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
         self.inner.check_open()?;
-        Err(Error::Unsupported {
-            engine: ENGINE,
-            what: "copies of one moment".into(),
-            instead: "close the matrix and copy the directories of its host and devices, or export it while nobody writes",
-        })
+        self.inner.check_copyable()?;
+        copy_fuzzy(&*self.inner, sink)
     }
 
     fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
@@ -530,6 +534,10 @@ impl Store for Mkvs {
 
     fn identity(&self) -> Option<u64> {
         Some(self.inner.host.matrix().id | 1)
+    }
+
+    fn creation_options(&self) -> Options {
+        self.inner.creation_options()
     }
 
     fn stats(&self) -> Stats {

@@ -121,6 +121,16 @@ impl Stripes {
         Alone { stripe: write(&self.stripes[hash.stripe(BY_KEY)].0), _others: Vec::new() }
     }
 
+    /// The place in [`all`](Self::all) of a stripe that speaks for a key.
+    pub(crate) fn place(&self, hash: KeyHash) -> usize {
+        if self.by_thread { 0 } else { hash.stripe(BY_KEY) }
+    }
+
+    /// Acquires each stripe alone and frees it again, one after the other. `look` is shown each.
+    pub(crate) fn pass(&self, mut look: impl FnMut(&Stripe)) {
+        self.stripes.iter().for_each(|stripe| look(&write(&stripe.0)));
+    }
+
     /// All stripes: nothing is on its way through the group while they are held.
     pub(crate) fn all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
         self.stripes.iter().map(|stripe| write(&stripe.0)).collect()

@@ -1,0 +1,215 @@
+//! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
+//!
+//! A write records its key under its stripe (`store.rs`). So does a move to another group
+//! (`shape.rs`).
+//!
+//! * **Groups of several devices.** A write holds its stripe alone until it has ended. The copier
+//!   shares the stripe while it reads a key.
+//! * **Groups of one device.** Writers share stripes. Before the copier reads keys that it has
+//!   taken, it acquires and frees each stripe once. Writes that recorded one of these keys have
+//!   ended then. Later writes record it again.
+//! * **The walk.** A page is read from a device that has applied all numbered operations. A key
+//!   that nobody writes has one value on every such device. Pages follow the order of keys and show
+//!   no key twice. Devices without order are walked over by shares of keys, each key of a share
+//!   once. A key that moves is recorded, so a page or a share may lack it.
+//! * **Undecided writes.** They are recorded by their writer, or when the recording begins. The
+//!   copy fails if such a key is still undecided when it is read ([`Error::TooFewDevices`]).
+//! * **Damage.** A pair that no device of its group can read ends the copy. So does a group none of
+//!   whose devices shows all pairs, and a group in which a salvage may have given up writes.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::vec::IntoIter;
+
+use lodestore_contract::copy::{Changes, FuzzySource};
+use lodestore_contract::{Direction, Entry, Error, Options, Pair as Shown, Result, ScanRange};
+
+use crate::command::Question;
+use crate::group::Group;
+use crate::route::KeyHash;
+use crate::scan::{Source, merge};
+use crate::shape::{HeldShape, Shared};
+use crate::store::Inner;
+use crate::stripes::Stripe;
+use crate::walk::{Held, Keeps, Most, Shares, keys_of};
+
+/// The most that a part of the walk shows of each group.
+const PART: Most = Most { pairs: 4096, bytes: 1 << 20, keeps: Keeps::Pairs };
+/// Options of the devices' pools. A matrix is given them as its own.
+const POOL_OPTIONS: [&str; 2] = ["region", "chunk"];
+
+/// Where a part of the walk begins.
+#[derive(Default)]
+pub(crate) enum Position {
+    #[default]
+    Begin,
+    /// Behind this key.
+    Behind(Vec<u8>),
+    /// Keys of a share that are still to be shown.
+    Share { shares: Shares, share: u64, keys: IntoIter<Vec<u8>> },
+}
+
+/// Stripes that the copier holds.
+pub(crate) enum HeldStripes<'a> {
+    Key(Shared<'a>),
+    All(HeldShape<'a>),
+}
+
+/// Reads a key in the groups that may have it, the one that it belongs to first. Filters are not
+/// asked.
+fn find<'g>(places: impl Iterator<Item = (&'g Group, &'g Stripe)>, key: &[u8]) -> Result<Option<Entry>> {
+    for (group, stripe) in places {
+        let mut value = Vec::new();
+        let found = group.find(stripe, key, Question::Pair, &mut value)?;
+        if found.is_there {
+            return Ok(Some(Entry::of_pair(Shown { key, value: &value, expiry: found.expiry })));
+        }
+    }
+    Ok(None)
+}
+
+impl Inner {
+    /// Refuses a matrix that may lack pairs, after the recovery of its devices.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; the devices'.
+    pub(crate) fn check_copyable(&self) -> Result<()> {
+        for (group, sources) in self.stores(&[])? {
+            sources.iter().try_for_each(|source| source.store.wait_recovered())?;
+            if group.has_doubts() {
+                let what = "a salvage may lack acknowledged writes: see verify, and export what is there";
+                return Err(Error::corrupt(format!("group {}", group.index), what));
+            }
+            if !sources.iter().any(Source::shows_all) {
+                return Err(group.left_out());
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the pairs behind `from`, in the order of keys. Returns where the next part begins.
+    fn show_page(
+        &self,
+        from: Bound<Vec<u8>>,
+        visit: &mut dyn FnMut(Shown<'_>) -> Result<()>,
+    ) -> Result<Option<Position>> {
+        let range = ScanRange { from, ..ScanRange::all() };
+        let mut page = merge(self.pages(&range, &[], PART)?, Direction::Forward);
+        if !page.damage.is_empty() {
+            return Err(page.damage.swap_remove(0).1);
+        }
+        for (key, Held { value, expiry }) in &page.pairs {
+            visit(Shown { key, value, expiry: *expiry })?;
+        }
+        match page.pairs.pop() {
+            Some((last, _)) if !page.is_last => Ok(Some(Position::Behind(last))),
+            _ => self.check_copyable().map(|()| None),
+        }
+    }
+
+    /// Collects the keys of a share. Returns `None` after the last share.
+    fn share_position(&self, shares: Shares, share: u64) -> Result<Option<Position>> {
+        if share == shares.count() {
+            return self.check_copyable().map(|()| None);
+        }
+        let (mut found, mut damage) = (HashSet::new(), None);
+        self.collect_share(shares, share, &mut found, &mut damage)?;
+        match damage {
+            Some(error) => Err(error),
+            None => {
+                Ok(Some(Position::Share { shares, share, keys: found.into_iter().collect::<Vec<_>>().into_iter() }))
+            }
+        }
+    }
+}
+
+impl FuzzySource for Inner {
+    type Position = Position;
+    type Held<'a> = HeldStripes<'a>;
+
+    fn changes(&self) -> &Changes {
+        &self.shape.changes
+    }
+
+    fn pass_stripes(&self) -> Result<()> {
+        self.check_open()?;
+        for group in self.shape.groups() {
+            group.stripes.pass(|stripe| {
+                stripe.undecided.iter().for_each(|(key, _)| self.shape.changes.record(key));
+            });
+        }
+        Ok(())
+    }
+
+    fn walk_part(&self, at: Position, visit: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<Option<Position>> {
+        self.check_open()?;
+        let (shares, share, mut keys) = match at {
+            Position::Begin if self.can_scan() => return self.show_page(Bound::Unbounded, visit),
+            Position::Begin => {
+                let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
+                return self.share_position(Shares::new(keys), 0);
+            }
+            Position::Behind(key) => return self.show_page(Bound::Excluded(key), visit),
+            Position::Share { shares, share, keys } => (shares, share, keys),
+        };
+        for key in keys.by_ref().take(PART.pairs) {
+            if let Some(Held { value, expiry }) = self.read_pair(&key)? {
+                visit(Shown { key: &key, value: &value, expiry })?;
+            }
+        }
+        if keys.len() == 0 {
+            self.share_position(shares, share + 1)
+        } else {
+            Ok(Some(Position::Share { shares, share, keys }))
+        }
+    }
+
+    fn wait_for_writers(&self) -> Result<()> {
+        for group in self.shape.groups().iter().filter(|group| group.sole().is_some()) {
+            group.stripes.pass(|_| {});
+        }
+        Ok(())
+    }
+
+    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
+        let held = self.shape.share(KeyHash::of(key, self.seed));
+        // A close waits for the stripes of calls that were under way.
+        self.check_open().map(|()| HeldStripes::Key(held))
+    }
+
+    fn hold_all(&self) -> Result<HeldStripes<'_>> {
+        let held = self.shape.hold_all();
+        self.check_open().map(|()| HeldStripes::All(held))
+    }
+
+    fn read_held(&self, held: &HeldStripes<'_>, key: &[u8]) -> Result<Option<Entry>> {
+        match held {
+            HeldStripes::Key(Shared { group, stripe, old, .. }) => {
+                let old = old.as_ref().map(|(group, stripe)| (*group, &**stripe));
+                find(std::iter::once((*group, &**stripe)).chain(old), key)
+            }
+            HeldStripes::All(held) => find(held.places(KeyHash::of(key, self.seed)), key),
+        }
+    }
+}
+
+impl Inner {
+    /// Returns the options that shape the matrix. Its directories are left out.
+    pub(crate) fn creation_options(&self) -> Options {
+        let (matrix, groups) = (self.host.matrix(), self.shape.groups());
+        let mut options = Options::new();
+        options.set("groups", groups.len().to_string());
+        options.set("devices", groups[0].width.to_string());
+        options.set("acks", matrix.acks.name());
+        options.set("log-ops", matrix.log_ops.to_string());
+        options.set("log-bytes", matrix.log_bytes.to_string());
+        options.set("device-engine", matrix.engine);
+        if let Some(device) = groups[0].devices().first() {
+            for (name, value) in device.store().creation_options().iter() {
+                let name = if POOL_OPTIONS.contains(&name) { name.to_owned() } else { format!("device.{name}") };
+                options.set(&name, value);
+            }
+        }
+        options
+    }
+}
