@@ -4,64 +4,65 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Matrix;
-use common::faulty::{Fault, Switch, Touch};
+use common::faulty::{Fault, Faulty, Switch, Touch};
 use common::switched::switched;
 use lodestore_contract::conformance::{Case, Harness, copies};
 use lodestore_contract::copy::CopySink;
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Pair, Result, Store};
-use lodestore_mkvs::{Acks, Mkvs};
+use lodestore_mkvs::{Acks, Mkvs, Part};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 3000;
 
-/// A copy in memory, which calls `on_call` with the number of each call.
+/// A copy in memory, which calls `on_call` with the number and the key of each call.
 struct Copied<'a> {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     calls: u64,
-    on_call: &'a dyn Fn(u64),
+    on_call: &'a dyn Fn(u64, &[u8]),
 }
 
 impl<'a> Copied<'a> {
-    fn new(on_call: &'a dyn Fn(u64)) -> Self {
+    fn new(on_call: &'a dyn Fn(u64, &[u8])) -> Self {
         Self { pairs: BTreeMap::new(), calls: 0, on_call }
     }
 
-    fn count_call(&mut self) {
+    fn count_call(&mut self, key: &[u8]) {
         self.calls += 1;
-        (self.on_call)(self.calls);
+        (self.on_call)(self.calls, key);
     }
 }
 
 impl CopySink for Copied<'_> {
     fn add(&mut self, pair: Pair<'_>) -> Result<()> {
-        self.count_call();
+        self.count_call(pair.key);
         let old = self.pairs.insert(pair.key.to_vec(), pair.value.to_vec());
         assert!(old.is_none(), "{} is shown twice", pair.key.escape_ascii());
         Ok(())
     }
 
     fn put(&mut self, pair: Pair<'_>) -> Result<()> {
-        self.count_call();
+        self.count_call(pair.key);
         self.pairs.insert(pair.key.to_vec(), pair.value.to_vec());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.count_call();
+        self.count_call(key);
         self.pairs.remove(key);
         Ok(())
     }
 }
 
 fn copy(store: &Mkvs) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let mut copied = Copied::new(&|_| {});
+    let mut copied = Copied::new(&|_, _| {});
     store.copy_all(&mut copied).map(|()| copied.pairs)
 }
 
@@ -111,7 +112,7 @@ fn assert_copied_while_keys_move(devices: usize, is_unordered: bool) {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let on_call = |call| match call {
+    let on_call = |call, _: &[u8]| match call {
         50 => {
             store.add_group(&[], &matrix.path(), &matrix.places).expect("add a group");
             wait(&|| store.status().moved > KEYS / 8);
@@ -156,6 +157,78 @@ fn a_copy_has_each_key_once_while_keys_move_to_a_new_group() {
             assert_copied_while_keys_move(devices, is_unordered);
         }
     }
+}
+
+#[test]
+fn a_copy_has_keys_whose_move_to_a_new_group_failed() {
+    for devices in [1, 2] {
+        let switch = Switch::new();
+        let of_new = switch.clone();
+        let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
+            let is_new = part == Part::Device && directory.to_string_lossy().contains("group1.");
+            if is_new { Arc::new(Faulty { store, switch: of_new.clone() }) } else { store }
+        };
+        let matrix = Matrix::new("full", 1, devices).on(|places| places.wrap = Some(Arc::new(wrap)));
+        let store = matrix.create(CAPACITY).expect("create");
+        let expected = fill(&store);
+        switch.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+        let on_call = |call, _: &[u8]| {
+            if call == 50 {
+                store.add_group(&[], &matrix.path(), &matrix.places).expect("add a group");
+                let changed = (0..KEYS).filter(|i| store.put(&key(*i), &i.to_le_bytes()).is_ok()).count() as u64;
+                assert!(changed < KEYS, "no key is of the new group");
+            }
+        };
+        let mut copied = Copied::new(&on_call);
+        store.copy_all(&mut copied).expect("a copy");
+        assert!(copied.pairs == expected, "{devices} devices: {} of {KEYS} keys", copied.pairs.len());
+    }
+}
+
+#[test]
+fn a_copy_waits_for_writes_that_share_a_stripe_before_it_reads_their_keys() {
+    let (matrix, switches) = switched("shared stripes", 1);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    let (is_under_way, has_returned) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let flag = Arc::clone(&is_under_way);
+    switches.stores[0].set(move |touch, name| {
+        if touch != Touch::Write || name != key(1) {
+            return Fault::None;
+        }
+        flag.store(true, Ordering::SeqCst);
+        Fault::Slow(Duration::from_millis(300))
+    });
+    let wait = |flag: &AtomicBool| {
+        let begun = Instant::now();
+        while !flag.load(Ordering::SeqCst) {
+            assert!(begun.elapsed() < HANG_TIMEOUT, "the write goes on");
+            thread::yield_now();
+        }
+    };
+    let is_due = AtomicBool::new(true);
+    let copied = thread::scope(|scope| {
+        let on_call = |call, name: &[u8]| {
+            if call == 50 {
+                // So many that they are not read in the last pause.
+                (1000..2000).for_each(|i| store.put(&key(i), b"changed").expect("put"));
+                scope.spawn(|| {
+                    store.put(&key(1), b"slow").expect("put");
+                    has_returned.store(true, Ordering::SeqCst);
+                });
+                wait(&is_under_way);
+            } else if name == key(1) && call > KEYS && is_due.swap(false, Ordering::SeqCst) {
+                // The copy has read the key that is written slowly.
+                wait(&has_returned);
+                store.put(&key(2), b"later").expect("put");
+            }
+        };
+        let mut copied = Copied::new(&on_call);
+        store.copy_all(&mut copied).expect("a copy");
+        copied.pairs
+    });
+    assert_eq!(copied[&key(2)], b"later");
+    assert_eq!(copied[&key(1)], b"slow", "the earlier write is missing, and the later one is there");
 }
 
 #[test]
