@@ -6,7 +6,9 @@
 //!
 //! 1. Recording begins ([`Changes`]). Then the copier acquires and frees every stripe once. A write
 //!    that acquires its stripe later records its key before it changes anything.
-//! 2. The copier walks over the store part by part. A key that no write touches is shown with its
+//! 2. The copier walks over the store part by part. It copies a part in memory, and hands the pairs
+//!    to the sink when it holds neither pins nor stripes. Pairs that exceed the memory of a part are
+//!    read again one by one. A key that no write touches is shown with its
 //!    value. A recorded key may be shown with any value that it had meanwhile, or not at all.
 //! 3. The copier takes the recorded keys out of the set, and copies each key again. Holding the
 //!    key's stripe, it reads the key after the write that recorded it. If writers share stripes, it
@@ -42,6 +44,8 @@ const KEY_OVERHEAD_BYTES: u64 = 64;
 const PAUSED_KEYS_MAX: usize = 256;
 /// Bytes of pairs that are read while all writers are paused.
 const PAUSED_BYTES_MAX: usize = 8 << 20;
+/// Bytes of keys and values that a part of the walk copies while it may hold pins.
+const PART_BYTES_MAX: usize = 4 << 20;
 /// Rounds after which more is read in the pause.
 const ROUNDS_MAX: u32 = 64;
 /// The longest that one write waits for the copier.
@@ -212,6 +216,9 @@ pub trait FuzzySource {
     /// Walks over a part of the store and calls `visit` for every live pair in it. Returns where
     /// the next part begins; `None` after the last. Holds nothing when it returns.
     ///
+    /// `visit` copies in memory, at most [`PART_BYTES_MAX`] and one pair. Pins may be held
+    /// meanwhile.
+    ///
     /// # Errors
     /// Those of `visit`; [`Error::Corrupt`] if a pair of the part is damaged or may be missing.
     fn walk_part(
@@ -261,7 +268,12 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
     source.pass_stripes()?;
     let (mut position, mut is_revised) = (Some(S::Position::default()), false);
     while let Some(at) = position {
-        position = source.walk_part(at, &mut |pair| if is_revised { sink.put(pair) } else { sink.add(pair) })?;
+        let mut part = Part::default();
+        position = source.walk_part(at, &mut |pair| {
+            part.collect(pair);
+            Ok(())
+        })?;
+        part.each(source, &mut |pair| if is_revised { sink.put(pair) } else { sink.add(pair) })?;
         if recording.is_half_full() {
             is_revised = true;
             copy_changed(source, &recording, sink)?;
@@ -279,6 +291,42 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
         copy_changed(source, &recording, sink)?;
         recording.lower_limit();
         rounds += 1;
+    }
+}
+
+/// The pairs of a part of a walk. The sink gets them after the walk holds nothing any more: a sink
+/// may write to a slow medium, or wait.
+#[derive(Default)]
+struct Part {
+    pairs: Vec<Entry>,
+    bytes: usize,
+    /// Keys whose pairs did not fit. Each is read by itself.
+    rest: Vec<Box<[u8]>>,
+}
+
+impl Part {
+    fn collect(&mut self, pair: Pair<'_>) {
+        let bytes = pair.key.len() + pair.value.len();
+        if self.pairs.is_empty() || self.bytes + bytes <= PART_BYTES_MAX {
+            self.bytes += bytes;
+            self.pairs.push(Entry::of_pair(pair));
+        } else {
+            self.rest.push(pair.key.into());
+        }
+    }
+
+    /// Calls `each` for every pair. A key that was not recorded still has the value that the walk
+    /// met. A recorded key may be absent by now.
+    fn each<S: FuzzySource>(self, source: &S, each: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<()> {
+        self.pairs.iter().try_for_each(|entry| each(entry.pair()))?;
+        drop(self.pairs);
+        for key in self.rest {
+            let held = source.hold_key(&key)?;
+            let found = source.read_held(&held, &key)?;
+            drop(held);
+            found.map_or(Ok(()), |entry| each(entry.pair()))?;
+        }
+        Ok(())
     }
 }
 
@@ -375,6 +423,97 @@ mod tests {
         fn read_held(&self, (): &(), key: &[u8]) -> Result<Option<Entry>> {
             Ok(Some(Entry::new(key, b"value")))
         }
+    }
+
+    /// A store whose pairs do not fit into the memory of one part, and that must hold nothing while
+    /// the sink works.
+    #[derive(Default)]
+    struct Large {
+        changes: Changes,
+        /// Pins and stripes that are held.
+        held: Cell<u32>,
+    }
+
+    const LARGE_KEYS: u8 = 5;
+    const LARGE_BYTES: usize = PART_BYTES_MAX / 2 - 10;
+
+    struct HeldOne<'a>(&'a Cell<u32>);
+
+    impl Drop for HeldOne<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
+    }
+
+    impl Large {
+        fn hold(&self) -> HeldOne<'_> {
+            self.held.set(self.held.get() + 1);
+            HeldOne(&self.held)
+        }
+    }
+
+    impl FuzzySource for Large {
+        type Position = u8;
+        type Held<'a> = HeldOne<'a>;
+
+        fn changes(&self) -> &Changes {
+            &self.changes
+        }
+
+        fn pass_stripes(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn walk_part(&self, part: u8, visit: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<Option<u8>> {
+            let _pin = self.hold();
+            for key in 0..LARGE_KEYS {
+                visit(Pair { key: &[part, key], value: &vec![key; LARGE_BYTES], expiry: None })?;
+            }
+            // A write that removes a key after the walk met it.
+            self.changes.record(&[part, LARGE_KEYS - 1]);
+            Ok((part == 0).then_some(1))
+        }
+
+        fn hold_key(&self, _: &[u8]) -> Result<HeldOne<'_>> {
+            Ok(self.hold())
+        }
+
+        fn hold_all(&self) -> Result<HeldOne<'_>> {
+            Ok(self.hold())
+        }
+
+        fn read_held(&self, _: &HeldOne<'_>, key: &[u8]) -> Result<Option<Entry>> {
+            Ok((key[1] != LARGE_KEYS - 1).then(|| Entry::new(key, &vec![key[1]; LARGE_BYTES])))
+        }
+    }
+
+    /// Fails if the source holds anything.
+    struct Free<'a>(&'a Cell<u32>, Keys);
+
+    impl CopySink for Free<'_> {
+        fn add(&mut self, pair: Pair<'_>) -> Result<()> {
+            assert_eq!(self.0.get(), 0, "the copier holds something while the sink works");
+            assert_eq!(pair.value, vec![pair.key[1]; LARGE_BYTES]);
+            self.1.add(pair)
+        }
+
+        fn put(&mut self, pair: Pair<'_>) -> Result<()> {
+            self.add(pair)
+        }
+
+        fn delete(&mut self, key: &[u8]) -> Result<()> {
+            assert_eq!(self.0.get(), 0, "the copier holds something while the sink works");
+            self.1.delete(key)
+        }
+    }
+
+    #[test]
+    fn the_copier_holds_nothing_while_the_sink_works_and_copies_pairs_that_exceed_a_part() {
+        let source = Large::default();
+        let mut sink = Free(&source.held, Keys::default());
+        copy_fuzzy(&source, &mut sink).expect("a copy");
+        let keys = |part| (0..LARGE_KEYS - 1).map(move |key| vec![part, key]);
+        assert_eq!(sink.1.0, keys(0).chain(keys(1)).collect());
     }
 
     #[derive(Default)]
