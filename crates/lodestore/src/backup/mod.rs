@@ -16,8 +16,8 @@ use account::Account;
 pub use file::BackupInfo;
 pub(crate) use file::NAME as BACKUP_FILE;
 use file::{BackupFile, refusal};
-use staging::Staging;
-use target::Target;
+use staging::{Staging, StoreLocks};
+use target::{Filled, Target};
 
 use crate::options::OpenOptions;
 
@@ -55,9 +55,9 @@ pub struct BackupProgress {
 /// # Errors
 /// [`Error::Exists`]; [`Error::Corrupt`] if a pair of the source is damaged; [`Error::Backup`] if
 /// the backup does not fit on its medium, or differs when it is read back; [`Error::Unfinished`] if
-/// more keys change than the copy can follow; [`Error::DurabilityRefused`] if the medium under
-/// `dir` does not give the durability of the source; [`Error::Unsupported`] for `mkvs`;
-/// [`Error::Io`].
+/// more keys change than the copy can follow; [`Error::TooFewDevices`] if devices of a `mkvs` store
+/// are missing, or a write of it is undecided; [`Error::DurabilityRefused`] if the medium under
+/// `dir` does not give the durability of the source; [`Error::Io`].
 pub fn backup(
     store: &dyn Store,
     dir: impl AsRef<Path>,
@@ -71,8 +71,12 @@ pub fn backup(
         store.copy_all(&mut target)?;
         target.finish()
     });
-    let account = copied.map_err(|error| target::name_target(error, dir))?;
-    verify_copy(&content, store.engine(), &account, progress)?.ok_or_else(|| {
+    let Filled { account, raise } = copied.map_err(|error| target::name_target(error, dir))?;
+    let mut options = OpenOptions::new().engine(store.engine());
+    if let Some(durability) = raise {
+        options = options.durability(durability);
+    }
+    verify_copy(&content, &options, &account, progress)?.ok_or_else(|| {
         refusal(dir, "it differs from the store when it is read back: check its medium, and try again")
     })?;
     let info = BackupInfo {
@@ -127,15 +131,13 @@ pub fn restore(
 ) -> Result<BackupInfo> {
     let backup = backup.as_ref();
     let file = BackupFile::load(backup)?;
-    if !staging::is_unlocked(backup) {
-        let holder = "as a store".into();
-        return Err(Error::Locked { path: backup.into(), holder });
-    }
+    // Held until the end: nobody opens the backup and writes to it while its files are copied.
+    let _locks = StoreLocks::acquire(backup)?;
     let staging = Staging::begin(target.as_ref())?;
     let content = staging.content();
     progress(BackupProgress { phase: BackupPhase::Copying, pairs: 0, total: file.info.pairs });
     copy_directory(backup, &content, true)?;
-    verify_copy(&content, &file.info.engine, &file.account, progress)?.ok_or_else(|| {
+    verify_copy(&content, &OpenOptions::new().engine(&file.info.engine), &file.account, progress)?.ok_or_else(|| {
         let what = "its pairs are not those of its file BACKUP: it was changed since it was made, or it is damaged. \
                     Use another backup, or copy the directory and open the copy as a store";
         refusal(backup, what)
@@ -147,11 +149,11 @@ pub fn restore(
 /// Opens a copy, and compares its pairs with `expected`. Returns `None` if they differ.
 fn verify_copy(
     directory: &Path,
-    engine: &str,
+    options: &OpenOptions,
     expected: &Account,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<Option<()>> {
-    let store = crate::open(directory, &OpenOptions::new().engine(engine))?;
+    let store = crate::open(directory, options)?;
     let total = expected.pairs();
     let found = Account::of_store(&*store, expected.begun_millis, &mut |pairs| {
         progress(BackupProgress { phase: BackupPhase::Verifying, pairs, total });

@@ -2,12 +2,22 @@
 //!
 //! The staging directory `.NAME.unfinished-PID-N` holds a file `LOCK`, locked while its process
 //! works, and the directory `content`. A process that is killed leaves it behind; the next one with
-//! the same target finds the lock free and removes it. Staging directories are never used again, so
-//! two processes may remove one at the same time.
+//! the same target finds the lock free and removes it.
+//!
+//! Two processes with one target use two staging directories. The first that finishes has the
+//! target, and the other one fails with [`Error::Exists`].
+//!
+//! Invariants
+//! 1. A staging directory is removed only while its lock is held: that of the file that the name
+//!    `LOCK` means in it.
+//! 2. A process uses a staging directory only after it has locked the file that the name `LOCK`
+//!    means in it. So a directory that another process removed between its making and its locking
+//!    is not used.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::{Error, Result};
@@ -20,6 +30,8 @@ const LOCK: &str = "LOCK";
 const CONTENT: &str = "content";
 /// Staging directories that one process may have for one target.
 const NUMBERS_MAX: u32 = 10_000;
+/// Attempts to make the directories that lead to a target, which another process may remove again.
+const PARENT_TRIES: u32 = 100;
 
 /// A directory under construction. Dropping it removes everything that was made.
 pub(super) struct Staging {
@@ -42,14 +54,11 @@ impl Staging {
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Error::Exists { path: target });
         };
-        let made = made::missing(parent);
-        fs::create_dir_all(parent).map_err(|error| Error::io("making", parent, error))?;
         let mut prefix = OsString::from(".");
         prefix.push(name);
         prefix.push(".unfinished-");
-        remove_abandoned(parent, &prefix);
-        let io = |error| Error::io("making", parent, error);
-        let (directory, lock) = make(parent, &prefix).inspect_err(|_| made::remove_empty(&made)).map_err(io)?;
+        let (made, (directory, lock)) =
+            make_below(parent, &prefix).map_err(|error| Error::io("making", parent, error))?;
         Ok(Self { target, directory, made, is_done: false, _lock: lock })
     }
 
@@ -103,6 +112,29 @@ fn check_free(target: &Path) -> Result<()> {
     }
 }
 
+/// Makes a staging directory, and the directories that lead to it. Returns those that did not
+/// exist. Another process that made the same ones, and failed, may remove them meanwhile.
+fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (PathBuf, File))> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let made = made::missing(parent);
+        let staged = fs::create_dir_all(parent).and_then(|()| {
+            remove_abandoned(parent, prefix);
+            make(parent, prefix)
+        });
+        match staged {
+            Ok(staged) => return Ok((made, staged)),
+            Err(error) => {
+                made::remove_empty(&made);
+                if error.kind() != ErrorKind::NotFound || tries == PARENT_TRIES {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
 /// Makes a staging directory of its own, with its locked file.
 fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
     for number in 0..NUMBERS_MAX {
@@ -113,19 +145,40 @@ fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             made => made?,
         }
-        let lock = File::create_new(directory.join(LOCK)).and_then(|lock| {
-            lock.lock()?;
-            Ok(lock)
-        });
-        return match lock {
-            Ok(lock) => Ok((directory, lock)),
+        match lock_new(&directory, &|| {}) {
+            Ok(Some(lock)) => return Ok((directory, lock)),
+            Ok(None) => {}
             Err(error) => {
                 let _ = fs::remove_dir_all(&directory);
-                Err(error)
+                return Err(error);
             }
-        };
+        }
     }
     Err(ErrorKind::AlreadyExists.into())
+}
+
+/// Makes the locked file of a staging directory. `before_lock` runs between the making of the file
+/// and its lock. Returns `None` if another process took the directory for an abandoned one.
+fn lock_new(directory: &Path, before_lock: &dyn Fn()) -> io::Result<Option<File>> {
+    let path = directory.join(LOCK);
+    let lock = match File::create_new(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        created => created?,
+    };
+    before_lock();
+    // Waits while another process removes the directory.
+    lock.lock()?;
+    Ok(is_named(&lock, &path)?.then_some(lock))
+}
+
+/// Returns whether `path` is the name of this open file.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes staging directories whose processes are gone.
@@ -134,18 +187,50 @@ fn remove_abandoned(parent: &Path, prefix: &OsString) {
     let begins = |name: &OsString| name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
     for entry in entries.flatten().filter(|entry| begins(&entry.file_name())) {
         // A directory without the file is one that another process is just making.
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
-        if let Ok(()) = lock.try_lock() {
+        let path = entry.path().join(LOCK);
+        let Ok(lock) = File::open(&path) else { continue };
+        // Else the directory was removed meanwhile, and its name may be used again.
+        if lock.try_lock().is_ok() && is_named(&lock, &path).unwrap_or(false) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Returns whether no process holds the lock of the store in `directory`.
-pub(super) fn is_unlocked(directory: &Path) -> bool {
-    match File::open(directory.join(LOCK)) {
-        Ok(lock) => !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)),
-        Err(_) => true,
+/// The locks of a store, and of the stores that it consists of. No process can open the store while
+/// this value lives. Several processes may hold it at the same time.
+#[derive(Debug)]
+pub(super) struct StoreLocks {
+    _files: Vec<File>,
+}
+
+impl StoreLocks {
+    /// Acquires the locks of the store in `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if a process has the store open; [`Error::Io`].
+    pub(super) fn acquire(directory: &Path) -> Result<Self> {
+        let mut files = Vec::new();
+        let mut directories = vec![directory.to_path_buf()];
+        while let Some(below) = directories.pop() {
+            let io = |error| Error::io("reading", &below, error);
+            for entry in fs::read_dir(&below).map_err(io)? {
+                let entry = entry.map_err(io)?;
+                let file_type = entry.file_type().map_err(io)?;
+                if file_type.is_dir() {
+                    directories.push(entry.path());
+                } else if entry.file_name() == LOCK {
+                    let file = File::open(entry.path()).map_err(io)?;
+                    match file.try_lock_shared() {
+                        Ok(()) => files.push(file),
+                        Err(TryLockError::WouldBlock) => {
+                            return Err(Error::Locked { path: directory.into(), holder: "as a store".into() });
+                        }
+                        Err(TryLockError::Error(error)) => return Err(io(error)),
+                    }
+                }
+            }
+        }
+        Ok(Self { _files: files })
     }
 }
 
@@ -163,4 +248,63 @@ fn sync_parents(parent: &Path, made: &[PathBuf]) -> io::Result<()> {
     File::open(parent)?.sync_all()?;
     let above = made.iter().filter_map(|made| made.parent());
     above.filter(|above| !above.as_os_str().is_empty()).try_for_each(|above| File::open(above)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore_contract::testing::Scratch;
+
+    use super::*;
+
+    fn prefix() -> OsString {
+        ".copy.unfinished-".into()
+    }
+
+    #[test]
+    fn a_directory_that_another_process_takes_for_abandoned_before_its_lock_is_not_used() {
+        let scratch = Scratch::on_disk();
+        let directory = scratch.path().join(".copy.unfinished-1-0");
+        fs::create_dir(&directory).expect("a directory");
+        let lock = lock_new(&directory, &|| remove_abandoned(scratch.path(), &prefix())).expect("no error");
+        assert!(lock.is_none(), "the directory is gone");
+        assert!(!directory.exists());
+        let (directory, lock) = make(scratch.path(), &prefix()).expect("another one");
+        remove_abandoned(scratch.path(), &prefix());
+        assert!(directory.join(LOCK).exists(), "a locked one stays");
+        drop(lock);
+    }
+
+    #[test]
+    fn two_with_one_target_are_both_built_and_the_first_has_the_name() {
+        let scratch = Scratch::on_disk();
+        let target = scratch.path().join("new/copy");
+        let begin = |content: &str| {
+            let staging = Staging::begin(&target).expect("a free target");
+            fs::create_dir(staging.content()).expect("a directory");
+            fs::write(staging.content().join("file"), content).expect("a file");
+            staging
+        };
+        let (first, second) = (begin("first"), begin("second"));
+        second.finish().expect("the target is free");
+        let refused = first.finish();
+        assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+        assert_eq!(fs::read(target.join("file")).expect("a file"), b"second");
+        assert_eq!(fs::read_dir(scratch.path().join("new")).expect("a directory").count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn locks_of_a_store_are_shared_by_their_readers_and_refused_while_it_is_open() {
+        let scratch = Scratch::on_disk();
+        let inner = scratch.path().join("device/store");
+        fs::create_dir_all(&inner).expect("a directory");
+        fs::write(inner.join(LOCK), "").expect("a file");
+        let (first, second) = (StoreLocks::acquire(scratch.path()), StoreLocks::acquire(scratch.path()));
+        first.as_ref().and(second.as_ref()).expect("both");
+        let file = File::open(inner.join(LOCK)).expect("a file");
+        assert!(matches!(file.try_lock(), Err(TryLockError::WouldBlock)), "no process can open the store");
+        drop((first, second));
+        file.lock().expect("free");
+        let refused = StoreLocks::acquire(scratch.path()).map(drop);
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+    }
 }

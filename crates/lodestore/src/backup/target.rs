@@ -1,6 +1,7 @@
 //! The store that a backup is written to.
 
 use std::collections::HashSet;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,10 +20,19 @@ const BATCH_BYTES: usize = 512 << 10;
 /// Longer values are written by themselves.
 const BATCHED_VALUE_MAX: usize = 16 << 10;
 
+/// What a finished target holds.
+pub(super) struct Filled {
+    pub(super) account: Account,
+    /// The durability that the next open has to give the store.
+    pub(super) raise: Option<Durability>,
+}
+
 /// Writes pairs to a new store, and keeps an account of them.
 pub(super) struct Target<'p> {
     store: Arc<dyn Store>,
-    pub(super) account: Account,
+    account: Account,
+    /// As in [`Filled`].
+    raise: Option<Durability>,
     batch: Batch,
     /// The keys of the batch.
     batch_keys: HashSet<Vec<u8>>,
@@ -50,7 +60,17 @@ impl<'p> Target<'p> {
         for (name, value) in source.creation_options().iter() {
             options = options.set(name, value);
         }
-        let store = crate::create(directory, &options)?.into_store();
+        let mut store = crate::create(directory, &options)?.into_store();
+        // Without batches each pair would wait for the medium. All files are synced at the end.
+        let raise =
+            Some(stats.durability).filter(|durability| *durability == Durability::Power && !store.capabilities().batch);
+        if raise.is_some() {
+            // The medium gives this durability, or the creation would have been refused.
+            store.close()?;
+            drop(store);
+            fs::remove_dir_all(directory).map_err(|error| Error::io("removing", directory, error))?;
+            store = crate::create(directory, &options.durability(Durability::Process))?.into_store();
+        }
         // The options by which the source was created are not known as they were given. Without a
         // record, no later open is compared with them.
         choice_file::remove(directory);
@@ -58,6 +78,7 @@ impl<'p> Target<'p> {
             uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
             store,
             account: Account::begin(),
+            raise,
             batch: Batch::default(),
             batch_keys: HashSet::new(),
             batch_bytes: 0,
@@ -71,11 +92,11 @@ impl<'p> Target<'p> {
     ///
     /// # Errors
     /// Those of writes and of [`Store::close`].
-    pub(super) fn finish(mut self) -> Result<Account> {
+    pub(super) fn finish(mut self) -> Result<Filled> {
         self.write_batch()?;
         self.store.wait_recovered()?;
         self.store.close()?;
-        Ok(self.account)
+        Ok(Filled { account: self.account, raise: self.raise })
     }
 
     fn write_batch(&mut self) -> Result<()> {
