@@ -200,7 +200,7 @@ impl fmt::Display for Failure {
             Self::Import { error, imported, number, unit } => {
                 write!(f, "import stopped at {unit} {number}, {imported} records are in: {error}")
             }
-            Self::Open { error: Error::Corrupt { place, what }, salvage } => {
+            Self::Open { error: Error::Corrupt { place, what, .. }, salvage } => {
                 write!(f, "corrupt data at {place}: {what}")?;
                 // Most errors of an open have advice of their own.
                 if has_advice(what) {
@@ -222,7 +222,7 @@ impl fmt::Display for Failure {
                 }
                 f.write_str(", the first damage: ")?;
                 match error {
-                    Error::Corrupt { place, what } => write!(f, "corrupt data at {place}: {what}")?,
+                    Error::Corrupt { place, what, .. } => write!(f, "corrupt data at {place}: {what}")?,
                     other => other.fmt(f)?,
                 }
                 let kept =

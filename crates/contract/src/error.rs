@@ -10,6 +10,21 @@ use crate::durability::Durability;
 /// Shorthand for results of this workspace.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Which keys an answer about all keys lacks because of damage ([`Error::Corrupt`]): a walk, or a
+/// number of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum HiddenKeys {
+    /// None but those of the damaged record itself.
+    #[default]
+    None,
+    /// The keys of the records that the recovery has left out
+    /// ([`RecoveryState::left_out`](crate::RecoveryState::left_out)).
+    LeftOut,
+    /// Any number: an index is damaged.
+    Unknown,
+}
+
 /// Why an operation was refused. After any error but [`Error::Poisoned`] and
 /// [`Error::Io`] on a write, the store is as it was before the call.
 #[derive(Debug)]
@@ -61,6 +76,8 @@ pub enum Error {
         place: String,
         /// What is wrong there.
         what: String,
+        /// Which keys an answer about all keys lacks because of this.
+        hidden: HiddenKeys,
     },
     /// The operating system refused a call.
     Io {
@@ -263,9 +280,14 @@ impl Error {
         Self::Io { doing, path: path.into(), source }
     }
 
-    /// An [`Error::Corrupt`] at this place.
+    /// An [`Error::Corrupt`] at this place, which hides no other keys.
     pub fn corrupt(place: impl Into<String>, what: impl Into<String>) -> Self {
-        Self::Corrupt { place: place.into(), what: what.into() }
+        Self::hiding(place, what, HiddenKeys::None)
+    }
+
+    /// An [`Error::Corrupt`] at this place. An answer about all keys lacks the keys `hidden`.
+    pub fn hiding(place: impl Into<String>, what: impl Into<String>, hidden: HiddenKeys) -> Self {
+        Self::Corrupt { place: place.into(), what: what.into(), hidden }
     }
 
     /// Returns whether a write was refused for lack of space, in the store or in memory.
@@ -386,7 +408,7 @@ impl fmt::Display for Error {
                 f,
                 "the index takes no more keys like this one, since too many share {depth} bits of their hash: {instead}"
             ),
-            Self::Corrupt { place, what } => {
+            Self::Corrupt { place, what, .. } => {
                 write!(
                     f,
                     "corrupt data at {place}: {what}; run `lodestore verify` for the whole list (`lodestore verify --salvage` \

@@ -35,7 +35,7 @@ pub use capability::Capabilities;
 pub use condition::{Commit, Condition, Expected, RangeCondition};
 pub use durability::Durability;
 pub use entry::{Entry, EntryChunk, Pair};
-pub use error::{Error, Result, io_advice};
+pub use error::{Error, HiddenKeys, Result, io_advice};
 pub use event::{Event, EventSink, FoundBy, PoisonReason};
 #[cfg(feature = "conformance")]
 pub use expiry::set_clock_ahead;

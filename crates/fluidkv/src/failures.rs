@@ -52,7 +52,7 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {
             Error::Full { needed, capacity } => Self::Full { needed, capacity },
-            Error::Corrupt { place, what } => Self::Corrupt { place, what },
+            Error::Corrupt { place, what, .. } => Self::Corrupt { place, what },
             Error::Io { doing, path, source } => Self::Io { doing, path, refusal: source.into() },
             Error::Poisoned { cause } => Self::Other(cause),
             other => Self::Other(other.to_string()),

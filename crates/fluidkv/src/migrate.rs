@@ -269,7 +269,7 @@ impl Migration {
 /// What keeps memtables from their flush, for a writer: where it is damage, it is another key's.
 fn unflushed(error: Error) -> Error {
     match error {
-        Error::Corrupt { place, what } => {
+        Error::Corrupt { place, what, .. } => {
             Error::corrupt(place, format!("no more is written, since what is there cannot be flushed: {what}"))
         }
         other => other,

@@ -189,7 +189,7 @@ impl Inner {
     /// Tells the owner if it is about wrong bytes.
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
-        if let Error::Corrupt { place, what } = error {
+        if let Error::Corrupt { place, what, .. } = error {
             self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }

@@ -176,7 +176,7 @@ pub(crate) const EXPORT: &str = "it was opened to be read; export it and import 
 /// With what can be done about damage that refuses the store.
 fn advised(error: Error) -> Error {
     match error {
-        Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}: {ADVICE}")),
+        Error::Corrupt { place, what, .. } => Error::corrupt(place, format!("{what}: {ADVICE}")),
         other => other,
     }
 }

@@ -204,7 +204,7 @@ impl Inner {
 
 fn find(report: &mut VerifyReport, finding: Error) {
     match finding {
-        Error::Corrupt { place, what } => report.find(place, what),
+        Error::Corrupt { place, what, .. } => report.find(place, what),
         other => report.find("table", other.to_string()),
     }
 }

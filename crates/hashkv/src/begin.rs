@@ -93,7 +93,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
     let is_salvage = pool.options().salvage;
     match found {
-        Err(Error::Corrupt { place, what }) if is_salvage => {
+        Err(Error::Corrupt { place, what, .. }) if is_salvage => {
             let segment_bytes = options.segment_of_new() as u32;
             let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX, opening: 0 };
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })

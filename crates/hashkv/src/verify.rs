@@ -117,7 +117,7 @@ impl Values {
                     report.records += u64::from(is_there);
                     report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
                 }
-                Err(Error::Corrupt { place, what }) => report.find(place, what),
+                Err(Error::Corrupt { place, what, .. }) => report.find(place, what),
                 Err(Error::Io { source, .. }) => report.find("values.0000", format!("it cannot be read: {source}")),
                 // The store is being closed.
                 Err(_) => return (report, None),

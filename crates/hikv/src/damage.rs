@@ -21,7 +21,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lodestore_contract::{Error, Result, VerifyReport};
+use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
 use lodestore_inplace::lock;
 use lodestore_media::Mutant;
 
@@ -71,7 +71,7 @@ impl Inner {
     /// Records damage to the index, for good in this open. The caller reports it.
     #[cold]
     pub(crate) fn note_damage(&self, error: &Error) {
-        let Error::Corrupt { place, what } = error else { return };
+        let Error::Corrupt { place, what, .. } = error else { return };
         let mut first = lock(&self.damage.first);
         first.get_or_insert_with(|| Found { place: place.clone(), what: what.clone() });
         self.damage.careful.store(true, Ordering::Release);
@@ -119,7 +119,8 @@ impl Inner {
         match &*lock(&self.damage.first) {
             None => Ok(()),
             Some(Found { place, what }) => {
-                Err(Error::corrupt(place.clone(), format!("{what}: keys may be missing from this answer")))
+                let what = format!("{what}: keys may be missing from this answer");
+                Err(Error::hiding(place.clone(), what, HiddenKeys::Unknown))
             }
         }
     }
@@ -133,13 +134,13 @@ impl Inner {
         self.check_complete()?;
         if self.backend.has_misplaced() {
             let what = "a record whose key is damaged is not in its place: keys may be missing from this answer";
-            return Err(Error::corrupt("the ordered index", what));
+            return Err(Error::hiding("the ordered index", what, HiddenKeys::Unknown));
         }
         match self.recovery.left_out() {
             0 => Ok(()),
             count => {
                 let what = format!("{count} records are damaged: their keys are missing from this answer");
-                Err(Error::corrupt("the ordered index", what))
+                Err(Error::hiding("the ordered index", what, HiddenKeys::LeftOut))
             }
         }
     }

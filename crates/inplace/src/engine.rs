@@ -277,7 +277,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
 /// Adds what an error says to a report.
 pub fn note_finding(report: &mut VerifyReport, error: &Error) {
     match error {
-        Error::Corrupt { place, what } => report.find(place.clone(), what.clone()),
+        Error::Corrupt { place, what, .. } => report.find(place.clone(), what.clone()),
         other => report.find("store", other.to_string()),
     }
 }

@@ -406,7 +406,7 @@ fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
 /// Reports damage to the owner's event sink.
 #[cold]
 fn tell_corrupt(pool: &Pool, error: &Error) {
-    if let Error::Corrupt { place, what } = error {
+    if let Error::Corrupt { place, what, .. } = error {
         pool.tell(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
     }
 }

@@ -31,7 +31,7 @@ fn a_region_of_an_earlier_stop_is_refused_by_name_and_a_salvage_reports_it() {
             std::fs::write(file("pool.0001"), files[1]).expect("written");
             for _again in 0..2 {
                 match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
-                    Err(Error::Corrupt { place, what }) => {
+                    Err(Error::Corrupt { place, what, .. }) => {
                         assert!(place.ends_with("pool.0001") && what.contains("generation"), "{place}: {what}");
                     }
                     other => panic!("clean {clean}: {other:?}"),
@@ -61,7 +61,7 @@ fn an_older_first_region_of_a_store_that_grew_is_refused_and_changes_nothing() {
     std::fs::write(file("pool.0000"), &older).expect("written");
     for salvage in [false, true] {
         match Pool::open(&dir.store(), "test", 3, PoolOptions { salvage, ..small() }).map(|_| ()) {
-            Err(Error::Corrupt { place, what }) => {
+            Err(Error::Corrupt { place, what, .. }) => {
                 assert!(place.ends_with("pool.0000") && what.contains("older copy"), "{place}: {what}");
             }
             other => panic!("salvage {salvage}: {other:?}"),
@@ -85,7 +85,7 @@ fn a_store_without_its_first_region_is_damaged_and_not_absent() {
     std::fs::remove_file(&first).expect("removed");
     for salvage in [false, true] {
         match Pool::open(&dir.store(), "test", 3, PoolOptions { salvage, ..small() }).map(|_| ()) {
-            Err(Error::Corrupt { place, what }) => {
+            Err(Error::Corrupt { place, what, .. }) => {
                 assert!(place.ends_with("pool.0000") && what.contains("missing"), "{place}: {what}");
             }
             other => panic!("salvage {salvage}: {other:?}"),
@@ -256,7 +256,7 @@ fn a_region_that_is_missing_or_shorter_or_of_another_pool_is_named() {
     let second = dir.store().join("pool.0001");
     let whole = std::fs::read(&second).expect("readable");
     let says = |words: &str| match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
-        Err(Error::Corrupt { place, what }) => {
+        Err(Error::Corrupt { place, what, .. }) => {
             assert!(place.ends_with("pool.0001") && what.contains(words), "{place}: {what}");
         }
         other => panic!("{other:?}"),
@@ -338,7 +338,7 @@ fn a_store_that_lost_its_only_region_is_damaged_and_no_place_for_a_new_one() {
         std::fs::rename(&region, &away).expect("moved");
         for _again in 0..2 {
             match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
-                Err(Error::Corrupt { place, what }) => {
+                Err(Error::Corrupt { place, what, .. }) => {
                     assert!(place.ends_with("pool.0000") && what.contains("it is missing"), "{place}: {what}");
                 }
                 other => panic!("clean {clean}: {other:?}"),

@@ -25,12 +25,12 @@ pub(crate) fn export_devices(root: &Path) -> String {
 #[must_use]
 pub fn explain_host(root: &Path, error: Error) -> Error {
     match error {
-        Error::Corrupt { place, what } => {
+        Error::Corrupt { place, what, hidden } => {
             let what = format!(
                 "{what}. It is the matrix's own store, and the pairs are in those of its devices: if no copy of it can be put back, {}",
                 export_devices(root)
             );
-            Error::Corrupt { place: format!("{}: {place}", root.join(Part::Host.directory()).display()), what }
+            Error::hiding(format!("{}: {place}", root.join(Part::Host.directory()).display()), what, hidden)
         }
         other => other,
     }

@@ -218,7 +218,7 @@ fn open_part(
     let is_restart = matches!(refused, Error::MachineRestarted { .. });
     if !is_restart || place.store.stats().recovery.corrupt > 0 {
         let what = match refused {
-            Error::Corrupt { place, what } => format!("{place}: {what}"),
+            Error::Corrupt { place, what, .. } => format!("{place}: {what}"),
             other => other.to_string(),
         };
         doubt(format!("only a salvage opens its {} ({what})", part.name()));

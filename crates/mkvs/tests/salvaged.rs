@@ -65,7 +65,7 @@ fn salvage(matrix: &mut Matrix) -> Mkvs {
 
 fn assert_marked(matrix: &Matrix) {
     match matrix.open().map(drop) {
-        Err(Error::Corrupt { place, what }) => {
+        Err(Error::Corrupt { place, what, .. }) => {
             assert!(place.contains("group 0"), "{place}");
             let path = matrix.path();
             let advice = [format!("export --salvage {}", path.display()), "mkvs replace --salvage".into()];

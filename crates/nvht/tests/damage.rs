@@ -118,7 +118,7 @@ fn a_damaged_tag_after_a_clean_stop_is_refused_and_a_salvage_reports_the_key() {
     });
     for _open in 0..2 {
         match Nvht::open(&path, &options()) {
-            Err(Error::Corrupt { place, what }) => {
+            Err(Error::Corrupt { place, what, .. }) => {
                 assert!(place.contains("table") && what.contains("salvage"), "{place}: {what}");
             }
             Err(other) => panic!("{other}"),
@@ -190,7 +190,7 @@ fn a_changed_root_is_refused_by_name() {
         drop(filled(&path));
         alter(&path, |bytes| bytes[ROOTS + 2 * 32 + offset + bit / 8] ^= 1 << (bit % 8));
         match Nvht::open(&path, &options()) {
-            Err(Error::Corrupt { place, what }) => {
+            Err(Error::Corrupt { place, what, .. }) => {
                 assert!(place.contains("partition 2"), "{place}: {what}");
                 assert!(what.contains(part), "{what}");
             }

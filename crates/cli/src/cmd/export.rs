@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use lodestore::{Error, Lodestore, ScanRange, Visit};
+use lodestore::{Error, HiddenKeys, Lodestore, ScanRange, Visit};
 
 use super::{Access, Opened, bar, object, wait_recovered, with_opened};
 use crate::args::ExportArgs;
@@ -112,13 +112,13 @@ impl<'a> Export<'a> {
     fn one(&mut self, source: &Source, bar: &ProgressBar, wrong: &mut Wrong) -> Outcome {
         let Source { name, store, total } = source;
         let (format, signal, exported) = (self.format, &self.signal, &mut self.exported);
-        let mut each = |out: &mut Out, key: &[u8], value: &[u8]| {
+        let mut each = |out: &mut Out, pair: Pair<'_>| {
             *exported += 1;
             if *exported % STEP == 0 {
                 bar.set_position(*exported);
                 signal.check("export")?;
             }
-            record(store, format, out, name.as_deref(), Bytes { key, value })
+            out.with(|out| format.write_in(out, name.as_deref(), pair))
         };
         if store.capabilities().scan {
             in_order(store, self.out, &mut each, wrong, *total)
@@ -183,20 +183,16 @@ impl Wrong {
     }
 }
 
-/// Whether an engine ends a walk with this error because keys are missing from the walk, and not
-/// because of a record that the walk met. Only the text of the error tells.
-fn is_of_missing_keys(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { what, .. } if what.ends_with("missing from this answer"))
-}
-
-/// Whether an engine ends a whole walk with this error because damage to its index may hide keys.
-/// Such an error is of no record.
-fn may_hide_keys(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { what, .. } if what.ends_with("keys may be missing from this answer"))
+/// Which keys an engine says that a walk lacks by ending the walk with this error.
+fn hidden_by(error: &Error) -> HiddenKeys {
+    match error {
+        Error::Corrupt { hidden, .. } => *hidden,
+        _ => HiddenKeys::None,
+    }
 }
 
 /// What is done with a pair.
-type Each<'a> = dyn FnMut(&mut Out, &[u8], &[u8]) -> Outcome + 'a;
+type Each<'a> = dyn FnMut(&mut Out, Pair<'_>) -> Outcome + 'a;
 
 /// The keys there are; where damage is in the way of counting them, about.
 fn count(store: &Lodestore) -> Outcome<u64> {
@@ -212,7 +208,7 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
     for entry in store.scan(&ScanRange::all())? {
         match entry {
             Ok(entry) => {
-                each(out, entry.key(), entry.value())?;
+                each(out, pair_of(entry.pair()))?;
                 last.clear();
                 last.extend_from_slice(entry.key());
                 seen += 1;
@@ -227,22 +223,24 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
     let Some(error) = damage else { return Ok(()) };
     // The last that it said: the damage may have ended it.
     let before = seen;
-    walk(store, out, &mut |out, key, value| {
-        if *key > *last {
-            each(out, key, value)?;
+    walk(store, out, &mut |out, pair| {
+        if *pair.key > *last {
+            each(out, pair)?;
             seen += 1;
         }
         Ok(())
     })?;
     let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 0 };
-    if may_hide_keys(&error) {
-        wrong.add(error, left_out);
-        return Ok(());
-    }
-    if is_of_missing_keys(&error) {
-        wrong.left_out = LeftOut::OneCounted;
-    }
-    wrong.add(error, left_out.max(1));
+    let records = match hidden_by(&error) {
+        // The error is of no record.
+        HiddenKeys::Unknown => left_out,
+        HiddenKeys::LeftOut => {
+            wrong.left_out = LeftOut::OneCounted;
+            left_out.max(1)
+        }
+        _ => left_out.max(1),
+    };
+    wrong.add(error, records);
     Ok(())
 }
 
@@ -250,9 +248,9 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
 /// entries, so the count of the damaged records has what recovery left out.
 fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
     let (total, mut seen) = (count(store)?, 0);
-    let damage = walk(store, out, &mut |out, key, value| {
+    let damage = walk(store, out, &mut |out, pair| {
         seen += 1;
-        each(out, key, value)
+        each(out, pair)
     })?;
     if let Some(error) = damage {
         wrong.left_out = LeftOut::Counted;
@@ -264,8 +262,8 @@ fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wro
 /// Walks over all that can be read; the damage that it met.
 fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
     let mut done = Ok(());
-    let walked = store.for_each(&mut |key, value| {
-        done = each(out, key, value);
+    let walked = store.for_each_pair(&mut |pair| {
+        done = each(out, pair_of(pair));
         if done.is_ok() { Visit::More } else { Visit::Stop }
     });
     done?;
@@ -276,22 +274,7 @@ fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option
     }
 }
 
-/// The bytes of a record.
-#[derive(Clone, Copy)]
-struct Bytes<'a> {
-    key: &'a [u8],
-    value: &'a [u8],
-}
-
-fn record(store: &Lodestore, format: Format, out: &mut Out, keyspace: Option<&str>, bytes: Bytes<'_>) -> Outcome {
-    let Bytes { key, value } = bytes;
-    let expiry = match store.capabilities().expiry {
-        true => store.expiry(key)?,
-        false => Some(None),
-    };
-    match expiry {
-        Some(expiry) => out.with(|out| format.write_in(out, keyspace, Pair { key, value, expiry })),
-        // It expired since the walk met it.
-        None => Ok(()),
-    }
+/// Returns a pair of a store as the formats take it.
+fn pair_of(lodestore::Pair { key, value, expiry }: lodestore::Pair<'_>) -> Pair<'_> {
+    Pair { key, value, expiry }
 }

@@ -85,7 +85,7 @@ pub(super) fn keep(pool: &Pool, why: &Error) -> Result<Salvaged> {
 
 fn text_of(why: &Error) -> (String, String) {
     match why {
-        Error::Corrupt { place, what } => (place.clone(), what.clone()),
+        Error::Corrupt { place, what, .. } => (place.clone(), what.clone()),
         other => ("manifest".into(), other.to_string()),
     }
 }

@@ -2,12 +2,13 @@
 
 use lodestore_contract::copy::CopySink;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Entry, Error, Expiry, Lifetime, Pair, Progress, Result, Scan,
-    ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Entry, Error, Expiry, Lifetime, Pair, Progress, RangeCondition,
+    Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 use super::keyspace::Keyspace;
 use super::keyspace::key::{KeyMap, Part};
+use super::view::View;
 use super::{Choice, Db};
 use crate::Lodestore;
 
@@ -37,8 +38,7 @@ impl Keyspace {
     /// keyspace; statistics, checks, [`Store::sync`] and [`Store::close`] are those of the whole
     /// store.
     ///
-    /// There are no snapshots, and no conditions on ranges: use [`Db::snapshot`] and
-    /// [`Db::transaction`].
+    /// There are no copies of one keyspace ([`Store::copy_all`]): use [`Db::backup`].
     #[must_use]
     pub fn as_store(&self) -> Lodestore {
         Lodestore::of(std::sync::Arc::new(KeyspaceStore { keyspace: self.clone() }))
@@ -80,7 +80,7 @@ impl Store for KeyspaceStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { snapshot: false, range_conditions: false, ..self.inner().capabilities() }
+        self.inner().capabilities()
     }
 
     fn identity(&self) -> Option<u64> {
@@ -174,14 +174,13 @@ impl Store for KeyspaceStore {
     }
 
     fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        let (map, mut visits) = (self.keyspace.map, 0);
-        let walked = self.inner().for_each_pair(&mut |pair| {
-            let Some(key) = map.decode_key(pair.key) else { return Visit::More };
-            visits += 1;
-            visit(Pair { key, ..pair })
-        });
+        self.keyspace.for_each_pair(visit)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        let view = View::begin(&self.keyspace)?;
         self.keyspace.check_alive()?;
-        walked.map(|_| visits)
+        Ok(Box::new(view))
     }
 
     fn copy_all(&self, _sink: &mut dyn CopySink) -> Result<()> {
@@ -197,14 +196,11 @@ impl Store for KeyspaceStore {
     }
 
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        if conditions.is_empty() {
-            return self.write(batch).map(|()| Commit::Done);
-        }
-        Err(Error::Unsupported {
-            engine: self.engine(),
-            what: "conditions on a keyspace as a store".into(),
-            instead: "batches or transactions of the handle `Db`",
-        })
+        self.keyspace.write_all_if(conditions, &[], batch)
+    }
+
+    fn write_if_ranges(&self, conditions: &[Condition], ranges: &[RangeCondition], batch: &Batch) -> Result<Commit> {
+        self.keyspace.write_all_if(conditions, ranges, batch)
     }
 
     fn len(&self) -> Result<u64> {

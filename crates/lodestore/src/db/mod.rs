@@ -42,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lodestore_contract::{
-    Batch, Change, Durability, Expiry, Lifetime, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Change, Durability, Expiry, Lifetime, Pair, Progress, Result, Stats, Store, Swap, VerifyReport, Visit,
 };
 
 pub use batch::{Map, WriteBatch};
@@ -433,6 +433,35 @@ impl Db {
     /// As [`Store::for_each`].
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         self.default.for_each(visit)
+    }
+
+    /// Calls `visit` with every pair as [`Self::for_each`] does, with the expiry of its key. The
+    /// value and the expiry of a pair are of one moment.
+    ///
+    /// ```
+    /// # fn main() -> lodestore::Result<()> {
+    /// # use lodestore::{Expiry, Visit};
+    /// # use std::time::Duration;
+    /// # let dir = lodestore_contract::testing::Scratch::on_disk();
+    /// # let db = lodestore::Db::builder(dir.path().join("state")).capacity(64 << 20).open()?;
+    /// db.put_expiring("session", "Ada", Expiry::after(Duration::from_secs(60)))?;
+    /// db.put("count", "3")?;
+    /// let mut lasting = Vec::new();
+    /// db.for_each_pair(|pair| {
+    ///     if pair.expiry.is_none() {
+    ///         lasting.push(pair.key.to_vec());
+    ///     }
+    ///     Visit::More
+    /// })?;
+    /// assert_eq!(lasting, [b"count"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::for_each`].
+    pub fn for_each_pair(&self, visit: impl FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        self.default.for_each_pair(visit)
     }
 
     /// Counts the keys of the default keyspace.

@@ -1,6 +1,8 @@
 //! Batches over keyspaces, and snapshots of them.
 
-use lodestore::{Batch, BatchOp, Error, Expiry, ScanRange};
+use std::ops::Bound;
+
+use lodestore::{Batch, BatchOp, Commit, Condition, Error, Expiry, RangeCondition, ScanRange, Visit};
 use lodestore_contract::testing::Scratch;
 
 use crate::setup::{each, raw};
@@ -116,5 +118,94 @@ fn views_of_one_snapshot_show_all_keyspaces_at_one_moment() {
         drop((view, of_users, users, dropped, later, db));
         // The scan keeps the store open.
         assert_eq!(scan.filter_map(Result::ok).count(), keys.len(), "{}", setup.name());
+    });
+}
+
+#[test]
+fn a_keyspace_as_a_store_has_conditional_batches_and_snapshots_of_its_keys() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let users = db.keyspace("users").expect("creates");
+        for (store, other) in [(db.as_store(), users.as_store()), (users.as_store(), db.as_store())] {
+            let what = setup.name();
+            let (plain, odd) = (&b"k"[..], &b"\xff\xffk"[..]);
+            store.put(plain, b"v").expect("put");
+            store.put(odd, b"w").expect("put");
+            other.put(plain, b"other").expect("put");
+            let batch = Batch { ops: vec![BatchOp::Put { key: odd.into(), value: b"x".into(), expiry: None }] };
+            let conditions = [Condition::value(plain, Some(b"v".into())), Condition::value(odd, Some(b"w".into()))];
+            let done = store.write_if(&conditions, &batch);
+            if !store.capabilities().batch {
+                assert!(matches!(done, Err(Error::Unsupported { .. })), "{what}: {done:?}");
+                continue;
+            }
+            assert_eq!(done.expect("written"), Commit::Done, "{what}");
+            assert_eq!(store.write_if(&conditions, &batch).expect("unmet"), Commit::Unmet(1), "{what}");
+            assert_eq!(store.get(odd).expect("get").expect("there"), b"x", "{what}");
+            if store.capabilities().range_conditions {
+                assert_ranges(&store, &what);
+            }
+            if store.capabilities().snapshot {
+                let snapshot = store.snapshot().expect("snapshot");
+                store.delete(odd).expect("delete");
+                assert_eq!(snapshot.get(odd).expect("get").as_deref(), Some(&b"x"[..]), "{what}");
+                let entries = snapshot.scan(&ScanRange::all()).expect("scan");
+                let keys: Vec<_> = entries.map(|entry| entry.expect("an entry").key().to_vec()).collect();
+                assert_eq!(keys, [plain, odd], "{what}");
+            }
+            assert_eq!(other.get(plain).expect("get").expect("there"), b"other", "{what}");
+            [&store, &other].iter().for_each(|store| {
+                [plain, odd].iter().for_each(|key| _ = store.delete(key).expect("delete"));
+            });
+        }
+    });
+}
+
+/// Checks conditions on ranges of a store with the keys `k` and `FF FF k`.
+fn assert_ranges(store: &lodestore::Lodestore, what: &str) {
+    let condition = |keys: &[&[u8]]| RangeCondition {
+        from: Bound::Unbounded,
+        to: Bound::Unbounded,
+        keys: keys.iter().map(|key| key.to_vec()).collect(),
+    };
+    let (plain, odd) = (&b"k"[..], &b"\xff\xffk"[..]);
+    let met = condition(&[plain, odd]);
+    let of = |ranges: &[RangeCondition]| {
+        let conditions = [Condition::present(plain)];
+        store.write_if_ranges(&conditions, ranges, &Batch::default()).expect("an answer")
+    };
+    assert_eq!(of(std::slice::from_ref(&met)), Commit::Done, "{what}");
+    for keys in [&[plain][..], &[odd], &[odd, plain], &[plain, b"l", odd], &[]] {
+        assert_eq!(of(&[met.clone(), condition(keys)]), Commit::Unmet(2), "{what}: {keys:?}");
+    }
+    let above = RangeCondition { from: Bound::Excluded(plain.to_vec()), ..condition(&[odd]) };
+    assert_eq!(of(&[above.clone(), met.clone()]), Commit::Done, "{what}");
+    let outside = RangeCondition { keys: vec![plain.to_vec(), odd.to_vec()], ..above };
+    assert_eq!(of(&[met, outside]), Commit::Unmet(2), "{what}");
+}
+
+#[test]
+fn pairs_of_a_keyspace_are_visited_with_their_expiries() {
+    each(|setup, path| {
+        let db = setup.open(path);
+        let users = db.keyspace("users").expect("creates");
+        let expiry = Expiry::at_millis(u64::MAX / 2);
+        users.put("lasting", "1").expect("put");
+        users.put_expiring(b"\xff\xff", "2", expiry).expect("put");
+        db.put_expiring(b"\xff\xff", "3", expiry).expect("put");
+        let (mut of_users, mut of_default) = (Vec::new(), Vec::new());
+        let visit = |pairs: &mut Vec<_>, pair: lodestore::Pair<'_>| {
+            pairs.push((pair.key.to_vec(), pair.value.to_vec(), pair.expiry));
+            Visit::More
+        };
+        assert_eq!(users.for_each_pair(|pair| visit(&mut of_users, pair)).expect("a walk"), 2);
+        assert_eq!(db.for_each_pair(|pair| visit(&mut of_default, pair)).expect("a walk"), 1);
+        of_users.sort();
+        let pair = |key: &[u8], value: &[u8], expiry| (key.to_vec(), value.to_vec(), expiry);
+        assert_eq!(of_users, [pair(b"lasting", b"1", None), pair(b"\xff\xff", b"2", Some(expiry))], "{}", setup.name());
+        assert_eq!(of_default, [pair(b"\xff\xff", b"3", Some(expiry))], "{}", setup.name());
+        assert!(db.drop_keyspace("users").expect("drops"));
+        let refused = users.for_each_pair(|_| Visit::More);
+        assert!(matches!(refused, Err(Error::KeyspaceDropped { .. })), "{refused:?}");
     });
 }

@@ -111,7 +111,7 @@ impl Catalogue {
                 Ok(None) if number == count => {}
                 Ok(Some(slot)) => self.slots.push(slot),
                 Ok(None) => self.note_damage(PLACE.into(), format!("slot {number} is missing")),
-                Err(Error::Corrupt { place, what }) => self.note_damage(place, what),
+                Err(Error::Corrupt { place, what, .. }) => self.note_damage(place, what),
                 Err(error) => return Err(error),
             }
         }

@@ -18,10 +18,13 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, Result, ScanRange, Store, Swap, Visit};
+use lodestore_contract::{
+    Batch, BatchOp, Change, Commit, Condition, Error, Expiry, Lifetime, Pair, RangeCondition, Result, ScanRange, Store,
+    Swap, Visit,
+};
 
 use super::iter::{Keys, Pairs, scan_range};
 use super::{Shared, Value};
@@ -227,6 +230,21 @@ impl Keyspace {
         walked
     }
 
+    /// As [`Db::for_each_pair`](super::Db::for_each_pair). The call reads the whole store.
+    ///
+    /// # Errors
+    /// As [`Self::for_each`].
+    pub fn for_each_pair(&self, mut visit: impl FnMut(Pair<'_>) -> Visit) -> Result<u64> {
+        let mut visits = 0;
+        let walked = self.store().for_each_pair(&mut |pair| {
+            let Some(key) = self.map.decode_key(pair.key) else { return Visit::More };
+            visits += 1;
+            visit(Pair { key, ..pair })
+        });
+        self.check_alive()?;
+        walked.map(|_| visits)
+    }
+
     /// Visits the pairs of the keyspace in an engine with an order.
     fn walk_parts(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         let (mut visits, mut last, mut is_stopped) = (0, Vec::new(), false);
@@ -359,6 +377,57 @@ impl Keyspace {
         let batch = self.encode_batch(batch)?;
         let _writing = self.begin_write()?;
         self.store().write(&batch)
+    }
+
+    /// Writes all of `batch` to this keyspace if every condition is met, else nothing.
+    pub(super) fn write_all_if(
+        &self,
+        conditions: &[Condition],
+        ranges: &[RangeCondition],
+        batch: &Batch,
+    ) -> Result<Commit> {
+        let stored = |condition: &Condition| -> Result<Condition> {
+            Ok(Condition { key: self.map.encode_key(&condition.key)?.to_vec(), ..condition.clone() })
+        };
+        let conditions = conditions.iter().map(stored).collect::<Result<Vec<_>>>()?;
+        let batch = self.encode_batch(batch)?;
+        let _writing = self.begin_write()?;
+        if ranges.is_empty() {
+            return self.store().write_if(&conditions, &batch);
+        }
+        let (ranges, owners) = self.encode_ranges(ranges)?;
+        let count = conditions.len();
+        Ok(match self.store().write_if_ranges(&conditions, &ranges, &batch)? {
+            // Several ranges of stored keys may be of one condition.
+            Commit::Unmet(index) if index >= count => Commit::Unmet(count + owners[index - count]),
+            commit => commit,
+        })
+    }
+
+    /// Returns conditions on ranges of stored keys, and for each the index of its condition in
+    /// `ranges`: a range of the default keyspace may be two ranges of the store.
+    fn encode_ranges(&self, ranges: &[RangeCondition]) -> Result<(Vec<RangeCondition>, Vec<usize>)> {
+        let (mut encoded, mut owners) = (Vec::new(), Vec::new());
+        for (index, condition) in ranges.iter().enumerate() {
+            let range = condition.scan_range();
+            let is_possible = condition.keys.is_sorted_by(|first, second| first < second)
+                && condition.keys.iter().all(|key| range.contains(key));
+            if !is_possible {
+                // No key is inside these bounds, so the condition is never met.
+                let (from, to) = (Bound::Included(vec![0]), Bound::Excluded(vec![0]));
+                encoded.push(RangeCondition { from, to, keys: vec![vec![0]] });
+                owners.push(index);
+                continue;
+            }
+            let stored = |key: &Vec<u8>| self.map.encode_key(key).map(|key| key.to_vec());
+            let keys = condition.keys.iter().map(stored).collect::<Result<Vec<_>>>()?;
+            for Part { range, .. } in self.map.split_range(&range) {
+                let keys = keys.iter().filter(|key| range.contains(key)).cloned().collect();
+                encoded.push(RangeCondition { from: range.from, to: range.to, keys });
+                owners.push(index);
+            }
+        }
+        Ok((encoded, owners))
     }
 
     /// Returns a batch with the stored keys of its keys.
