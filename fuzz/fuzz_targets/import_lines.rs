@@ -2,6 +2,8 @@
 #![no_main]
 #![expect(dead_code, reason = "the program uses more of its modules than the target")]
 
+#[path = "../../crates/cli/src/base64.rs"]
+mod base64;
 #[path = "../../crates/cli/src/format.rs"]
 mod format;
 #[path = "../../crates/cli/src/jsonl.rs"]

@@ -6,10 +6,10 @@
 
 use std::io::{self, Write};
 
-use data_encoding::BASE64;
 use lodestore::Expiry;
 use serde::{Deserialize, Serialize};
 
+use crate::base64;
 use crate::format::Record;
 
 #[derive(Serialize)]
@@ -55,7 +55,7 @@ pub fn write(
 }
 
 fn text_or_base64(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
-    match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| BASE64.encode(bytes))) {
+    match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| base64::encode(bytes))) {
         None => (None, None),
         Some(Ok(text)) => (Some(text), None),
         Some(Err(base64)) => (None, Some(base64)),
@@ -81,7 +81,7 @@ fn bytes(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => {
-            BASE64.decode(base64.as_bytes()).map_err(|error| format!("{name}_b64 is no base64: {error}"))
+            base64::decode(base64.as_bytes()).map_err(|error| format!("{name}_b64 is no base64: {error}"))
         }
         (None, None) => Err(format!("there is no \"{name}\" and no \"{name}_b64\"")),
         (Some(_), Some(_)) => Err(format!("give \"{name}\" or \"{name}_b64\", not both")),

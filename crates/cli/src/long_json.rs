@@ -1,8 +1,8 @@
 //! A JSON object of an import that is decoded piece by piece (`long_line.rs`).
 
-use data_encoding::BASE64;
 use lodestore::Expiry;
 
+use crate::base64;
 use crate::format::Record;
 use crate::long_line::Bounded;
 
@@ -229,7 +229,7 @@ impl Text {
 }
 
 fn decode(name: &str, text: &[u8], decoded: &mut Bounded) -> Result<(), String> {
-    let bytes = BASE64.decode(text).map_err(|error| format!("{name} is no base64: {error}"))?;
+    let bytes = base64::decode(text).map_err(|error| format!("{name} is no base64: {error}"))?;
     decoded.extend(&bytes)
 }
 

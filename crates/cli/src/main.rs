@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod base64;
 mod cmd;
 mod failure;
 mod format;
 #[cfg(test)]
 mod fuzzed;
+mod hex;
 mod input;
 mod jsonl;
 mod lmdb;

@@ -3,12 +3,11 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Map, Value};
 
 use crate::args::CodingArgs;
 use crate::failure::Failure;
-use crate::tsv;
+use crate::{base64, hex, tsv};
 
 /// How keys and values are written on the command line and in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +34,13 @@ impl Coding {
     /// The bytes that an argument means.
     pub fn decode(self, what: &str, text: &OsStr) -> Result<Vec<u8>, Failure> {
         let bytes = text.as_bytes();
-        let refuse = |error: data_encoding::DecodeError, name: &str| {
+        let refuse = |error: &dyn std::fmt::Display, name: &str| {
             Failure::Usage(format!("{what} {:?} is no {name}: {error}", text.to_string_lossy()))
         };
         match self {
             Self::Plain => Ok(bytes.to_vec()),
-            Self::Hex => HEXLOWER_PERMISSIVE.decode(bytes).map_err(|error| refuse(error, "hexadecimal")),
-            Self::Base64 => BASE64.decode(bytes).map_err(|error| refuse(error, "base64")),
+            Self::Hex => hex::decode(bytes).map_err(|error| refuse(&error, "hexadecimal")),
+            Self::Base64 => base64::decode(bytes).map_err(|error| refuse(&error, "base64")),
         }
     }
 
@@ -49,8 +48,8 @@ impl Coding {
     pub fn encode(self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Plain => tsv::escape(bytes, out),
-            Self::Hex => out.extend_from_slice(HEXLOWER.encode(bytes).as_bytes()),
-            Self::Base64 => out.extend_from_slice(BASE64.encode(bytes).as_bytes()),
+            Self::Hex => hex::encode(bytes, out),
+            Self::Base64 => out.extend_from_slice(base64::encode(bytes).as_bytes()),
         }
     }
 }
@@ -70,7 +69,7 @@ pub fn show(key: &[u8]) -> String {
 pub fn set_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.into(), text.into()),
-        Err(_) => object.insert(format!("{name}_b64"), BASE64.encode(bytes).into()),
+        Err(_) => object.insert(format!("{name}_b64"), base64::encode(bytes).into()),
     };
 }
 

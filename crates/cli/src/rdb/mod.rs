@@ -9,6 +9,7 @@
 //! key, a separator and the field as its key. Values of other types are read over and counted.
 //! Format: rdb.h and rdb.c of Redis 7.4.
 
+mod crc64;
 mod packed;
 mod skip;
 mod text;
@@ -67,7 +68,7 @@ pub struct Summary {
 /// The input, with the checksum of the bytes that were read.
 struct Source<R> {
     input: R,
-    digest: crc_fast::Digest,
+    sum: crc64::Crc64,
     at: u64,
 }
 
@@ -83,7 +84,7 @@ impl<R: Read> Source<R> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.bad("the file ends too early"),
             Err(error) => return Err(Halt::Io(error)),
         }
-        self.digest.update(&bytes);
+        self.sum.update(&bytes);
         self.at += N as u64;
         Ok(bytes)
     }
@@ -103,7 +104,7 @@ impl<R: Read> Source<R> {
         if (bytes.len() as u64) < len {
             return self.bad("the file ends too early");
         }
-        self.digest.update(&bytes);
+        self.sum.update(&bytes);
         self.at += len;
         Ok(bytes)
     }
@@ -119,8 +120,7 @@ pub fn read<E>(
     separator: &[u8],
     each: &mut dyn FnMut(Record) -> Result<(), E>,
 ) -> Result<Summary, Halt<E>> {
-    let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Redis);
-    let mut source = Source { input, digest, at: 0 };
+    let mut source = Source { input, sum: crc64::Crc64::default(), at: 0 };
     let head: [u8; HEAD_BYTES] = source.array()?;
     let digits = std::str::from_utf8(&head[MAGIC.len()..]).ok().filter(|_| head.starts_with(MAGIC));
     match digits.and_then(|digits| digits.parse().ok()) {
@@ -283,7 +283,7 @@ impl<R: Read, E> Body<'_, R, E> {
 
     /// Compares the checksum, after the last opcode.
     fn end(mut self) -> Result<Summary, Halt<E>> {
-        let sum = self.source.digest.finalize();
+        let sum = self.source.sum.value();
         let stored = u64::from_le_bytes(self.source.array()?);
         if stored != 0 && stored != sum {
             return self.source.bad("the checksum is wrong: the file is damaged, take another copy");
