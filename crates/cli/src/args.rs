@@ -452,6 +452,8 @@ pub enum ImportFormat {
     Lmdb,
     /// A snapshot of Redis, dump.rdb.
     Rdb,
+    /// The directory of a RocksDB database.
+    Rocksdb,
 }
 
 /// `import`.
@@ -461,17 +463,20 @@ pub struct ImportArgs {
     pub store: DataArgs,
     /// The file; - is standard input
     pub file: PathBuf,
-    /// Its format; without it the first bytes tell lmdb and rdb, .tsv and .txt files are tsv, all
-    /// else is jsonl
+    /// Its format; without it the first bytes tell lmdb and rdb, the files of a directory tell lmdb and
+    /// rocksdb, .tsv and .txt files are tsv, all else is jsonl
     #[arg(long, value_enum)]
     pub format: Option<ImportFormat>,
     /// Of an LMDB file: the named database
     #[arg(long, value_name = "NAME")]
     pub database: Option<OsString>,
+    /// Of a RocksDB database: the column family, "default" unless given
+    #[arg(long, value_name = "NAME")]
+    pub column_family: Option<String>,
     /// Of an RDB file: what stands between a hash and a field in the key of a record
     #[arg(long, value_name = "TEXT", default_value = ":")]
     pub hash_separator: OsString,
-    /// Of an LMDB or RDB file: refuse it if anything in it cannot be imported
+    /// Of LMDB, Redis and RocksDB: refuse it if anything in it cannot be imported
     #[arg(long)]
     pub strict: bool,
     /// Write how many records are acknowledged: at every 10,000, when the input pauses, and at its end

@@ -93,6 +93,42 @@ impl Common {
     }
 }
 
+/// Why a walk over all pairs ended early.
+#[derive(Debug)]
+pub enum Halt<E> {
+    /// The store of others could not be read.
+    Store(Error),
+    /// The caller stopped.
+    Caller(E),
+}
+
+impl Common {
+    /// Calls `each` for all pairs in the order of keys, and frees the iterator. Returns the number of pairs.
+    ///
+    /// # Errors
+    /// [`Halt`]. Pairs that `each` received before are valid.
+    ///
+    /// # Safety
+    /// The iterator was just made by the same library, of a database that outlives the call (Inv 4).
+    pub(crate) unsafe fn walk<E>(
+        &self,
+        doing: &'static str,
+        iterator: *mut Iterator,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<u64, Halt<E>> {
+        let mut cursor = Cursor { common: self, raw: iterator };
+        // SAFETY: Inv 4, by the caller, and 6.
+        unsafe { (self.seek)(cursor.raw, chars(&[]), 0) };
+        let mut pairs = 0;
+        while let Some((key, value)) = cursor.pair() {
+            each(key, value).map_err(Halt::Caller)?;
+            pairs += 1;
+            cursor.next();
+        }
+        cursor.outcome(doing).map(|()| pairs).map_err(Halt::Store)
+    }
+}
+
 /// An iterator of a database that outlives it.
 struct Cursor<'a> {
     common: &'a Common,

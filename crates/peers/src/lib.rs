@@ -1,6 +1,7 @@
-//! Stores of others, for the bench to run beside ours.
+//! Stores of others, for the bench to measure and for the program to import from.
 //!
-//! Floor 3 (with `contract`); only `bench` stands on it, behind its feature `peers`, and nothing of the default build does. A peer
+//! Floor 3 (with `contract`). Only `bench` and the program `lodestore` use this crate, each behind its feature `peers`;
+//! no default build does. The program uses [`RocksDbReader`] alone, for `lodestore import`. A peer
 //! written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
 //! Rust (`redb`, `fjall` and `sled` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
 //!
@@ -27,7 +28,15 @@ mod server;
 #[cfg(feature = "sled")]
 mod sled;
 
+pub use common::Halt;
 pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};
+pub use rocksdb::reader::RocksDbReader;
+
+/// Databases for tests of the programs that read them.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::rocksdb::testing::make_rocksdb_family;
+}
 
 #[cfg(all(test, any(feature = "fjall", feature = "redb", feature = "sled")))]
 mod tests {

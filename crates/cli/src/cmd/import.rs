@@ -10,6 +10,10 @@ use indicatif::ProgressBar;
 use lodestore::{Lodestore, format_size, io_advice};
 
 use super::import_foreign::{Checked, Foreign};
+#[cfg(feature = "peers")]
+use super::import_rocksdb;
+#[cfg(not(feature = "peers"))]
+use super::no_rocksdb as import_rocksdb;
 use super::{Access, Opened, bar, object, with_opened};
 use crate::args::{ImportArgs, ImportFormat};
 use crate::failure::{Failure, Outcome, file_failure};
@@ -29,6 +33,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// the records counted are in the store.
 pub fn run(args: &ImportArgs) -> Outcome {
     let format = match (args.format, Foreign::detect(&args.file)) {
+        (Some(ImportFormat::Rocksdb), _) => return import_rocksdb::run(args),
+        (None, _) if is_rocksdb(&args.file) => return import_rocksdb::run(args),
         (Some(ImportFormat::Lmdb), _) | (None, Ok(Some(Foreign::Lmdb))) => return run_foreign(args, Foreign::Lmdb),
         (Some(ImportFormat::Rdb), _) | (None, Ok(Some(Foreign::Rdb))) => return run_foreign(args, Foreign::Rdb),
         (Some(ImportFormat::Jsonl), _) => Format::Jsonl,
@@ -36,8 +42,9 @@ pub fn run(args: &ImportArgs) -> Outcome {
         // A file that cannot be opened is an error below.
         (None, _) => Format::of(None, &args.file),
     };
-    if args.strict || args.database.is_some() {
-        let what = "--strict and --database are for files of LMDB and Redis: leave them out, or give --format";
+    if args.strict || args.database.is_some() || args.column_family.is_some() {
+        let what = "--strict, --database and --column-family are for files of LMDB, Redis and RocksDB: leave them out, \
+                    or give --format";
         return Err(Failure::Usage(what.into()));
     }
     let (source, size) = open(&args.file)?;
@@ -48,6 +55,12 @@ pub fn run(args: &ImportArgs) -> Outcome {
     })
 }
 
+/// Returns whether a path is the directory of a RocksDB database.
+fn is_rocksdb(path: &Path) -> bool {
+    // Other stores have one of the two.
+    ["CURRENT", "IDENTITY"].iter().all(|name| path.join(name).is_file())
+}
+
 fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
     let signal = StopSignal::watch();
     let checked = Checked::read(args, foreign, &signal)?;
@@ -55,7 +68,10 @@ fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
 }
 
 /// Opens the store, does `work`, and says what came of it.
-fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
+///
+/// # Errors
+/// Those of the open and of `work`.
+pub fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
         opened.tell_damage(out, |out| {
             let store = match &args.store.keyspace {

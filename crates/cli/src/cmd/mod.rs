@@ -9,10 +9,14 @@ mod doctor;
 mod export;
 mod import;
 mod import_foreign;
+#[cfg(feature = "peers")]
+mod import_rocksdb;
 mod info;
 mod keyspaces;
 mod man;
 mod mkvs;
+#[cfg(not(feature = "peers"))]
+mod no_rocksdb;
 mod point;
 mod scan;
 mod stats;

@@ -18,6 +18,16 @@ c_api! {
     open = "rocksdb_open_column_families": unsafe extern "C" fn(
         *const Options, *const c_char, c_int, *const *const c_char, *const *const Options, *mut *mut Family,
         *mut *mut c_char) -> *mut Db;
+    open_to_read = "rocksdb_open_for_read_only_column_families": unsafe extern "C" fn(
+        *const Options, *const c_char, c_int, *const *const c_char, *const *const Options, *mut *mut Family,
+        c_uchar, *mut *mut c_char) -> *mut Db;
+    families_list = "rocksdb_list_column_families": unsafe extern "C" fn(
+        *const Options, *const c_char, *mut usize, *mut *mut c_char) -> *mut *mut c_char;
+    families_free = "rocksdb_list_column_families_destroy": unsafe extern "C" fn(*mut *mut c_char, usize);
+    family_create = "rocksdb_create_column_family": unsafe extern "C" fn(
+        *mut Db, *const Options, *const c_char, *mut *mut c_char) -> *mut Family;
+    family_put = "rocksdb_put_cf": unsafe extern "C" fn(
+        *mut Db, *const WriteOptions, *mut Family, *const c_char, usize, *const c_char, usize, *mut *mut c_char);
     close = "rocksdb_close": unsafe extern "C" fn(*mut Db);
     family_destroy = "rocksdb_column_family_handle_destroy": unsafe extern "C" fn(*mut Family);
     put = "rocksdb_put": unsafe extern "C" fn(
@@ -72,6 +82,11 @@ c_api! {
     flush_create = "rocksdb_flushoptions_create": unsafe extern "C" fn() -> *mut FlushOptions;
     flush_destroy = "rocksdb_flushoptions_destroy": unsafe extern "C" fn(*mut FlushOptions);
     flush_set_wait = "rocksdb_flushoptions_set_wait": unsafe extern "C" fn(*mut FlushOptions, c_uchar);
+    read_set_fill_cache = "rocksdb_readoptions_set_fill_cache": unsafe extern "C" fn(*mut ReadOptions, c_uchar);
+    read_set_total_order = "rocksdb_readoptions_set_total_order_seek": unsafe extern "C" fn(*mut ReadOptions, c_uchar);
+    read_set_readahead = "rocksdb_readoptions_set_readahead_size": unsafe extern "C" fn(*mut ReadOptions, usize);
+    family_iterator_create = "rocksdb_create_iterator_cf":
+        unsafe extern "C" fn(*mut Db, *const ReadOptions, *mut Family) -> *mut Iterator;
     iterator_create = "rocksdb_create_iterator": unsafe extern "C" fn(*mut Db, *const ReadOptions) -> *mut Iterator;
 }
 

@@ -15,6 +15,8 @@
 //! upon a value in the oldest files writes it again; a file in which nothing lives goes.
 
 mod api;
+pub(crate) mod reader;
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};

@@ -1,0 +1,111 @@
+//! `import` from a RocksDB directory, by RocksDB's own library.
+//!
+//! The database is read twice. The first time checks all pairs and has no effect, so nothing of a
+//! damaged database is imported. Both times read the same state: that of the open.
+
+use std::path::Path;
+
+use lodestore::Error;
+use lodestore_peers::{Halt, RocksDbReader};
+
+use super::import::{Progress, with_import};
+use crate::args::ImportArgs;
+use crate::failure::{Failure, Outcome, note};
+use crate::format::Record;
+use crate::stop_signal::StopSignal;
+
+/// The column family that is imported unless another one is named.
+const DEFAULT: &str = "default";
+/// Pairs between two looks at the signal.
+const SIGNAL_STEP: u64 = 1024;
+
+/// Imports all pairs of a column family.
+///
+/// # Errors
+/// [`Failure::Usage`]; [`Failure::Source`] if RocksDB refuses the database, or if a pair or what
+/// `--strict` refuses cannot be imported; those of the store.
+pub fn run(args: &ImportArgs) -> Outcome {
+    let signal = StopSignal::watch();
+    let source = Source::open(args)?;
+    let mut pairs = 0;
+    source.records(&mut |_| {
+        pairs += 1;
+        if u64::is_multiple_of(pairs, SIGNAL_STEP) { signal.check("import") } else { Ok(()) }
+    })?;
+    let left_out = source.left_out(pairs)?;
+    with_import(args, "record", |import| {
+        import.begin(Progress { records: pairs, skipped: left_out });
+        source.records(&mut |record| match signal.number() {
+            Some(number) => Err(import.stopped(number)),
+            None => import.record(record),
+        })
+    })
+}
+
+/// A database that is open for reading.
+struct Source<'a> {
+    args: &'a ImportArgs,
+    reader: RocksDbReader,
+}
+
+impl<'a> Source<'a> {
+    fn open(args: &'a ImportArgs) -> Outcome<Self> {
+        if args.file == Path::new("-") {
+            return Err(Failure::Usage("a RocksDB database is a directory: give its name".into()));
+        }
+        let family = args.column_family.as_deref().unwrap_or(DEFAULT);
+        match RocksDbReader::open(&args.file, family) {
+            Ok(reader) => Ok(Self { args, reader }),
+            Err(Error::InvalidOption { name, value, why }) if name == "column-family" => {
+                Err(Failure::Usage(format!("--column-family {value}: {why}")))
+            }
+            Err(Error::InvalidOption { why, .. }) => Err(Failure::Usage(format!("importing from RocksDB: {why}"))),
+            Err(error) => Err(refusal(args, &error.to_string())),
+        }
+    }
+
+    /// Calls `each` with every pair.
+    fn records(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome {
+        let read = self.reader.for_each_pair(&mut |key, value| {
+            let record = Record { key: key.to_vec(), value: value.to_vec(), expiry: None, keyspace: None };
+            record.check().map_err(|what| refusal(self.args, &what))?;
+            each(record)
+        });
+        match read {
+            Ok(_) => Ok(()),
+            Err(Halt::Caller(failure)) => Err(failure),
+            Err(Halt::Store(error)) => Err(refusal(self.args, &error.to_string())),
+        }
+    }
+
+    /// Reports the column families that are not imported. Returns their number.
+    fn left_out(&self, pairs: u64) -> Outcome<u64> {
+        if self.args.column_family.is_some() {
+            return Ok(0);
+        }
+        let others: Vec<&str> =
+            self.reader.families().iter().map(String::as_str).filter(|name| *name != DEFAULT).collect();
+        let names = others.join(", ");
+        match others.len() as u64 {
+            0 => {}
+            _ if pairs == 0 => {
+                let what = format!("the default column family is empty: choose one of {names} with --column-family");
+                return Err(Failure::Usage(what));
+            }
+            _ if self.args.strict => {
+                let what = format!(
+                    "the database has the column families {names}, which --strict refuses: give --column-family {DEFAULT} to \
+                     import the default one alone"
+                );
+                return Err(refusal(self.args, &what));
+            }
+            _ => note(&format!("left out: the column families {names} (--column-family imports one)")),
+        }
+        Ok(others.len() as u64)
+    }
+}
+
+fn refusal(args: &ImportArgs, what: &str) -> Failure {
+    let family = args.column_family.as_deref().unwrap_or(DEFAULT);
+    Failure::Source { file: args.file.clone(), place: format!("column family {family}"), what: what.into() }
+}
