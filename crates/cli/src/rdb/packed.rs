@@ -167,3 +167,21 @@ pub(super) fn zipmap(bytes: &[u8]) -> Items {
         Ok(item)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A listpack of `count` items, each the number 1 in two bytes.
+    fn ones(count: usize) -> Vec<u8> {
+        let total = (4 + 2 + 2 * count + 1) as u32;
+        [&total.to_le_bytes()[..], &[0xff, 0xff], &[1u8, 1].repeat(count), &[END]].concat()
+    }
+
+    #[test]
+    fn a_collection_of_millions_of_small_items_is_refused() {
+        assert_eq!(listpack(&ones(1000)), Ok(vec![b"1".to_vec(); 1000]));
+        let refused = listpack(&ones(ITEMS_MAX + 1)).expect_err("more items than Redis packs");
+        assert!(refused.contains("more items"), "{refused}");
+    }
+}
