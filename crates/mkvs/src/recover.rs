@@ -67,6 +67,8 @@ struct Maker<'a> {
     options: &'a Arc<MkvsOptions>,
     places: &'a dyn Places,
     matrix: &'a Matrix,
+    /// The doubts of a salvage about the matrix's description.
+    doubts: Vec<Doubt>,
 }
 
 impl Maker<'_> {
@@ -74,27 +76,31 @@ impl Maker<'_> {
         self.root.join(path)
     }
 
-    /// Builds a device of opened stores.
+    /// Opens the directory of a device's label, if there are labels.
     ///
     /// # Errors
-    /// [`Error::Io`] if the directory of its label cannot be opened.
+    /// [`Error::Io`].
+    fn label_directory(&self, member: &Member) -> Result<Option<StoreDir>> {
+        let store = self.directory(&member.path).join(Part::Device.directory());
+        self.places.has_files().then(|| StoreDir::open_existing(&store)).transpose()
+    }
+
+    /// Builds a device of opened stores.
     fn device(
         &self,
         index: usize,
         member: &Member,
         place: Place,
         log: Option<OpLog>,
-        stamp: u64,
-    ) -> Result<Arc<Device>> {
+        (label, stamp): (Option<StoreDir>, u64),
+    ) -> Arc<Device> {
         let is_inline = match self.options.inline {
             Inline::On => true,
             Inline::Off => false,
             Inline::Auto => place.is_memory,
         };
-        let store = self.directory(&member.path).join(Part::Device.directory());
-        let label = if self.places.has_files() { Some(StoreDir::open_existing(&store)?) } else { None };
         let device = Device::new(index, member.id, place.store, log, is_inline, place.is_memory);
-        Ok(Arc::new(device.planted(self.options.planted).labelled(label, stamp)))
+        Arc::new(device.planted(self.options.planted).labelled(label, stamp))
     }
 
     /// Makes a device's stores.
@@ -117,19 +123,22 @@ impl Maker<'_> {
                     .planted(self.options.planted),
             )
         };
-        self.device(index, member, place, log, 0)
+        let label = self.label_directory(member)?;
+        Ok(self.device(index, member, place, log, (label, 0)))
     }
 
     /// Opens a device's stores. Adds to `doubts` what a strict open would refuse.
     fn open(&self, index: usize, member: &Member, members: usize, doubts: &mut Vec<Doubt>) -> Result<Arc<Device>> {
-        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what });
+        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         let directory = self.directory(&member.path);
-        let stamp = match self.check_labels(&directory, member) {
+        let (stamp, mut unread) = match self.check_labels(&directory, member) {
             Err(error @ Error::Foreign { .. }) if self.options.salvage => {
                 doubt(error.to_string());
-                0
+                (0, None)
             }
-            stamp => stamp?,
+            // The pairs and the log are there all the same.
+            Err(error @ Error::Io { .. }) if self.options.salvage => (0, Some(error)),
+            stamp => (stamp?, None),
         };
         // Read before the store is opened: an open raises the number.
         let found = self.places.opening(&directory, Part::Device).unwrap_or(member.opening);
@@ -157,7 +166,21 @@ impl Maker<'_> {
             }
             Some(log)
         };
-        let device = self.device(index, member, place, log, stamp)?;
+        let is_known = member.store != 0 && place.store.identity().is_some();
+        let label = match self.label_directory(member) {
+            Err(error) if self.options.salvage => {
+                unread.get_or_insert(error);
+                None
+            }
+            label => label?,
+        };
+        let device = self.device(index, member, place, log, (label, stamp));
+        if let Some(error) = unread {
+            let what = format!("its label cannot be read or replaced: {error}");
+            // Without the label, the identity of the store says whose pairs these are.
+            doubts.push(Doubt { device: Some(index), what, may_lack: !is_known });
+        }
+        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         if is_older {
             doubt("its store was replaced by an older copy, so its pairs may be older or missing".into());
             device.set_older();
@@ -216,7 +239,7 @@ fn open_part(
     let place = places.open(directory, part, engine, OpenMode::Salvage)?;
     // A restart of the machine gives nothing up that was promised, if nothing is damaged.
     let is_restart = matches!(refused, Error::MachineRestarted { .. });
-    if !is_restart || place.store.stats().recovery.corrupt > 0 {
+    if !is_restart || has_damage(&*place.store) {
         let what = match refused {
             Error::Corrupt { place, what, .. } => format!("{place}: {what}"),
             other => other.to_string(),
@@ -224,6 +247,12 @@ fn open_part(
         doubt(format!("only a salvage opens its {} ({what})", part.name()));
     }
     Ok(place)
+}
+
+/// Whether the recovery of a store finds damage. Waits for its end, since it counts damage until
+/// then.
+fn has_damage(store: &dyn Store) -> bool {
+    store.wait_recovered().is_err() || store.stats().recovery.corrupt > 0
 }
 
 /// Refuses a store of pairs that is not the one of this member: the files changed places.
@@ -281,7 +310,7 @@ pub(crate) fn make_device(
     member: &Member,
     members: usize,
 ) -> Result<Arc<Device>> {
-    Maker { root, options, places: made.places(), matrix }.create(made, index, member, members)
+    Maker { root, options, places: made.places(), matrix, doubts: Vec::new() }.create(made, index, member, members)
 }
 
 /// Makes a matrix with its description in `root`, and starts it. A matrix that cannot be started
@@ -323,7 +352,7 @@ pub(crate) fn create<T>(
         groups: (0..options.groups).map(group).collect(),
     };
     let creation = Creation::begin(root, &matrix, places)?;
-    let maker = Maker { root, options, places, matrix: &matrix };
+    let maker = Maker { root, options, places, matrix: &matrix, doubts: Vec::new() };
     let mut made = Made::new(places);
     let mut devices = Vec::new();
     for group in &matrix.groups {
@@ -376,19 +405,29 @@ fn of_matrix(root: &Path, error: Error) -> Error {
 /// Opens the matrix whose description lies in `root`.
 pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
     let unfinished = Creation::left(root, places)?;
-    let place = open_part(places, (root, Part::Host, ""), options.salvage, &mut |_| ());
+    // An older description may have members count that lack acknowledged writes, or lack a mark.
+    let mut doubts = Vec::new();
+    let mut doubt = |what| doubts.push(Doubt::of_group(what));
+    let place = open_part(places, (root, Part::Host, ""), options.salvage, &mut doubt);
     let host = place.and_then(|place| Host::open(place.store, root));
     let host = Arc::new(host.map_err(|error| match &unfinished {
         Some(creation) => creation.explain(error),
         None => explain_host(root, of_matrix(root, error)),
     })?);
     unfinished.map_or(Ok(()), Creation::finish)?;
-    open_devices(root, options, places, &host)
+    open_devices(root, options, places, &host, doubts)
         .map_err(|error| explain_full(&root.join(Part::Host.directory()), &**host.store(), error))
 }
 
-/// Opens the devices of the matrix that the host describes.
-fn open_devices(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places, host: &Arc<Host>) -> Result<Opened> {
+/// Opens the devices of the matrix that the host describes. `doubts` are those about the
+/// description.
+fn open_devices(
+    root: &Path,
+    options: &Arc<MkvsOptions>,
+    places: &dyn Places,
+    host: &Arc<Host>,
+    doubts: Vec<Doubt>,
+) -> Result<Opened> {
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
     let is_granted = if options.salvage { Ok(()) } else { check_given_up(root, &matrix) };
@@ -399,7 +438,7 @@ fn open_devices(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places, ho
     }
     let left = host.take_clean(options.planted)?;
     let (record, filters) = left.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
-    let maker = Maker { root, options, places, matrix: &matrix };
+    let maker = Maker { root, options, places, matrix: &matrix, doubts };
     let mut filters = filters.into_iter();
     let mut groups = Vec::new();
     for (index, group) in matrix.groups.iter().enumerate() {
@@ -460,7 +499,7 @@ fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error 
 /// Opens a group, and has its members follow the one that has most. With its last operation.
 fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
     let members = record.members.len();
-    let (mut devices, mut losses, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut devices, mut losses, mut doubts) = (Vec::new(), Vec::new(), maker.doubts.clone());
     for (at, member) in record.members.iter().enumerate() {
         match maker.open(at, member, members, &mut doubts) {
             Ok(device) => devices.push(device),
@@ -498,7 +537,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: why_lost(&error) }).collect();
     let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
-    doubts.extend(lacking.map(|what| Doubt { device: None, what }));
+    doubts.extend(lacking.map(Doubt::of_group));
     *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
     group.follow(&devices, &refused)?;
     let last = group.last();

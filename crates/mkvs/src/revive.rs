@@ -10,7 +10,9 @@ use crate::catchup::log_of;
 use crate::group::Group;
 use crate::layout::MemberState;
 use crate::lead::Lead;
+use crate::lock;
 use crate::recover::choose;
+use crate::salvage::Doubt;
 
 /// How long a device's processor may be at something, before it is tried again later.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -38,7 +40,9 @@ impl Group {
                 return Ok(false);
             }
             let record = self.host.matrix().groups[self.index].clone();
-            let Lead { last, active, refused, .. } = choose(&self.options, self.index, &record, &devices)?;
+            let Lead { last, active, refused, lacking } = choose(&self.options, self.index, &record, &devices)?;
+            // Before the epoch, which marks the group.
+            lacking.into_iter().for_each(|what| lock(&self.doubts).add(Doubt::of_group(what)));
             self.acknowledged.store(last, Ordering::Release);
             for stripe in &mut stripes {
                 stripe.last = last;

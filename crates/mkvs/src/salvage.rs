@@ -2,7 +2,8 @@
 //!
 //! A strict open counts on devices that it can read. A salvage goes on without some of them, or
 //! takes stores that a strict open refuses. Each such reason is a *doubt* of the group:
-//! acknowledged writes may be missing or older.
+//! acknowledged writes may be missing or older. Doubts arise at the open, and when a leader is chosen
+//! again.
 //!
 //! Invariants
 //! 1. In a group with a doubt, the description has the mark `given up` before the salvage changes
@@ -23,12 +24,22 @@ use crate::planted::Fault;
 /// Most bytes of a mark's text.
 const GIVEN_UP_BYTES_MAX: usize = 512;
 
-/// Why acknowledged writes may be missing in a group.
+/// Why acknowledged writes may be missing in a group, or what else a strict open would refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// The place in its group of the device that the doubt is about; `None` for the whole group.
     pub(crate) device: Option<usize>,
     pub(crate) what: String,
+    /// Whether acknowledged writes may be missing or older. If not, `verify` reports the doubt, and
+    /// the group has no mark.
+    pub(crate) may_lack: bool,
+}
+
+impl Doubt {
+    /// Acknowledged writes of a whole group may be missing.
+    pub(crate) fn of_group(what: String) -> Self {
+        Self { device: None, what, may_lack: true }
+    }
 }
 
 /// The doubts of a group. Empty unless the open is a salvage.
@@ -43,16 +54,27 @@ impl Doubts {
     /// Returns the doubts of an open that found these. `given_up` is the mark of an earlier
     /// salvage.
     pub(crate) fn of(found: Vec<Doubt>, given_up: Option<&str>) -> Self {
-        let earlier = given_up.map(|what| Doubt {
-            device: None,
-            what: format!("an earlier salvage gave up what it could not read ({what})"),
-        });
+        let earlier =
+            given_up.map(|what| Doubt::of_group(format!("an earlier salvage gave up what it could not read ({what})")));
         Self { all: earlier.into_iter().chain(found).collect(), is_accepted: false }
+    }
+
+    /// Adds a doubt that arises after the open. No earlier replacement accepted it.
+    pub(crate) fn add(&mut self, doubt: Doubt) {
+        if !self.all.contains(&doubt) {
+            self.all.push(doubt);
+        }
+        self.is_accepted = false;
+    }
+
+    /// Returns the doubts by which acknowledged writes may be missing or older.
+    fn losses(&self) -> impl Iterator<Item = &Doubt> {
+        self.all.iter().filter(|doubt| doubt.may_lack)
     }
 
     /// Returns the text of a mark; `None` without a doubt.
     fn text(&self) -> Option<String> {
-        let texts = self.all.iter().map(|doubt| match doubt.device {
+        let texts = self.losses().map(|doubt| match doubt.device {
             Some(device) => format!("device {device}: {}", doubt.what),
             None => doubt.what.clone(),
         });
@@ -65,14 +87,14 @@ impl Doubts {
 }
 
 impl Group {
-    /// Returns why acknowledged writes may be missing. Empty unless the open is a salvage.
+    /// Returns what a strict open would refuse. Empty unless the open is a salvage.
     pub(crate) fn doubts(&self) -> Vec<Doubt> {
         lock(&self.doubts).all.clone()
     }
 
     /// Whether acknowledged writes may be missing.
     pub(crate) fn has_doubts(&self) -> bool {
-        !lock(&self.doubts).all.is_empty()
+        lock(&self.doubts).losses().next().is_some()
     }
 
     /// Marks the group as one that gave up acknowledged writes, durably, if a doubt exists. To be

@@ -51,7 +51,7 @@ pub(crate) fn verify(
                 format!("cannot be opened: {}", lost.why),
             );
         }
-        for Doubt { device, what } in group.doubts() {
+        for Doubt { device, what, .. } in group.doubts() {
             let of_device = device.map(|device| format!(" device {device}")).unwrap_or_default();
             report.find(format!("group {}{of_device}", group.index), what);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::Matrix;
 use common::faulty::{Fault, Touch};
-use common::switched::switched;
+use common::switched::{Switches, switched};
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Error, Store};
@@ -37,8 +37,12 @@ fn assert_holds(store: &Mkvs) {
 
 /// A matrix of three devices whose first device is lost, and alone had an acknowledged key.
 fn lost_alone(name: &'static str) -> Matrix {
+    lost_alone_with(name, Acks::All).0
+}
+
+fn lost_alone_with(name: &'static str, acks: Acks) -> (Matrix, Switches) {
     let (matrix, switches) = switched(name, 3);
-    let matrix = matrix.with(|options| options.acks = Acks::All);
+    let matrix = matrix.with(|options| options.acks = acks);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
     for switch in switches.stores[1..].iter().chain(&switches.logs[1..]) {
@@ -49,7 +53,7 @@ fn lost_alone(name: &'static str) -> Matrix {
     switches.stores.iter().chain(&switches.logs).for_each(|switch| switch.clear());
     std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose the first device");
     assert!(matches!(matrix.open().map(drop), Err(Error::TooFewDevices { .. })));
-    matrix
+    (matrix, switches)
 }
 
 fn set_salvage(matrix: &mut Matrix, salvage: bool) {
@@ -198,6 +202,132 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not
                 assert_holds(&matrix.open().expect("nothing is damaged"));
             }
         }
+    }
+}
+
+/// Lets the first device lack an acknowledged key, and the others fail. The first device leads then.
+fn lose_all_but_the_first(store: &Mkvs, switches: &Switches) {
+    let fail = |device: usize, fault: Fault| {
+        switches.stores[device].set(move |touch, _| if touch == Touch::Write { fault } else { Fault::None });
+    };
+    fail(0, Fault::Full);
+    // Without threads the first device does not have its turn in each write.
+    let is_behind = |i: &u64| {
+        store.put(ALONE, &i.to_le_bytes()).expect("two devices have the key");
+        store.status().devices[0].state == "behind"
+    };
+    assert!((0..100).any(|i| is_behind(&i)));
+    [1, 2].iter().for_each(|device| fail(*device, Fault::Io));
+    store.put(b"more", b"value").expect_err("no device does it");
+    switches.stores[0].clear();
+    store.settle().expect("what threads would do");
+    let states: Vec<_> = store.status().devices.iter().map(|device| device.state).collect();
+    assert_eq!(states, ["active", "failed", "failed"]);
+}
+
+#[test]
+fn devices_that_fail_in_a_salvage_mark_the_matrix_also_after_a_replacement() {
+    for is_replaced in [false, true] {
+        let (mut matrix, switches) = if is_replaced {
+            lost_alone_with("lost again", Acks::One)
+        } else {
+            let (matrix, switches) = switched("lost in a salvage", 3);
+            let matrix = matrix.with(|options| options.acks = Acks::One);
+            fill(&matrix.create(CAPACITY).expect("create"));
+            (matrix, switches)
+        };
+        matrix.options.threads = false;
+        let store = salvage(&mut matrix);
+        if is_replaced {
+            let directory = matrix.device(0, 0);
+            let replaced = store.replace(0, 0, &directory, &matrix.path(), &matrix.places).expect("replace");
+            assert!(replaced.gave_up.is_some());
+            store.settle().expect("what threads would do");
+        }
+        assert_eq!(findings(&store), Vec::<String>::new());
+        assert_eq!(store.status().given_up, [None]);
+        lose_all_but_the_first(&store, &switches);
+        let found = findings(&store);
+        assert!(found.iter().any(|what| what.contains("newer values may be missing")), "{found:?}");
+        assert!(store.status().given_up[0].is_some());
+        drop(store);
+        switches.stores.iter().for_each(|switch| switch.clear());
+        assert_marked(&matrix);
+    }
+}
+
+#[test]
+fn a_salvage_after_a_restart_waits_for_the_damage_that_a_recovery_finds() {
+    let (mut matrix, switches) = switched("found by recovery", 3);
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    store.close().expect("close");
+    drop(store);
+    refuse_strictly(&mut matrix, &[0, 1], Part::Device, |path| Error::MachineRestarted { path });
+    switches.stores[0].find_at_end(1);
+    let store = salvage(&mut matrix);
+    let doubts = findings(&store).into_iter().filter(|what| what.contains("only a salvage opens its pairs")).count();
+    assert_eq!(doubts, 1);
+    drop(store);
+    matrix.places.refuse_strict = None;
+    assert_marked(&matrix);
+}
+
+#[test]
+fn a_salvage_of_a_damaged_description_marks_the_matrix_and_one_after_a_restart_does_not() {
+    for is_damaged in [true, false] {
+        let mut matrix = Matrix::new("description in salvage", 1, 3);
+        let store = matrix.create(CAPACITY).expect("create");
+        fill(&store);
+        store.close().expect("close");
+        drop(store);
+        matrix.places.refuse_strict = Some(Arc::new(move |path: &Path, part| match (part, is_damaged) {
+            (Part::Host, true) => Some(Error::corrupt(path.display().to_string(), "the index is damaged")),
+            (Part::Host, false) => Some(Error::MachineRestarted { path: path.into() }),
+            _ => None,
+        }));
+        let store = salvage(&mut matrix);
+        assert_holds(&store);
+        let found = findings(&store);
+        let is_reported = found.iter().any(|what| what.contains("only a salvage opens its description"));
+        assert_eq!(is_reported, is_damaged, "{found:?}");
+        drop(store);
+        matrix.places.refuse_strict = None;
+        if is_damaged {
+            assert_marked(&matrix);
+        } else {
+            assert_holds(&matrix.open().expect("nothing is damaged"));
+        }
+    }
+}
+
+#[test]
+fn a_label_that_cannot_be_read_or_replaced_is_reported_by_a_salvage_and_is_no_loss() {
+    for place in ["label", "store/label"] {
+        let mut matrix = Matrix::new("label fails", 1, 3).with(|options| options.acks = Acks::One);
+        let store = matrix.create(CAPACITY).expect("create");
+        fill(&store);
+        store.close().expect("close");
+        drop(store);
+        let label = matrix.device(0, 0).join(place);
+        let kept = std::fs::read(&label).expect("a label");
+        std::fs::remove_file(&label).expect("remove the label");
+        std::fs::create_dir(&label).expect("no file is there");
+        assert!(matrix.open().is_err(), "an open takes all three devices");
+        let store = salvage(&mut matrix);
+        assert_holds(&store);
+        store.settle().expect("what threads would do");
+        let active = store.status().devices.iter().filter(|device| device.state == "active").count();
+        assert_eq!(active, 3);
+        let found = findings(&store);
+        assert!(found.len() == 1 && found[0].contains("label"), "{found:?}");
+        assert_eq!(store.status().given_up, [None]);
+        store.close().expect("close");
+        drop(store);
+        std::fs::remove_dir(&label).expect("remove what is there");
+        std::fs::write(&label, kept).expect("put the label back");
+        let store = matrix.open().expect("no write was given up");
+        assert_holds(&store);
     }
 }
 

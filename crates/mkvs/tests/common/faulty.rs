@@ -46,6 +46,7 @@ pub type Plan = Arc<dyn Fn(Touch, &[u8]) -> Fault + Send + Sync>;
 pub struct Switch {
     plan: Arc<Mutex<Plan>>,
     left_out: Arc<AtomicU64>,
+    found_at_end: Arc<AtomicU64>,
     recovers: Arc<AtomicBool>,
     cuts: Arc<AtomicBool>,
     expires: Arc<AtomicBool>,
@@ -56,6 +57,7 @@ impl Switch {
         Self {
             plan: Arc::new(Mutex::new(Arc::new(|_, _| Fault::None))),
             left_out: Arc::default(),
+            found_at_end: Arc::default(),
             recovers: Arc::default(),
             cuts: Arc::default(),
             expires: Arc::default(),
@@ -69,6 +71,11 @@ impl Switch {
     /// The store's recovery has left out so many.
     pub fn leave_out(&self, count: u64) {
         self.left_out.store(count, Ordering::Release);
+    }
+
+    /// The store's recovery leaves out `count` keys, and reports this when somebody waited for its end.
+    pub fn find_at_end(&self, count: u64) {
+        self.found_at_end.store(count, Ordering::Release);
     }
 
     /// The store's recovery goes on: walks wait for its end, reads and writes do not.
@@ -90,6 +97,7 @@ impl Switch {
         while self.recovers.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.left_out.fetch_add(self.found_at_end.swap(0, Ordering::AcqRel), Ordering::AcqRel);
     }
 
     /// What a walk shows of a pair: nothing, the pair, or that it cannot be read.
